@@ -4,30 +4,33 @@
 //! arithmetic is in `ppa_rules`.
 
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::alloc::{KVVec, KVec};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::accounting_config::{enodata, AccountingConfig};
-use crate::accounting_state::{add_return, level, AccountingState};
+use crate::accounting_state::{
+    add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS,
+};
 use crate::base::preempt::NoPreempt;
 use crate::base::tracepoint::Probes;
 use crate::base::{access, clock, cpu, rcu, task};
-use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
+use crate::ended_tasks::EndedTasks;
 use crate::per_task::TaskEntries;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{Info, PerCpu, TaskStats};
+use crate::sys::proc;
 use crate::sys::records::TaskRecord;
-use crate::sys::{costs, proc};
+use crate::sys::user_return::{self, KernelEntryHooks};
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
-/// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
-/// gets only the records in `unread`. Records of tasks that end later are left for the reader's
-/// next pass, because otherwise the present pass might never end.
+/// The first position in the pass over the ended tasks. The position minus `DRAINED_POSITION` is
+/// the number of the record before which the reader's pass ends. Records of tasks that end later are
+/// left for the reader's next pass, because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
@@ -44,6 +47,8 @@ pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 pub(crate) struct Accounting {
     /// The probes and their state; `None` while accounting is off.
     probes: Option<Probes<AccountingState>>,
+    /// The hooks of the time in the kernel outside of system calls; `None` while accounting is off.
+    hooks: Option<KernelEntryHooks>,
     /// The settings for all tasks. A `cpus_per_group` of 0 means one group of all CPUs.
     config: AccountingConfig,
     /// The tasks that are accounted individually, and the settings of each such task.
@@ -53,14 +58,16 @@ pub(crate) struct Accounting {
     /// The values of CPUs as instances of the counter pages; `None` before accounting was first
     /// started, or if the instances could not be added.
     cpu_stats: Option<CpuStats>,
-    /// Records of ended tasks that were moved here for a reader and are not read yet.
-    unread: KVVec<Option<KBox<TaskRecord>>>,
+    /// Records of ended tasks that were moved here because a file was read, until each reader has
+    /// got them.
+    ended: EndedTasks,
 }
 
 impl Accounting {
     /// The state before accounting was first started.
     pub(crate) const OFF: Self = Self {
         probes: None,
+        hooks: None,
         config: AccountingConfig {
             on: false,
             latency_hist: false,
@@ -69,7 +76,7 @@ impl Accounting {
         entries: TaskEntries::NONE,
         levels: level::ALL,
         cpu_stats: None,
-        unread: KVVec::new(),
+        ended: EndedTasks::NONE,
     };
 
     /// Returns the number of CPUs per group.
@@ -83,7 +90,7 @@ impl Accounting {
     /// Stops accounting and frees the records of tasks. The last values of CPUs are added to the
     /// counter pages.
     fn stop(&mut self) {
-        self.unread = KVVec::new();
+        self.ended.clear();
         let Some(probes) = self.probes.take() else {
             return;
         };
@@ -92,16 +99,21 @@ impl Accounting {
             totals.reset_last();
         }
         drop(probes);
+        self.hooks = None;
         rcu::wait_for_frees();
     }
 
     /// Stops accounting if accounting is switched off for all tasks, no task is accounted
-    /// individually, and all records were read.
+    /// individually, and each reader has got all records.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &AccountingState| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
         };
-        if !self.config.on && self.entries.is_empty() && self.state().is_some_and(is_done) {
+        if !self.config.on
+            && self.entries.is_empty()
+            && self.ended.is_empty()
+            && self.state().is_some_and(is_done)
+        {
             self.stop();
         }
     }
@@ -133,9 +145,14 @@ impl Accounting {
             ..
         } = self.config;
         let accounts = AccountingState::new(on, self.levels, self.cpus_per_group(), latencies)?;
+        // If an error occurs below, the probes are dropped first, because they arm the hooks.
+        let hooks = KernelEntryHooks;
         let mut probes = Probes::new(accounts)?;
         probes.state().per_cpu.publish();
         AccountingState::attach(&mut probes)?;
+        if self.levels & level::CALLS != 0 {
+            hooks.attach_seccomp()?;
+        }
         let accounts = probes.state();
         let mut refused = 0;
         for _ in 0..MAX_ATTACH_PASSES {
@@ -151,6 +168,7 @@ impl Accounting {
         self.entries.account(accounts)?;
         accounts.begin();
         self.probes = Some(probes);
+        self.hooks = Some(hooks);
         proc::queue_publisher(cpu_stats::PERIOD_MS);
         // A task with an entry may have exited before the exit probe was attached. The worker
         // removes the entries of tasks that have exited.
@@ -279,8 +297,8 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     Ok(())
 }
 
-/// Returns the data of `PPA_GETINFO`.
-pub(crate) fn info() -> Info {
+/// Returns the data of `PPA_GETINFO` for an open file.
+pub(crate) fn info(file: usize) -> Info {
     let all = ACCOUNTING.lock();
     let clock = all
         .state()
@@ -302,8 +320,10 @@ pub(crate) fn info() -> Info {
         }
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
-        info.nr_ended = accounts.nr_ended.load_relaxed();
-        info.lost = accounts.lost.load_relaxed();
+        let unread = all.ended.end().saturating_sub(all.ended.next_of(file));
+        info.nr_ended = accounts.nr_ended.load_relaxed().wrapping_add(unread);
+        let lost = all.ended.lost_of(file);
+        info.lost = accounts.lost.load_relaxed().wrapping_add(lost);
         info.refused = accounts.refused.load_relaxed();
     }
     info
@@ -350,23 +370,29 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
         });
         done?;
     }
-    for record in all.unread.iter().flatten() {
+    for record in all.ended.records_from(0) {
         add(record.user(), record.bytes())?;
     }
     Ok(users)
 }
 
-/// Returns the values of at most `most` tasks from the position `at` on: first the values of living
-/// tasks, then the values of ended tasks. Records of ended tasks are kept until [`free_delivered`]
-/// is called. Returns `ENODATA` if accounting is off.
-pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
+/// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
+/// the values of living tasks, then the values of ended tasks that the file has not got. Also
+/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if accounting
+/// is off.
+pub(crate) fn collect_tasks(
+    file: usize,
+    at: &mut u64,
+    most: usize,
+) -> Result<(KVVec<TaskStats>, u64)> {
     let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
     let mut all = ACCOUNTING.lock();
     let Accounting {
-        probes: on, unread, ..
+        probes: on, ended, ..
     } = &mut *all;
     let accounts = on.as_ref().map(Probes::state).ok_or_else(enodata)?;
+    ended.add_reader(file)?;
     let mut tries = 0u32;
     while found.len() < most && *at < ENDED_POSITION {
         let (told, next) = {
@@ -394,58 +420,50 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
         }
     }
     accounts.free_retired();
+    let mut next = ended.next_of(file);
     if found.len() == most {
-        return Ok(found);
+        return Ok((found, next));
     }
-    if core::mem::replace(at, DRAINED_POSITION) != DRAINED_POSITION {
-        accounts.ended.take(&mut |record| {
-            let bytes = record.bytes();
-            if unread.push(Some(record), GFP_KERNEL).is_err() {
-                add_return(&accounts.lost, 1);
-                costs::count(SelfStat::RecordsLost);
-                accounts.subtract_ended(bytes);
-            }
-        });
+    if *at < DRAINED_POSITION {
+        // If there is no room for more records, a reader that has not got all records of an earlier
+        // pass gets these records first, so that it loses none of them.
+        let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
+        if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
+            ended.drain(accounts);
+            next = ended.next_of(file);
+        }
+        *at = DRAINED_POSITION.wrapping_add(ended.end());
     }
-    for record in unread.iter().rev().flatten() {
-        if found.len() == most {
+    let pass_end = at.wrapping_sub(DRAINED_POSITION);
+    for record in ended.records_from(next) {
+        if found.len() == most || next >= pass_end {
             break;
         }
-        if let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock) {
-            let _ = found.push_within_capacity(told);
-        }
+        let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock)
+        else {
+            break;
+        };
+        let _ = found.push_within_capacity(told);
+        next = next.wrapping_add(1);
     }
-    Ok(found)
+    Ok((found, next))
 }
 
-/// Frees the records of the ended tasks among `told`. Called after the values of these tasks were
-/// copied to user space.
-pub(crate) fn free_delivered(told: &[TaskStats]) {
-    if !told.iter().any(TaskStats::has_ended) {
-        return;
-    }
+/// Notes that an open file has got the records of all ended tasks before the number `next`. Called
+/// after the values of these tasks were copied to user space.
+pub(crate) fn delivered(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
-    let done = !all.config.on;
-    let Accounting {
-        probes: on, unread, ..
-    } = &mut *all;
-    for told in told.iter().filter(|told| told.has_ended()) {
-        // Search for the record from the end of `unread`. The record need not be the last record in
-        // `unread`, because other readers may add records at the same time.
-        let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
-            place.as_ref().is_some_and(|record| told.is_for(record))
-        };
-        let Some(record) = unread.iter_mut().rev().find(is_it).and_then(Option::take) else {
-            continue;
-        };
-        while unread.last().is_some_and(Option::is_none) {
-            unread.pop();
-        }
-        if let Some(accounts) = on.as_ref().map(Probes::state) {
-            accounts.subtract_ended(record.bytes());
-        }
+    all.ended.advance(file, next);
+    if !all.config.on {
+        proc::queue_worker();
     }
-    if done {
+}
+
+/// Forgets an open file that is being closed.
+pub(crate) fn close(file: usize) {
+    let mut all = ACCOUNTING.lock();
+    all.ended.remove_reader(file);
+    if !all.config.on {
         proc::queue_worker();
     }
 }
@@ -551,6 +569,7 @@ pub(crate) fn shutdown() {
 
 /// Ends the last run of a CPU that is offline. Called on another CPU.
 pub(crate) fn cpu_dead(cpu: u32) {
+    user_return::cpu_dead(cpu);
     let _preempt = NoPreempt::new();
     if let Some(here) = PerCpu::of_cpu(cpu) {
         let last = here.task().map(|record| &record.words);

@@ -27,11 +27,11 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records of ended tasks that are not read yet. Further records are dropped and
-/// counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of the records of ended tasks in the
-/// same way.
-const MAX_ENDED_RECORDS: u64 = 16384;
-const MAX_ENDED_BYTES: u64 = 64 << 20;
+/// Maximum number of records of ended tasks that no reader has asked for. Further records are
+/// dropped and counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of these records in the same
+/// way. The same limits apply to the records that some reader has not got.
+pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
+pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
 /// The state of accounting while it is on, shared by all probes.
 pub(crate) struct AccountingState {
@@ -51,14 +51,14 @@ pub(crate) struct AccountingState {
     pub(crate) all_tasks: bool,
     /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
-    /// Records of tasks that have ended and were not read from `/dev/ppa` yet.
+    /// Records of tasks that have ended since `/dev/ppa` was last read.
     pub(crate) ended: RetireList,
     /// Replaced or dropped records, which were removed from the index and which no reader will get.
     /// [`free_retired`](Self::free_retired) frees these records after a grace period.
     retired: RetireList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,
-    /// Number of records of ended tasks, in `ended` and in `Accounting::unread`.
+    /// Number of records in `ended`.
     pub(crate) nr_ended: Word,
     /// Number of bytes of the records that `nr_ended` counts.
     ended_bytes: Word,
@@ -373,6 +373,11 @@ impl AccountingState {
     #[inline(always)]
     pub(crate) fn record_of(&self, task: TaskRef<'_>) -> Option<&TaskRecord> {
         self.index.get(task.address())
+    }
+
+    /// Returns the number of bytes of the records in `ended`.
+    pub(crate) fn ended_bytes(&self) -> u64 {
+        self.ended_bytes.load_relaxed()
     }
 
     /// Subtracts the record of an ended task, which has `bytes` bytes, from `nr_ended` and

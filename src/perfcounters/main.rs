@@ -26,6 +26,7 @@ mod cpu_stats;
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+mod ended_tasks;
 mod event_set;
 mod formats;
 mod interrupt;

@@ -16,6 +16,9 @@
 //!   taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
+//!
+//! The probes of page faults, signals and `sys_exit` may arm a notifier of the return to user mode
+//! (`sys/user_return.rs`).
 
 use kernel::prelude::*;
 use ppa_rules::SwitchReason;
@@ -28,6 +31,7 @@ use crate::base::tracepoint::{Handler, Probes};
 use crate::sys::ppa::PerCpu;
 use crate::sys::proc;
 use crate::sys::records::TaskRecord;
+use crate::sys::user_return;
 
 impl AccountingState {
     /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels
@@ -47,6 +51,9 @@ impl AccountingState {
         if levels & level::CALLS != 0 {
             probes.attach::<SysExit<'_>>()?;
             probes.attach::<SysEnter<'_>>()?;
+            if user_return::is_supported() {
+                probes.attach::<PageFaultUser<'_>>()?;
+            }
         }
         // Attach task_newtask last: once records are created, the sched_switch probe must be
         // attached to remove them.
@@ -89,7 +96,7 @@ impl Handler<SchedSwitch<'_>> for AccountingState {
             return self.switch_slow(here, (event.next, after), true, false);
         };
         let before = here.task();
-        here.words.switch_fast(
+        let in_kernel = here.words.switch_fast(
             own,
             here.cpu,
             (before.map(|record| &record.words), SwitchReason::Blocked),
@@ -98,6 +105,9 @@ impl Handler<SchedSwitch<'_>> for AccountingState {
             now,
         );
         here.set_task(after);
+        if in_kernel {
+            arm_cold();
+        }
     }
 }
 
@@ -151,7 +161,7 @@ impl AccountingState {
             SwitchReason::Preempted
         };
         let task = here.task();
-        here.words.switch(
+        let in_kernel = here.words.switch(
             here.cpu,
             (task.map(|record| &record.words), leave),
             (record.map(|record| &record.words), &self.bounds),
@@ -159,6 +169,9 @@ impl AccountingState {
             now,
         );
         here.set_task(record);
+        if in_kernel {
+            arm_cold();
+        }
         if dies {
             self.retire(before, now);
         }
@@ -211,7 +224,13 @@ impl Handler<TaskNew<'_>> for AccountingState {
 impl Handler<ProcessExit<'_>> for AccountingState {
     fn on(&self, _: ProcessExit<'_>) {
         let _preempt = NoPreempt::new();
-        if let Some(record) = PerCpu::this_cpu().and_then(PerCpu::task) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        if here.words.is_user_time() && !task::running().is_kernel() {
+            self.enter_kernel(here);
+        }
+        if let Some(record) = here.task() {
             record.save_ids(task::running());
             if record.individually_accounted {
                 proc::queue_worker();
@@ -222,10 +241,46 @@ impl Handler<ProcessExit<'_>> for AccountingState {
 
 impl Handler<SignalDeliver<'_>> for AccountingState {
     fn on(&self, event: SignalDeliver<'_>) {
-        if let Some(record) = PerCpu::this_cpu().and_then(PerCpu::task) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        // A signal that ends the task is delivered as well, so the task's death is system time.
+        self.enter_kernel(here);
+        if let Some(record) = here.task() {
             record.words.count_signal(event.number as usize);
         }
     }
+}
+
+impl Handler<PageFaultUser<'_>> for AccountingState {
+    fn on(&self, _: PageFaultUser<'_>) {
+        let _preempt = NoPreempt::new();
+        if let Some(here) = PerCpu::this_cpu() {
+            self.enter_kernel(here);
+        }
+    }
+}
+
+impl AccountingState {
+    /// Accounts system time until this CPU enters user mode, if the kernel can report that moment.
+    /// Returns false if the kernel cannot. Preemption off.
+    #[cold]
+    #[inline(never)]
+    fn enter_kernel(&self, here: &PerCpu) -> bool {
+        let is_armed = self.levels & level::CALLS != 0 && user_return::arm();
+        if is_armed {
+            here.words.enter_kernel(|| self.clock.now());
+        }
+        is_armed
+    }
+}
+
+/// Lets the kernel report when this CPU enters user mode. A function of its own, so that the probes
+/// that seldom call it save few registers.
+#[cold]
+#[inline(never)]
+fn arm_cold() {
+    user_return::arm();
 }
 
 impl Handler<SysEnter<'_>> for AccountingState {
@@ -247,6 +302,10 @@ impl Handler<SysExit<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
+        // Signals and task work follow before the task enters user mode.
+        if user_return::has_exit_work() && self.enter_kernel(here) {
+            return;
+        }
         let task = here.task().map(|record| &record.words);
         here.words.syscall_exit(task, || self.clock.now());
     }

@@ -83,16 +83,7 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // The probes do not request instances, because `interface_added()` adds the instances
             // of each interface under its name.
-            interfaces: KeyedCounters::new("interfaces", |name: &Key| {
-                Traffic::new(name.text())
-                    .inspect_err(|error| {
-                    pr_notice!(
-                        "cannot add counters for interface {} (error {}); its packets are counted in net/unnamed\n",
-                        name.text(),
-                        error.to_errno()
-                    )
-                })
-            })?,
+            interfaces: KeyedCounters::new("interfaces", |name: &Key| Traffic::new(name.text()))?,
             unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",

@@ -15,11 +15,11 @@ ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acq
 
 cd "$TOP" || exit 1
 # list_orderings: prints the lines with memory orderings. The files protocols/sync.rs and
-# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
-# smp_call_function() are not orderings.
+# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id(),
+# smp_call_function() and smp_call_on_cpu() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
-		grep -vE '^src/protocols/sync.rs:|^src/base/kernel_version.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
+		grep -vE '^src/protocols/sync.rs:|^src/base/kernel_version.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function|call_on_cpu)|raw_smp|fn fence|bindings::rcu_barrier'
 }
 count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
 documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }

@@ -25,7 +25,7 @@ make_clone "$work/b/project"
 # run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 25
+plan 26
 one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -171,6 +171,25 @@ as_wanted "rig a guest that hangs before its first program is booted once more, 
 	"ok: the guest reported nothing in 2 s and was booted once more; end of its console:
 it stands here"
 result "$(test_follow 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
+
+# recorded_output: prints what is recorded of a program whose output has lines like those with which
+# the guest reports the beginning and the end of a program.
+recorded_output() {
+	(
+		export PATIENCE=1 work=$work tap=/dev/null
+		mkdir -p "$work/names"
+		printf 'x 5\n' >"$work/names/list"
+		printf '# begin x 5\n# end by SIGTERM: 1\n# begin y 5\nok 1\n# end x 0 1\n# done 0\n' >"$work/names/results"
+		# shellcheck source=tools/rig/guest.sh
+		. "$rig/guest.sh"
+		one() { :; }
+		collect() { printf '%s %s:' "$2" "$3"; tr '\n' '|'; }
+		sleep 1 &
+		follow $! stock plain "$work/names" 9
+	) 2>&1
+}
+as_wanted "rig a line of a program that looks like its end is output of the program" "$(recorded_output)" \
+	"x 0:# end by SIGTERM: 1|# begin y 5|ok 1|"
 
 # print_left_out: prints the tests that make test leaves to make test-all, according to the
 # functions of the rig. Documentation/testing.md must list the same tests.

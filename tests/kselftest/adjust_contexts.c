@@ -65,7 +65,10 @@ static void test_invalid_numbers(void)
 		is(driver_cmd("handle %lld", numbers[i]), 0,
 		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
-		/* A number that is not live has no handle, so an inline update changes nothing. */
+		/*
+		 * An instance number that is not live has no handle, so an inline update of it
+		 * changes nothing.
+		 */
 		driver_cmd("inline %lld 1", numbers[i]);
 		driver_cmd("@nmi inline %lld 1", numbers[i]);
 		driver_cmd("peak %lld 1000000", numbers[i]);
@@ -76,7 +79,7 @@ static void test_invalid_numbers(void)
 	   "0.12 updates of numbers that are not live: no value of any CPU changes");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
 	   "0.12 updates of numbers that are not live: the generation does not change");
-	/* Checks that the comparison of all slots is able to show a change. */
+	/* Checks that the comparison of all slots detects a changed value. */
 	driver_cmd("adjust %u 1", first);
 	free(after);
 	after = copy_slots();

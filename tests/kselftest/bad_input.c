@@ -44,7 +44,10 @@ static bool unchanged(void)
 	return !memcmp(&snapshots[0], &snapshots[1], sizeof(snapshots[0]));
 }
 
-/* Makes a request that must be refused. Checks the errno, and that no snapshot value changed. */
+/*
+ * Makes a request that must be refused. Checks its errno, and that no value in the snapshots has
+ * changed.
+ */
 static void test_refused(int want, const char *what, const char *command, size_t len)
 {
 	long long got;
@@ -142,12 +145,15 @@ static void test_specs(void)
 	   "0.10 perf_add_desc: histogram with exponent 18 and 64 slots is accepted");
 }
 
-/* A driver that repeats a mistake does not fill the kernel log. */
+/* Tests that a driver that repeats an invalid request does not fill the kernel log. */
 static void test_rate_limit(void)
 {
 	int log = klog_open(), lines;
 
-	/* Waits until the lines that earlier tests logged no longer count for the rate limit. */
+	/*
+	 * Waits until the kernel's rate limit no longer counts the messages that earlier tests have
+	 * logged.
+	 */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
 		driver_cmd("del %u", 60000);

@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Tests the calls of a 32-bit program. The calls of /dev/perfmon and /dev/ppa succeed.
- * PERFTRACE_ATTACH and a mapping of /dev/perfcounters fail, and the kernel log gives the reason.
- * The test also checks that the devices have no file position, that unknown ioctls return ENOTTY,
- * and that READ_IMPLIES_EXEC makes no mapping of a device executable.
+ * Tests the system calls that a 32-bit program makes on the devices. The calls of /dev/perfmon and
+ * /dev/ppa succeed. PERFTRACE_ATTACH and a mapping of /dev/perfcounters fail, and the kernel log
+ * gives the reason. The test also checks that the devices have no file position, that unknown
+ * ioctls return ENOTTY, and that READ_IMPLIES_EXEC makes no mapping of a device executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -39,7 +39,7 @@ static int call32(int fd, unsigned int call, const void *arg, size_t size)
 	return ret;
 }
 
-/* Maps a page of a file at @low, by mmap2() of a 32-bit program. */
+/* Maps a page of a file at @low, by the system call mmap2() of 32-bit programs. */
 static int mmap32(int fd)
 {
 	int ret;
@@ -52,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* Makes a call with a vector of one item, which is stored 1024 bytes after the vector. */
+/* Makes an ioctl with a vector of one item. The item is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };

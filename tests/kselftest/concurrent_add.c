@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One instance of a driver is added and deleted all the time. Meanwhile, adding other deleted
- * instances again must not wait for a grace period each, and /dev/perfcounters_names must stay
- * readable.
+ * One thread adds and deletes one instance of a driver all the time. Meanwhile, adding other
+ * deleted instances again must not wait for a grace period each, and /dev/perfcounters_names must
+ * stay readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -45,7 +45,7 @@ static void *add_and_delete_forever(void *unused)
 	return failed;
 }
 
-/* Deletes the first and then the second instance of each pair. */
+/* Deletes both instances of each pair, the first instance before the second. */
 static void *delete_pairs(void *unused)
 {
 	pin_to_cpu(1);

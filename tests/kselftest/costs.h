@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of the modules' own costs. Reads the cost instances (perfcounters/...) and the
- * debugfs files with the same numbers.
+ * Helpers that the tests of the modules' own costs share. Reads the cost instances
+ * (perfcounters/...) and the debugfs files with the same numbers.
  */
 #ifndef COSTS_H
 #define COSTS_H
@@ -12,8 +12,8 @@
 static struct pc costs_pc;
 
 /*
- * The files in debugfs that have the names of perfmon2's files. Each file shows the value of one
- * cost instance, or the sum of two.
+ * Files in debugfs whose names are those of perfmon2's debugfs files. Each file shows the value of
+ * one cost instance, or the sum of two.
  */
 static const struct cost_file {
 	const char *file, *first, *second;

@@ -5,9 +5,10 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Checks the counts of PMU interrupts among the modules' own costs. The module must count as many
- * interrupts as overflows, and count spurious NMIs separately. The counts of interrupts and of
- * spurious NMIs match the NMIs that the kernel counts, and the debugfs files.
+ * Checks the instances that count PMU interrupts, which are part of the modules' own costs. The
+ * module must count one PMU interrupt for each overflow, and must count spurious NMIs separately.
+ * The counts of interrupts and of spurious NMIs match the NMIs that the kernel counts, and the
+ * debugfs files.
  */
 #include "costs.h"
 

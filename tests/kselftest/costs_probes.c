@@ -4,9 +4,10 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests the counts of the modules' own costs when probes write faster than readers read: each event
- * and each task record that finds no room is counted once. A debug kernel does not run this test,
- * because it takes 2.5 minutes to end 16,584 tasks (one run found no fault).
+ * Tests the counts of lost data, which are part of the modules' own costs, when probes write faster
+ * than readers read. Each event or task record for which there is no space is counted once. A debug
+ * kernel does not run this test, because it takes 2.5 minutes to end 16,584 tasks (one run found no
+ * fault).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -20,7 +21,7 @@
  */
 #define TASKS	(16384 + 200)
 
-/* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */
+/* Traces 1,000 calls of getppid() into a buffer that is too small for all events. */
 static void test_tracing(void)
 {
 	struct perftrace_read r = first_buffer;
@@ -63,7 +64,7 @@ static void test_accounting(void)
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, exit_thread, NULL) || pthread_join(thread, NULL))
 			bail("pthread_create");
-	/* The last threads may not have made their final context switch yet. */
+	/* It is possible that the last threads have not made their final context switch yet. */
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);

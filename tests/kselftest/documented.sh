@@ -6,10 +6,10 @@
 # guest: debian-skylake
 #
 # Runs every command of the documentation as printed: the lines of the blocks "sh guest" and
-# "console guest", in order, each block in its own directory. A command, and each command of a pipe,
-# must end with status 0 within four minutes. A command with "until" in its comment gets a SIGINT
-# one second after its first output, and may end by this signal. The output must contain the lines
-# that a console block shows after the command, in that order; numbers may differ.
+# "console guest", in order. Each block runs in its own directory. A command, and each command of a
+# pipe, must end with status 0 within four minutes. A command with "until" in its comment gets a
+# SIGINT one second after its first output, and may end by this signal. The output must contain the
+# lines that a console block shows after the command, in that order; numbers may differ.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -33,8 +33,8 @@ done <guest
 # expected_output PAGE LINE NUMBER: prints the lines that the console block shows after its NUMBERth
 # command.
 expected_output() { awk -v n="$3" '/^~# / { at++; next } at == n' "$blocks/$1.$2"; }
-# True if the second file contains the lines of the first file, in order. Numbers in the lines may
-# differ.
+# True if the second file contains the lines of the first file, in order. Numbers in the compared
+# lines may differ.
 is_within_output() {
 	awk '{ gsub(/[0-9]+/, "0"); gsub(/[ \t]+/, " ") } NR == FNR { want[++n] = $0; next }
 		at < n && $0 == want[at + 1] { at++ }
@@ -86,8 +86,8 @@ run_command() { # COMMAND: returns its status; its output is in the file output
 		case $rc in 124 | 130) has_output "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
-	# A program that the command leaves in the background counts as ready when the program
-	# sleeps.
+	# If the command leaves a program in the background, waits until the program sleeps, which
+	# means that it is ready.
 	case $1 in *' &' | *' & '*) within 60 all_sleep "${1%% *}" >/dev/null ;; esac
 	return $rc
 }

@@ -29,8 +29,9 @@ test_faults() {
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# One run has 0.2 s of CPU time. On a busy host, late ticks may be merged into one sample or be
-# taken after the end, so the samples of several runs are added up.
+# One run of the program `ring` uses 0.2 s of CPU time. On a busy host, late ticks may be merged
+# into one sample or arrive after sampling has ended. The samples of several runs are therefore
+# added up.
 test_ring() {
 	all=0
 	for _ in $(seq 60); do
@@ -84,8 +85,8 @@ check "providers.md: the provider counts each of 100 signals" test_signals
 check "providers.md: the provider unloads, its instances are dormant" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-# On a busy host, few ticks may occur in the half second for which the program counts, so the check
-# repeats the program.
+# The program counts for half a second, in which few ticks may occur on a busy host. The check
+# therefore repeats the program.
 check "pmu-tutorial.md: the program counts with the tutorial's PMU" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
 check "format-tutorial.md: the program samples with the tutorial's format" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples

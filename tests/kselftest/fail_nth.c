@@ -3,9 +3,9 @@
  * timeout: 400
  * worlds: debug
  *
- * Runs each operation of faults.h with the kernel's fault injection (fail_nth.h). Fault injection
- * makes allocations fail that tests/modules/faults.c cannot make fail: page tables, inodes, the
- * parts of a per-CPU allocation.
+ * Runs each operation of faults.h with the kernel's fault injection (fail_nth.h). It can make
+ * allocations fail that tests/modules/faults.c cannot: page tables, inodes, and the parts of a
+ * per-CPU allocation.
  *
  * Fault injection fails only requests of the calling thread. While a module is being loaded, only
  * requests with an address of module text on the stack fail, which are the requests of the
@@ -27,9 +27,9 @@ static void require_start(unsigned long address)
 }
 
 /*
- * Returns an address above the kernel's own text and below all modules: the address of the test
- * driver, rounded down to a multiple of 512 MB. The region of the kernel's own text has 512 MB or
- * 1 GB.
+ * Returns an address above the text of the core kernel and below all modules: the address of the
+ * test driver, rounded down to a multiple of 512 MB. The region of the kernel's own text has 512 MB
+ * or 1 GB.
  */
 static unsigned long modules_address(void)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. A request is a
- * slab allocation, a page allocation, or a copy from or to user space. The first attempt fails the
- * first request of the operation, the second attempt fails only the second request, and so on,
- * until an attempt completes without reaching the request to fail.
+ * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. A request is one
+ * that fault injection can fail: a slab allocation, a page allocation, or a copy from or to user
+ * space. The first attempt fails the first request of the operation, the second attempt fails only
+ * the second request, and so on, until an attempt completes without reaching the request to fail.
  *
- * Each attempt must work, or fail with ENOMEM or EFAULT and leave nothing behind. After some of the
- * failures the operation is repeated without injection and must work. An allocation failure may
- * have no visible effect if the kernel can do without the memory.
+ * Each attempt must succeed, or must fail with ENOMEM or EFAULT and leave no object behind. After
+ * some of the failures the operation is repeated without injection and must work. An allocation
+ * failure may have no visible effect if the kernel can do without the memory.
  *
  * Fault injection fails only requests of the calling thread.
  */
@@ -34,8 +34,9 @@ static bool set_attribute(const char *attribute, const char *what, const char *v
 }
 
 /*
- * Lets sleeping allocations, highmem allocations and single pages fail, too. The kernel log reports
- * each failure, so that tools/rig/guest.sh can ignore the stack trace after the report.
+ * Makes the injection also fail sleeping allocations, highmem allocations and single pages. The
+ * kernel log reports each failure, so that tools/rig/guest.sh can ignore the stack trace after the
+ * report.
  */
 static void setup_injection(void)
 {
@@ -63,8 +64,8 @@ static void arm_failure(unsigned int n)
 }
 
 /*
- * Reads the remaining count and disarms the injection. Before it is disarmed, the injection may
- * also fail this function's read and write.
+ * Reads how many requests were left before the one to fail, and disarms the injection. Before it is
+ * disarmed, the injection may also fail this function's read and write.
  */
 static void disarm_failure(void)
 {
@@ -79,8 +80,8 @@ static void disarm_failure(void)
 }
 
 /*
- * Checks the result of an attempt that has succeeded or must succeed: the operation must work. If
- * the attempt succeeded, its effect is undone.
+ * Checks the result of an attempt that has succeeded or had to succeed. If the attempt succeeded,
+ * its effect is undone.
  */
 static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {

@@ -4,9 +4,10 @@
  * guest: probes
  * worlds: stock
  *
- * Fails each allocation and registration of the modules. For each operation the first call fails,
- * then the second, until the operation makes no further call that can fail. Each time the operation
- * must return -ENOMEM, leave nothing half made, and work when it is tried again.
+ * Fails each allocation and registration of the modules. For each operation, the first attempt
+ * fails the operation's first call of a function that can fail, the second attempt fails the second
+ * call, and so on. In each attempt the operation must return -ENOMEM and leave no partial state,
+ * and must work when it is tried again.
  *
  * faults.ko (tests/modules) fails calls that the modules make, in any task. fail_nth.c fails
  * allocations that the kernel makes on behalf of the modules, on kernels with fault injection.
@@ -102,8 +103,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
-	 * Minimum number of failed calls in make test: next_call() selects 5 of 7 or more calls, and
-	 * an attempt may make one call less than the attempt that counted the calls.
+	 * Minimum number of failed calls in make test: next_call() selects 5 of 7 or more calls,
+	 * and an attempt may make one call less than the attempt that counted the calls.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;
@@ -197,8 +198,8 @@ static int read_disk_until_instances(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds flush_time last. If flush_time exists and reads does not, the
-		 * instances of the disk are just being removed.
+		 * The worker adds the disk's instance flush_time last. If flush_time exists and
+		 * reads does not, the instances of the disk are just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;
@@ -220,7 +221,7 @@ static bool disk_counts(void)
 			break;
 		if (number == last_number && pc_total(&pc, last_number) > before)
 			return true;
-		/* The instances were removed and added again, with other numbers. */
+		/* The instances of the disk were removed and added again, with other numbers. */
 		if (number != last_number) {
 			last_number = number;
 			before = pc_total(&pc, last_number);

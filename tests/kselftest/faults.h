@@ -131,7 +131,7 @@ static bool driver_counts(void)
 	__s64 before = sum_of_instances();
 
 	cause_events();
-	/* A sample driver counts when its timer expires, which a busy host may delay. */
+	/* A sample driver counts when its timer expires. A busy host may delay the timer. */
 	wait_until(idle || sum_of_instances() > before);
 	return note_unless(count_live_now() > nr_live, "it has no instances") &
 	       note_unless(idle || sum_of_instances() > before, "it does not count");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Makes allocations of user tracing fail. Attaching a process and creating a trace succeed as a
- * whole or leave nothing behind. If there is no memory for a buffer page that a traced process
- * touches, the events of the process are lost, and the process is not killed.
+ * Makes allocations of user tracing fail. If attaching a process or creating a trace fails, no part
+ * of it may be left behind. If there is no memory for a buffer page that a traced process touches,
+ * the events of the process are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H

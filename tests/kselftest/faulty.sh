@@ -8,7 +8,7 @@
 # that each fault was reported and that the rig counts the report as a failure: expected_reports in
 # tools/rig/guest.sh reads the lines "# expect FAULT: TEXT".
 #
-# The order of the faults matters: lockdep turns itself off after its first report of a lock
+# The order of the faults matters, because lockdep turns itself off after its first report of a lock
 # inversion, and after any report of KASAN. The scans of kmemleak find the leak after the last
 # program.
 

@@ -3,9 +3,10 @@
  * timeout: 300
  *
  * Makes random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user
- * without capabilities that inherits root's open files. Each call must return a plausible result or
- * an errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
- * unloaded afterwards. The seed is printed; SEED=n in the environment sets the seed.
+ * without capabilities that inherits root's open files. Each call must return a plausible result,
+ * or an errno that is defined for user space (1 to 133). No call may write to the counter pages or
+ * keep perfcounters.ko from being unloaded afterwards. The seed is printed; SEED=n in the
+ * environment sets the seed.
  *
  * readonly.c and bad_input.c test calls with only one right result.
  */
@@ -79,8 +80,8 @@ static bool expect_sane(bool is_sane, const char *fmt, ...)
 }
 
 /*
- * Counts the outcome of a call and returns @ret. An error must be an errno of user space (1 to
- * 133), not one that is internal to the kernel.
+ * Counts a call as successful or refused, and returns @ret. An error must be an errno that is
+ * defined for user space (1 to 133), not one that is internal to the kernel.
  */
 static long count_result(const char *what, long ret)
 {

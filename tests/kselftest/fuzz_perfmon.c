@@ -62,7 +62,10 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Arguments of formats that choose the flags and the stacks themselves: both fields must be 0. */
+/*
+ * Arguments of formats that set the flags and the sampled fields themselves: `flags` and `fields`
+ * must be 0.
+ */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -378,7 +381,10 @@ static void prepare(void)
 	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
-	/* Rounds of a user without capabilities need access to the device. */
+	/*
+	 * In some rounds the calls are made by a user without capabilities, who needs access to the
+	 * device.
+	 */
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod /dev/perfmon");
 }

@@ -150,7 +150,9 @@ static size_t make_filter(char *to, size_t size)
 		};
 	}
 	memcpy(to + at, texts, sizeof(texts));
-	/* Two bytes at a random position, and the size, may be wrong. */
+	/*
+	 * In some filters, two bytes at a random position are wrong, and in some the size is wrong.
+	 */
 	if (choose_wrong())
 		store_number(to + random_below(bytes - 2), 2, boundary_number(0));
 	if (choose_wrong())
@@ -293,7 +295,7 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* prepare() sets the bytes of the second range to the size that PERFTRACE_ATTACH returns. */
+/* prepare() sets the length of the second range to the size that PERFTRACE_ATTACH returns. */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
@@ -337,7 +339,7 @@ static void init_process(void)
 	pool_add(K_KEY, 0);
 	pool_add(K_KEY, PERFTRACE_KEY_KERNEL);
 	pool_add(K_KEY, PERFTRACE_KEY_SHARED);
-	/* One process in four attaches only when the fuzzer calls PERFTRACE_ATTACH. */
+	/* One traced process in four attaches only when the fuzzer calls PERFTRACE_ATTACH. */
 	if (!random_below(4))
 		return;
 	/* traced_open() would end the test when memory is short, so it is not used. */

@@ -125,7 +125,10 @@ static int open_extra(enum extra extra, const char *path, int flags)
 static void write_line(enum extra extra, const char *path, const long *numbers, int nr)
 {
 	static char text[12000];
-	/* The line begins with the ID of a task, which must not change. */
+	/*
+	 * The line begins with the ID of a task of this fuzzer. The fuzzer keeps this ID, so that
+	 * no other task is selected.
+	 */
 	int keep = extra == WRITE_ENTRIES;
 	size_t bytes = make_line(text, 4000, numbers, nr, keep);
 	int fd = open_extra(extra, path, O_WRONLY);
@@ -147,7 +150,9 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 	close(fd);
 }
 
-/* Reads a file four times, with any length and at any offset, into any memory. */
+/*
+ * Reads a file four times, each time with a random length and offset, into valid or invalid memory.
+ */
 static void read_text(enum extra extra, const char *path, size_t unit)
 {
 	int fd = open_extra(extra, path, O_RDONLY);
@@ -235,8 +240,8 @@ static void do_extra_operation(void)
 }
 
 /*
- * Turns accounting on, as an earlier call may have turned it off. Without accounting there is
- * little to read.
+ * Turns accounting on, because an earlier call of the fuzzer may have turned it off. Without
+ * accounting there is little to read.
  */
 static void turn_on(void)
 {

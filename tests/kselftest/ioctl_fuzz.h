@@ -192,7 +192,7 @@ struct object {
 	bool guarded;			/* the bytes around the object must not change */
 };
 
-/* Largest number of lengths and counts in one call. */
+/* Maximum number of length and count fields in the structures of one call. */
 #define NR_LENGTHS	64
 
 static struct {
@@ -325,7 +325,7 @@ static __u64 invalid_number(const struct field *f, __u64 valid)
 	case K_PID:
 		return invalid_pids[random_below(6)];
 	case K_BYTES:
-		/* Either a small amount of memory, or more memory than any machine has. */
+		/* A length is either small, or larger than the memory of any machine. */
 		return random_below(2) ? random_below(65536) : -1ULL >> random_below(12);
 	default:
 		return boundary_number(valid);
@@ -532,7 +532,10 @@ static struct object *generate(const struct shape *shape)
 	return o;
 }
 
-/* Adds the numbers that a successful call has returned to the pools, for other calls. */
+/*
+ * Adds the IDs and numbers that a successful call has returned to the pools, from which later calls
+ * take them.
+ */
 static void collect_numbers(void)
 {
 	for (int n = 0; n < gen.nr; n++) {

@@ -3,9 +3,9 @@
  * Makes the calls that ioctl_fuzz.h generates. Between the calls the fuzzer opens, maps and reads
  * the device.
  *
- * A program of the fuzzer describes its device in a struct program; the main function is in
- * ioctl_fuzz_run.h. The outcomes of the calls, and the last call of each process, are stored in
- * memory that all processes share.
+ * Each program of the fuzzer describes its device in a struct program. The main function of all
+ * programs is in ioctl_fuzz_run.h. The outcomes of the calls, and the last call of each process,
+ * are stored in memory that all processes share.
  */
 #ifndef IOCTL_FUZZ_CALLS_H
 #define IOCTL_FUZZ_CALLS_H
@@ -64,8 +64,8 @@ struct program {
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the role of a descriptor after a call. If the function pointer is NULL, the role
-	 * is call->new_role.
+	 * Returns the role that a descriptor has after a call. If the function pointer is NULL, the
+	 * role is call->new_role.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
 	void (*init_process)(void);	/* called in a round's process and its children */
@@ -172,7 +172,8 @@ static void on_alarm(int sig)
 }
 
 /*
- * Calls a function that may fault. Returns 0, or the number of the signal that the function raised.
+ * Calls a function that can raise SIGSEGV or SIGBUS. Returns 0, or the number of the signal that
+ * the function raised.
  */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {
@@ -233,7 +234,7 @@ static struct open_fd *open_device(void)
 	return fd < 0 ? NULL : &fds[nr_fds - 1];
 }
 
-/* Returns a descriptor with one of these roles, or NULL. */
+/* Returns an open descriptor that has one of @roles, or NULL if there is none. */
 static struct open_fd *pick_fd(__u16 roles)
 {
 	int from = random_below(nr_fds);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The operations of the fuzz tests: calls of a program, and calls on descriptors and mappings. */
+/*
+ * The operations of the fuzz tests: the ioctls that a program lists, and calls on descriptors and
+ * mappings.
+ */
 #ifndef IOCTL_FUZZ_OPERATIONS_H
 #define IOCTL_FUZZ_OPERATIONS_H
 
@@ -20,7 +23,7 @@ static unsigned long change_request(unsigned long request)
 	return changed;
 }
 
-/* Number of steps that this process has made. */
+/* Number of operations that this process has made. */
 static int steps_done;
 
 static void step(void)
@@ -51,8 +54,8 @@ static void check_objects(const struct call *call)
 }
 
 /*
- * Repeats the call, with one more number changed each time. Changing a number is faster than
- * generating new structures, which takes longer than most calls.
+ * Repeats an ioctl several times, each time with one more number of its structures changed.
+ * Changing a number is faster than generating new structures, which takes longer than most calls.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
@@ -110,7 +113,7 @@ static void do_call(void)
 	if (shape) {
 		bool shape_only = call->flags & C_SHAPE_ONLY;
 
-		/* Sometimes passes the structure of another call. */
+		/* Sometimes passes the structure that belongs to another ioctl. */
 		if (!shape_only && !random_below(64))
 			shape = program->calls[random_below(program->nr_calls)].arg ?: shape;
 		o = generate(shape);
@@ -301,8 +304,8 @@ static void do_read(void)
 	if (!opened)
 		return;
 	/*
-	 * With a wrong length the read may exceed the buffer. The page behind the area cannot be
-	 * written.
+	 * With a wrong length, read() may write past the end of the buffer, but the page behind the
+	 * area is not writable.
 	 */
 	record_call("read", opened->fd, (unsigned long)o->passed, NULL);
 	got = count_outcome(-1, "read",

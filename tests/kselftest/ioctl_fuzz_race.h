@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The second thread: switches words of a structure between two valid or invalid values. */
+/*
+ * The second thread of the fuzzer, which switches words of a structure between two valid or invalid
+ * values.
+ */
 #ifndef IOCTL_FUZZ_RACE_H
 #define IOCTL_FUZZ_RACE_H
 
@@ -37,7 +40,10 @@ static void *race_thread(void *unused)
 	for (;;) {
 		race_wait(&race.wanted, 0);
 		race_set(&race.on, 1);
-		/* The structure holds each of the two values half of the time. */
+		/*
+		 * The thread switches the structure between its two values, so that it holds each
+		 * value half of the time.
+		 */
 		for (const __u64 *from = race.b; __atomic_load_n(&race.wanted, __ATOMIC_RELAXED);
 		     from = from == race.b ? race.a : race.b)
 			for (__u32 i = 0; i < race.words; i++)

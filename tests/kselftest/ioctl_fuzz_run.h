@@ -2,9 +2,9 @@
 /*
  * The processes of the fuzzer, its results, and the main function of its programs.
  *
- * Calls are made in rounds. A round is a process with limits of memory and of descriptors; every
- * third round runs as a user without capabilities. The process has children that make calls with
- * its open files, and other children that are only targets for monitoring. If a round hangs or
+ * Calls are made in rounds. A round is a process with limits on its memory and on its descriptors.
+ * Every third round runs as a user without capabilities. The process has children that make calls
+ * with its open files, and other children that are only targets for monitoring. If a round hangs or
  * dies, the last call of each of its processes is shown.
  *
  * Environment: SEED (of the first round), CALLS (number of calls in all rounds), ROUND (run only
@@ -44,7 +44,10 @@ static void run_victim(int kind)
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
-		/* Sleeps most of the time, so that the processes that make calls get the CPUs. */
+		/*
+		 * The target sleeps most of the time, so that the processes that make calls get the
+		 * CPUs.
+		 */
 		sleep_ms(5);
 	}
 	_exit(0);
@@ -203,7 +206,7 @@ static void run_round_process(int nr)
 
 	setpgid(0, 0);
 	set_limit(RLIMIT_NOFILE, 256);
-	/* The limit of 8 GiB is enough for all mappings of the largest size, and some more. */
+	/* The limit of 8 GiB is more than all mappings need when each has the maximum size. */
 	set_limit(RLIMIT_AS, 8UL << 30);
 	set_limit(RLIMIT_CORE, 0);
 	if (plain_user)
@@ -276,7 +279,7 @@ static bool end_round(pid_t pid, int ms)
 	return false;
 }
 
-/* Milliseconds without a step after which a round counts as hung. */
+/* A round counts as hung if it makes no operation for this number of milliseconds. */
 #define HANG_MS	100000L
 
 static void run_round(int n, int nr, __u64 first_seed)
@@ -349,7 +352,7 @@ static bool show_rows(unsigned long min)
 	return good;
 }
 
-/* Returns the percentage of all calls, over all rows, that succeeded. */
+/* Returns the percentage of calls that succeeded, over all kinds of calls. */
 static unsigned long percent_succeeded(void)
 {
 	unsigned long good = 0, total = 0;
@@ -386,8 +389,8 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /*
- * Seconds after which no new round begins, unless CALLS or ROUND is set. On a busy machine the
- * limit makes the fuzzer end with fewer calls.
+ * No new round begins after this number of seconds, unless CALLS or ROUND is set. On a busy machine
+ * the limit makes the fuzzer end with fewer calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 

@@ -39,7 +39,10 @@ static int ksft_planned, ksft_done, ksft_failed;
 
 static void plan(int tests)
 {
-	/* Each line is written at once: a child of fork() would print buffered lines again. */
+	/*
+	 * Each line is written at once, because a child of fork() would print buffered lines a
+	 * second time.
+	 */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ksft_planned = tests;
 	printf("TAP version 13\n1..%d\n", tests);
@@ -356,7 +359,7 @@ static long scale_timeout(long seconds)
 	return seconds * (factor && atoi(factor) > 0 ? atoi(factor) : 1);
 }
 
-/* Returns the minimum count to require: n, or n / 25 rounded up on a slower kernel. */
+/* Returns the minimum count that a test requires: n, or n / 25 rounded up on a slower kernel. */
 static __u64 scale_min(__u64 n)
 {
 	return scale_down(1000) == 1000 ? n : (n + 24) / 25;
@@ -413,7 +416,7 @@ static char task_state(pid_t pid)
 		read(fd, text, sizeof(text) - 1);
 		close(fd);
 	}
-	/* The task's name is in brackets and may itself contain brackets and blanks. */
+	/* The task's name is in parentheses, and can itself contain parentheses and blanks. */
 	comm_end = strrchr(text, ')');
 	return comm_end ? comm_end[2] : '?';
 }
@@ -508,7 +511,9 @@ static char *read_file(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-/* Opens the kernel log. Reads return the lines that are logged from now on. */
+/*
+ * Opens the kernel log. Reads of the returned file give only the lines that are logged from now on.
+ */
 static int klog_open(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);

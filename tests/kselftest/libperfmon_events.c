@@ -4,10 +4,10 @@
  * guest: pmu-constrained
  * timeout: 60
  *
- * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count, by
- * the tables that pfc stat uses. On the emulated Haswell only counter 2 counts 0x0148, and
- * 0x01b7 needs a second register. The ioctl PERFMON_WRITE_PMCS does not check events: it
- * accepts the event, which then counts nothing.
+ * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count. It uses
+ * the event tables of pfc stat. On the emulated Haswell only counter 2 counts 0x0148, and 0x01b7
+ * needs a second register. The ioctl PERFMON_WRITE_PMCS does not check events: it accepts the
+ * event, which then counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>
@@ -27,7 +27,7 @@ static int write_pmcs(int fd, pfarg_pmc_t *pmcs, int n)
 	return pfm_write_pmcs(fd, pmcs, n) ? -errno : 0;
 }
 
-/* Returns what the PMD counts in the calling thread. */
+/* Returns the number of events that PMD @number counts in the calling thread during spin(). */
 static __u64 count_events(int fd, __u16 number)
 {
 	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) };

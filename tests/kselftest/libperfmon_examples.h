@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Tests of libperfmon with example programs in the style of perfmon2: their counts must be exact. */
+/*
+ * Tests of libperfmon with example programs in the style of perfmon2: their counts must be exact.
+ */
 #ifndef LIBPERFMON_EXAMPLES_H
 #define LIBPERFMON_EXAMPLES_H
 

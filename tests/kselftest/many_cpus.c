@@ -268,8 +268,9 @@ int main(void)
 	exit_cleanup();
 	/*
 	 * The per-CPU allocator keeps one empty chunk with its populated pages for later requests;
-	 * differences of 43 MiB were seen. The slack is therefore half of the memory of a load. A
-	 * leak of all memory of the second load is found; a leak of less than half may not be.
+	 * differences of 43 MiB were seen. The check therefore tolerates a difference of half of
+	 * the memory that one load of the modules takes. A leak of all memory of the second load is
+	 * found; a leak of less than half may not be.
 	 */
 	percpu = settled_percpu_bytes(0);
 	load_modules("");

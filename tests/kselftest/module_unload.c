@@ -82,8 +82,8 @@ static bool load_and_unload(int i)
 static void test_repeated_load(void)
 {
 	/*
-	 * A debug kernel keeps freed memory. The test therefore does not compare free memory on a
-	 * debug kernel, whose detectors check each cycle.
+	 * A debug kernel keeps freed memory for some time. The test therefore does not compare free
+	 * memory on a debug kernel, whose detectors check each cycle.
 	 */
 	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
 	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;

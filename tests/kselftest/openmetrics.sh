@@ -72,7 +72,7 @@ check "openmetrics 4.9 accounting: values of CPUs are in the output" test_accoun
 test_sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
 check "openmetrics --sum: the output has the totals over CPUs" test_sums
 
-# A counter that is deleted and added again begins at 0, with a new creation time.
+# Tests that a counter that is deleted and added again begins at 0, with a new creation time.
 test_added_again() {
 	driver_cmd del $counter >deleted
 	local before after
@@ -88,7 +88,7 @@ test_added_again() {
 }
 check "openmetrics counter added again: the creation time is the new one" test_added_again
 
-# A file that pfc export replaces all the time must be complete at every read.
+# Tests that a file that pfc export replaces all the time is complete at every read.
 pfc export --openmetrics -o live.prom --interval 100 2>live.err &
 live=$!
 has_changed() { cp live.prom "live$(($1 + 1))" && ! cmp -s "live$1" "live$(($1 + 1))"; }

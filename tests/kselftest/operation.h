@@ -21,7 +21,7 @@ struct operation {
 	int stride;
 };
 
-/* Ends fault injection: later requests do not fail. */
+/* Ends fault injection, so that later allocations and copies do not fail. */
 static void disarm_failure(void);
 
 static void do_nothing(void)

@@ -76,7 +76,8 @@ check "pcp pmval: shows the value of a CPU" sh -c 'pmval -s 1 -w 20 -r -i cpu1 m
 on_cpu 1 adjust $counter 1000
 check "pcp a counter was updated: the metric has the new value" wait_values percpu.test.counter "40 1002"
 
-# Changes the set of instances. The metric of an instance that is not removed keeps its number.
+# Adds and deletes instances while pfc exports. A metric keeps its number as long as its instance
+# exists.
 pminfo -m mmv.pc.all.test.counter >before
 driver_cmd del $gauge >/dev/null
 late=$(driver_cmd add test/late)

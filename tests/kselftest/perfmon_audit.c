@@ -121,9 +121,9 @@ int main(void)
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	kill_child(other);
 	/*
-	 * PERFMON_LOAD fails because a context of CPU 0 uses the same register. If a register is
-	 * taken, the module checks whether the caller is an administrator, who would be allowed to
-	 * evict a user's context.
+	 * The tested PERFMON_LOAD fails because a context of CPU 0 uses the same register. If a
+	 * register is taken, the module checks whether the caller is an administrator, who would be
+	 * allowed to evict a user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);

@@ -4,9 +4,9 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a blocking
- * context needs the same permission as ptrace, including the consent of the security modules. If
- * the permission to block is lost later, the thread continues and the context ends.
+ * Tests contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a
+ * blocking context needs the same permission as ptrace, including the consent of the security
+ * modules. If the permission to block is lost later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -21,8 +21,8 @@
 static volatile __u64 *shared;
 
 /*
- * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, the process
- * changes to the user ID in shared[1] and clears shared[1].
+ * Forks a process of @user that executes a loop and increments shared[0] in each round. When
+ * shared[1] is set, the process changes to the user ID in shared[1] and clears shared[1].
  */
 static pid_t fork_worker(int user)
 {
@@ -79,8 +79,8 @@ static int start_blocking_as(int user, int capability, pid_t target)
 }
 
 /*
- * A tool that has made its checks exits with CHECKED and a bit for each check that passed. Returns
- * these bits; 0 if the tool ended before.
+ * A monitoring process (tool) that has made its checks exits with CHECKED and a bit for each check
+ * that passed. Returns these bits, or 0 if the tool ended before it had made its checks.
  */
 #define CHECKED	128
 
@@ -90,8 +90,8 @@ static int passed_checks(int status)
 }
 
 /*
- * Calls @try in a child of user 1000 without capabilities. Returns the result: 0 or a negative
- * errno.
+ * Calls @try in a child process that runs as user 1000 without capabilities. Returns the result: 0
+ * or a negative errno.
  */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
@@ -155,7 +155,7 @@ static void test_yama(void)
 	kill_child(other);
 }
 
-/* Returns true if the worker does 1,000 more rounds within ten seconds. */
+/* Returns true if the worker executes 1,000 more rounds of its loop within ten seconds. */
 static bool worker_progresses(void)
 {
 	__u64 at = shared[0];
@@ -391,7 +391,10 @@ static void test_yama_forbids(void)
 		int fd = start_blocking_as(1000, CAP_SETUID, child);
 		int good = worker_blocked(fd);
 
-		/* With ptrace_scope 1 a tool may stop its child, so a restart changes nothing. */
+		/*
+		 * With ptrace_scope 1 the monitoring process is still allowed to stop its child, so
+		 * the child blocks again after a restart.
+		 */
 		pfm_restart(fd);
 		good |= worker_blocked(fd) << 1;
 		shared[3] = 1;

@@ -6,9 +6,9 @@
  * timeout: 120
  *
  * Tests late NMIs, as AMD PMUs raise them. The emulated PMU delivers every third interrupt a second
- * time, during or after the handler, when the overflow has been handled and its status cleared. The
- * second NMI must not be reported as unknown and must not produce a second sample. The handler must
- * not claim NMIs of other sources.
+ * time, during or after the handler. By this time the handler has already processed the overflow
+ * and cleared its status. The second NMI must not be reported as unknown and must not produce a
+ * second sample. The handler must not claim NMIs of other sources.
  */
 #include "sampling.h"
 

@@ -307,7 +307,7 @@ static void test_throttling(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* Even a guest with little CPU time exceeds these sampling limits. */
+	/* These sampling limits are so low that even a guest with little CPU time exceeds them. */
 	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());

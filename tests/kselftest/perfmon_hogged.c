@@ -29,7 +29,7 @@ static pid_t start_hog(void)
 	pid_t pid = fork();
 
 	if (!pid) {
-		/* The inherited descriptors would keep contexts open. */
+		/* Closes the inherited descriptors, which would keep contexts open. */
 		close_range(3, ~0U, 0);
 		pin_to_cpu(1);
 		if (sched_setscheduler(0, SCHED_FIFO, &param))

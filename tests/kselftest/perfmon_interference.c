@@ -130,7 +130,10 @@ static void test_repeated_self(void)
 	if (!ok(min < NR_STARTS,
 		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
 		note("%llu IPIs", min);
-	/* On a busy machine either loop may wait for a CPU, so there are up to ten attempts. */
+	/*
+	 * On a busy machine either of the two timed loops may wait for a CPU, so the test makes up
+	 * to ten attempts.
+	 */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
 		start = now_ns();
 		for (i = 0; i < NR_STARTS; i++) {

@@ -136,7 +136,10 @@ static int create_name_length(int letters)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* Passes an argument that is @beyond bytes longer than the format's argument. */
+/*
+ * Creates a context with a format argument that is @beyond bytes longer than the format "n-way"
+ * expects.
+ */
 static int create_arg_size(int beyond)
 {
 	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock debug
- * guest: probes
+ * guest: pmu-skylake
  * timeout: 200
  *
  * Attaches perfmon contexts to 3,100 sleeping threads. With these contexts, context switches of
- * other threads take less than a quarter longer, and so do attach and detach of one more context.
+ * other threads execute less than a quarter more instructions, and so do attach and detach of one
+ * more context.
  */
+#include "pmu.h"
 #include "sampling.h"
 #include <pthread.h>
 #include <sys/resource.h>
 
 #define THREADS		3100	/* more than 3,072, the limit in an earlier version */
 #define STACK		(16 * 1024)
-#define SWITCHES	2000
-#define TRIES		15
+#define SWITCHES	100
 #define LOADS		100
-#define NR_REPEATS	4
+#define TRIES		20
 
+/* A perf event that counts the instructions that CPU 0 executes. */
+static int instructions;
 static volatile int nr_started, stop;
 static volatile pid_t tids[THREADS];
 
@@ -31,16 +34,12 @@ static void *sleep_thread(void *number)
 }
 
 /*
- * Returns the shortest time of several tries for 2 * SWITCHES context switches between two
- * processes on this CPU.
+ * Returns the smallest count of several tries for 2 * SWITCHES context switches between two
+ * processes on this CPU. Interrupts and other tasks can only make a count larger.
  */
-static __u64 switch_time(void)
+static __u64 instructions_of_switches(void)
 {
-	/*
-	 * A debug kernel makes fewer tries: its switches are so slow that other work disturbs them
-	 * less.
-	 */
-	int to[2], from[2], tries = scale_down(gate_or_long(6, TRIES));
+	int to[2], from[2];
 	__u64 min = ~0ULL;
 	pid_t child;
 	char byte = 0;
@@ -55,15 +54,15 @@ static __u64 switch_time(void)
 		_exit(0);
 	}
 	close(to[0]);
-	for (int try = 0; try < tries; try++) {
-		__u64 began = now_ns();
+	for (int try = 0; try < TRIES; try++) {
+		__u64 before = perf_read(instructions), count;
 
-		for (int i = 0; i < SWITCHES; i++)
+		for (int i = 0; i < scale_down(SWITCHES); i++)
 			if (write(to[1], &byte, 1) != 1 || read(from[0], &byte, 1) != 1)
 				bail("ping-pong");
-		began = now_ns() - began;
-		if (began < min)
-			min = began;
+		count = perf_read(instructions) - before;
+		if (count < min)
+			min = count;
 	}
 	close(to[1]);
 	close(from[0]);
@@ -73,22 +72,22 @@ static __u64 switch_time(void)
 }
 
 /*
- * Returns the time to attach a context to the calling thread and to detach it again LOADS times:
- * the shortest of some tries.
+ * Returns the instructions to attach a context to the calling thread and to detach it again LOADS
+ * times: the smallest count of several tries.
  */
-static __u64 load_time(int fd)
+static __u64 instructions_of_loads(int fd)
 {
-	int tries = scale_down(gate_or_long(10, TRIES)), rc = 0;
 	__u64 min = ~0ULL;
+	int rc = 0;
 
-	for (int try = 0; try < tries; try++) {
-		__u64 began = now_ns();
+	for (int try = 0; try < TRIES; try++) {
+		__u64 before = perf_read(instructions), count;
 
-		for (int i = 0; i < LOADS; i++)
+		for (int i = 0; i < scale_down(LOADS); i++)
 			rc |= pfm_load(fd, this_thread()) | pfm_unload(fd);
-		began = now_ns() - began;
-		if (began < min)
-			min = began;
+		count = perf_read(instructions) - before;
+		if (count < min)
+			min = count;
 	}
 	if (rc)
 		bail("load and unload");
@@ -100,7 +99,12 @@ int main(void)
 	static int fds[THREADS];
 	struct rlimit files = { THREADS + 100, THREADS + 100 };
 	static pthread_t threads[THREADS];
-	__u64 before, with_contexts, began, load_alone, load_with_contexts;
+	struct perf_event_attr attr_of_event = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_INSTRUCTIONS,
+		.size = sizeof(attr_of_event),
+	};
+	__u64 switches, switches_with_contexts, loads, loads_with_contexts, began;
 	pthread_attr_t attr;
 	int nr = scale_down(THREADS), rc = 0, fd, own;
 	long i;
@@ -118,15 +122,18 @@ int main(void)
 			bail("thread");
 	wait_until(nr_started == nr);
 	pin_to_cpu(0);
+	instructions = syscall(SYS_perf_event_open, &attr_of_event, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+	if (instructions < 0)
+		bail("perf_event_open");
 	/*
 	 * Loads one context, so that the probes of context switches are attached during the first
 	 * measurement as well.
 	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);
-	before = switch_time();
+	switches = instructions_of_switches();
 	own = pfm_create(0);
-	load_alone = load_time(own);
+	loads = instructions_of_loads(own);
 	close(fd);
 	for (i = 0; i < nr; i++) {
 		fds[i] = pfm_create(0);
@@ -137,31 +144,16 @@ int main(void)
 	is(pfm_load(fd, this_thread()), 0,
 	   "9.2 sleeping threads with contexts: one more thread loads a context");
 	close(fd);
-	with_contexts = switch_time();
-	/*
-	 * Other work on the machine can only make a measurement longer, so the shortest time is
-	 * judged.
-	 */
-	for (i = 0; i < NR_REPEATS && with_contexts >= before * 5 / 4; i++) {
-		__u64 last_time = switch_time();
-
-		with_contexts = last_time < with_contexts ? last_time : with_contexts;
-	}
-	note("%d switches: %llu us, with these contexts %llu us", 2 * SWITCHES, before / 1000,
-	     with_contexts / 1000);
-	ok(with_contexts < before * 5 / 4,
-	   "9.2 sleeping threads with contexts: others' switches take less than a quarter longer");
-	load_with_contexts = load_time(own);
-	for (i = 0; i < NR_REPEATS && load_with_contexts >= load_alone * 5 / 4; i++) {
-		__u64 last_time = load_time(own);
-
-		if (last_time < load_with_contexts)
-			load_with_contexts = last_time;
-	}
-	note("%d loads and unloads: %llu us, with these contexts %llu us", LOADS, load_alone / 1000,
-	     load_with_contexts / 1000);
-	ok(load_with_contexts < load_alone * 5 / 4,
-	   "9.2 sleeping threads with contexts: load and unload take less than a quarter longer");
+	switches_with_contexts = instructions_of_switches();
+	note("instructions of switches: %llu, with these contexts %llu", switches,
+	     switches_with_contexts);
+	ok(switches && switches_with_contexts < switches * 5 / 4,
+	   "9.2 sleeping threads with contexts: others' switches execute less than a quarter more");
+	loads_with_contexts = instructions_of_loads(own);
+	note("instructions of loads and unloads: %llu, with these contexts %llu", loads,
+	     loads_with_contexts);
+	ok(loads && loads_with_contexts < loads * 5 / 4,
+	   "9.2 sleeping threads with contexts: load and unload execute less than a quarter more");
 	close(own);
 	began = now_ns();
 	for (i = 0; i < nr; i++)

@@ -152,7 +152,10 @@ static void test_user_kb(void)
 
 	close(fd);
 	wait_until(nothing_charged());
-	/* The value of user_kb is in whole kilobytes and enough for four contexts, not for five. */
+	/*
+	 * Sets user_kb, in whole kilobytes, to a limit that is enough for four contexts but not for
+	 * five.
+	 */
 	set_user_kb(one_context * 9 / 2 / 1024);
 	child = start_child(USER, 10, false);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
@@ -237,9 +240,8 @@ static void test_root_namespaces(void)
 		report[i].go = 2;
 		waitpid(child[i], NULL, 0);
 	}
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		kill_child(owners[i]);
-	}
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
 }
@@ -265,7 +267,7 @@ static void test_own_namespace(void)
 	wait_until(nothing_charged());
 }
 
-/* A user can have MAX_CONTEXTS contexts, however much memory the user may have. */
+/* A user can have at most MAX_CONTEXTS contexts, however high the user's memory limit is. */
 static void test_max_contexts(void)
 {
 	pid_t child;

@@ -84,7 +84,10 @@ static void test_random_periods(void)
 	spin(5000000);
 	pfm_stop(fd);
 	n = hdr->hdr_count;
-	/* The first period is the value that was written. */
+	/*
+	 * The first period is the value that was written to the PMD, so the check begins with the
+	 * second.
+	 */
 	for (i = 1; i < n; i++) {
 		period = -entry_at(hdr, i)->last_reset_val;
 		wrong += period != 2000 + (next_random(&state) & 0x3ff);
@@ -218,7 +221,10 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/* The process may not sleep yet when its message is read. */
+	/*
+	 * When the message of the process is read, it is possible that the process does not sleep
+	 * yet.
+	 */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
@@ -286,9 +292,9 @@ int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
 	/*
-	 * With pmu-late and pmu-merge some interrupts are late or missing. The overflows of these
-	 * interrupts are only found when the counters are read the next time, so exact periods
-	 * cannot be tested.
+	 * In the guests pmu-late and pmu-merge, some PMU interrupts are late or missing. The
+	 * overflows of these interrupts are only found when the counters are read the next time, so
+	 * exact periods cannot be tested.
 	 */
 	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");

@@ -137,7 +137,10 @@ static int try_kernel_mode(pid_t unused)
 	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(model) | PFM_KERNEL);
 }
 
-/* Writes of reserved bits are ignored: the counter counts as it does without these bits. */
+/*
+ * Tests that reserved bits in a written PMC are ignored: the counter counts as it does without
+ * them.
+ */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
@@ -292,7 +295,10 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	unlink(PROGRAM_COPY);
 }
 
-/* Changes that a process makes while another process of the same user monitors it. */
+/*
+ * Changes that a monitored process makes to itself while another process of the same user monitors
+ * it.
+ */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
 static void apply_change(enum change change)
@@ -469,7 +475,7 @@ static void test_changes(void)
 	unlink(PROGRAM_COPY);
 }
 
-/* Executes this program @nr more times. The last program writes a byte and sleeps. */
+/* Executes this program again, @nr times in a row. The last program writes a byte and sleeps. */
 static int exec_again(const char *nr)
 {
 	char left[12];

@@ -366,7 +366,9 @@ static void test_flight_recorder(void)
 	ring_close(&r);
 }
 
-/* Errors of PERFMON_PAUSE: for a context without a ring, and with a bad address. */
+/*
+ * Tests the errors that PERFMON_PAUSE returns for a context without a ring, and for a bad address.
+ */
 static void test_pause_errors(void)
 {
 	int plain = pfm_create(0), fd = pfm_create_ring(0, "ring", SIZE, 0);

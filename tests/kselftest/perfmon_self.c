@@ -456,8 +456,8 @@ static void *read_other(void *arg)
 	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While the main thread is not on a CPU, the page has the whole value. The test judges only
-	 * reads that are made while the main thread counts.
+	 * While the main thread is not on a CPU, its self page has the whole counter value. The
+	 * test judges only reads that are made while the main thread counts.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;

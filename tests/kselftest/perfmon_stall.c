@@ -62,8 +62,9 @@ static bool try_attach(void)
 
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
- * takes 100 ms. Returns true if this thread has used a context of its own during @call: @call makes
- * two further slow allocations afterwards. Stores the exit status of the child in @status.
+ * takes 100 ms. Returns true if this thread was able to use a context of its own during @call,
+ * which is proved by two further slow allocations of @call afterwards. Stores the exit status of
+ * the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {

@@ -103,7 +103,10 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 	ok(*rounds, "9.2 %s: a thread samples every %u instructions, the kernel included",
 	   when, load->period);
 	set_nmi_us(load->nmi_us);
-	/* A pause of sampling, of at most 400 ms, may have begun before the NMIs became longer. */
+	/*
+	 * Waits until a pause of sampling is over that began before the NMIs became longer. A pause
+	 * lasts at most 400 ms.
+	 */
 	sleep_ms(500);
 	before = *rounds;
 	first = read_nmis();

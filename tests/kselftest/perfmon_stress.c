@@ -282,8 +282,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * The executed program does not know the number of its worker. The process soon
-		 * exits, and the test replaces it.
+		 * The program that a worker executes does not know the number of this worker. The
+		 * process soon exits, and the test replaces it.
 		 */
 		seed = getpid();
 		spin(1000000);

@@ -46,9 +46,10 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if the sample after lost samples has reported the loss. In other formats than the
- * ring, this sample updates the count in the header. A ring counts lost samples in its page at
- * once, and a LOST record precedes the next sample. @r is the ring, or NULL for other formats.
+ * Returns true if the first sample after lost samples has reported the loss. In formats other than
+ * the ring, the first sample after lost samples updates the count in the header. A ring counts lost
+ * samples in its page at once, and a LOST record precedes the next sample. @r is the ring, or NULL
+ * for other formats.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {

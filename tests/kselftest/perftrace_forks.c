@@ -79,7 +79,10 @@ static void run_parent(bool endless)
 {
 	pid_t pids[NR_METHODS];
 
-	/* Number and fast path of this thread are known when it creates its children. */
+	/*
+	 * These events let the library learn the number of this thread and enable its fast path,
+	 * before the thread creates its children.
+	 */
 	write_event_of(NR_METHODS);
 	write_event_of(NR_METHODS);
 	for (int method = 0; method < NR_METHODS; method++) {
@@ -95,8 +98,9 @@ static void run_parent(bool endless)
 
 /*
  * A program that waits for the module creates a child by SYS_fork, which creates one by vfork().
- * The child of vfork() writes the first event after the module was loaded. It must not attach the
- * memory that it shares with its parent. The parent does so at its own next event.
+ * The child of vfork() writes the first event after the module was loaded. The child of vfork()
+ * must not attach the memory that it shares with its parent. The parent does so at its own next
+ * event.
  */
 static __attribute__((noinline)) void run_vfork_child(void)
 {
@@ -170,7 +174,9 @@ static void run_stepped(void)
 {
 	pthread_atfork(NULL, NULL, end_stepping);
 	signal(SIGTRAP, on_sigtrap);
-	/* So that the first event in the child can take the fast path. */
+	/*
+	 * Writes events in the parent, so that the first event in the child can take the fast path.
+	 */
 	for (int n = 0; n < 3; n++)
 		PERFTRACE(forks, step, (u32, one, 0), (u32, two, 2));
 	steps_in_child = true;

@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 			bail("PERFTRACE_END");
 		next = trace_create("next", "none:*", 0, 4096, &next_slot);
 		wrong_trace += next_slot != slot;
-		/* Wait long enough for each thread to run once. */
+		/* Waits long enough for each writing thread to run once. */
 		usleep(5000);
 		wrong += trace_info(next).lost;
 		close(next);

@@ -95,7 +95,7 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 		nr_records[fields[0]]++;
 }
 
-/* Waits for an event of program @n. Returns true if the trace has got one. */
+/* Waits for an event of program @n. Returns true if the trace contains an event of this program. */
 static bool is_seen(int fd, int n)
 {
 	memset(nr_records, 0, sizeof(nr_records));

@@ -118,7 +118,10 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 	}
 	memcpy(&number, fields + 1, sizeof(number));
 	got.strange += record->thread != (__u32)shared->threads[fields[0]];
-	/* The third thread's events are on both CPUs, whose buffers are read in any order. */
+	/*
+	 * The events of the third thread are not checked for gaps: they are in the buffers of both
+	 * CPUs, which are read in any order.
+	 */
 	if (fields[0] < WRITERS) {
 		got.gaps += number != got.next[fields[0]];
 		got.next[fields[0]] = number + 1;

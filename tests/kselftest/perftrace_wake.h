@@ -13,7 +13,7 @@
 #define WAKE_DIR	"/run/perftrace"
 #define WAKE_FILE	WAKE_DIR "/wake"
 
-/* Creates the wake file if there is none, and sets all words to @word. */
+/* Creates the wake file if it does not exist, and sets each of its words to @word. */
 static void write_wake_file(__u32 word)
 {
 	static __u32 words[PERFTRACE_NR_MARKERS];

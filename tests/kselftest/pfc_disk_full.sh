@@ -5,9 +5,10 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. The file is
-# readable, the command ends as it would without the recorder, the status is not 0, and the message
-# has the number of samples in the file.
+# Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. In each
+# case the recorded file must be readable, and the command must end as it would without the
+# recorder. The status of pfc must not be 0, and its message must name the number of samples in the
+# file.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +16,8 @@ own_mounts
 
 program=/tests/pfc_follow
 app=/tests/pfc_trace
-# Rounds of the program, and events, that do not fit into a file or onto a disk.
+# Number of rounds for which the program runs, and number of events that it writes, so that a
+# recording does not fit into the file or onto the disk.
 rounds=100000000 nr_events=8000
 [ -z "${LONG:-}" ] || rounds=300000000 nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
@@ -190,7 +192,8 @@ test_ppa() {
 	echo "status $rc, $reads reads said, $lines lines"
 	[ $rc = 2 ] && [ $reported = 0 ] && [ "${reads:-0}" -gt 5 ] && [ "$lines" = $((reads + 1)) ]
 }
-# An export file keeps its old content, and no other file stays.
+# When the disk is full, the file of pfc export keeps its old content, and no temporary file is
+# left.
 test_export() {
 	mount_full 100
 	echo old >full/e

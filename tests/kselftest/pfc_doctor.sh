@@ -15,7 +15,8 @@
 . /tests/doctor.sh
 
 release=$(uname -r)
-# Pattern that matches the kernel release: any character stands for each plus sign.
+# Pattern that matches the kernel release: each plus sign is replaced by a dot, which matches any
+# character.
 any=$(echo $release | tr + .)
 modules=/lib/modules/$release
 ko=$modules/updates/perfcounters.ko

@@ -58,7 +58,7 @@ static void count_signal(int signal)
 	nr_signals++;
 }
 
-/* SIGSTOP stops a child until SIGCONT, and each signal arrives once. */
+/* Tests that SIGSTOP stops a child until SIGCONT, and that each signal arrives once. */
 static int test_signals(void)
 {
 	pid_t child = fork();
@@ -194,8 +194,9 @@ static long long count_instructions(const char *options, const char *arguments)
 }
 
 /*
- * Returns how much the count grows from 1000000 rounds to 3000000. The difference is known exactly;
- * each single count also contains the start of the program.
+ * Returns by how much the count of pfc stat grows when the program makes 3000000 rounds instead of
+ * 1000000. The difference is known exactly; each single count also contains the start of the
+ * program.
  */
 static long long count_growth(const char *options, const char *kind, const char *more)
 {

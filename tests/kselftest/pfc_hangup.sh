@@ -13,13 +13,6 @@ own_mounts
 
 program=/tests/pfc_follow
 
-# catches_hup PID: true if the process handles SIGHUP, the first bit of the mask.
-catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
-# Succeeds if the file has samples in the busy function of the program.
-has_samples() { # FILE
-	pfc script -i $1 >script || { echo "no file"; return 1; }
-	[ "$(grep -c work_inner script)" -ge 3 ] || { head -n 5 script; return 1; }
-}
 # Hangs up a command as soon as it has the file OPEN open and the victim has run for a while. Sets
 # $rc to the status of the command.
 hang_up() { # OPEN COMMAND...
@@ -38,15 +31,15 @@ hang_up() { # OPEN COMMAND...
 test_record_all() {
 	rm -f r
 	hang_up /dev/perfmon pfc record -a -e task-clock -F 200 -o r
-	[ $rc = 0 ] && has_samples r
+	[ $rc = 0 ] && has_busy_samples r
 }
 # The command gets SIGTERM, and ends by itself: its status is kept.
 test_record_command() {
 	rm -f r
 	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "trap 'kill \$!; exit 3' TERM; $program calls 100000000000 & wait"
-	[ $rc = 3 ] && pfc script -i r >script && [ -s script ]
+	[ $rc = 3 ] && pfc script -i r >samples && [ -s samples ]
 }
-# The hangup is ignored, and the recording goes on until SIGINT.
+# Tests pfc record with SIGHUP ignored: the recording continues until SIGINT.
 test_record_nohup() {
 	rm -f r
 	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 200 -o r) >words 2>&1 &
@@ -59,7 +52,7 @@ test_record_nohup() {
 	wait $command
 	rc=$?
 	echo "status $rc"
-	[ $rc = 0 ] && has_samples r
+	[ $rc = 0 ] && has_busy_samples r
 }
 test_stat() {
 	hang_up /dev/perfmon pfc stat -e task-clock -p $victim -o counts

@@ -106,7 +106,7 @@ test_stat_new_cpu() {
 	cat counts
 	[ $rc = 0 ] && is_least "$(value_of page-faults counts)" 2000 && is_least "$(value_of not-counted:cpu1 counts)" 1
 }
-# The number of samples of a program on CPU 1, from the file x.
+# Prints how many samples of the program in the file x were taken on CPU 1.
 nr_on_cpu1() {
 	pfc script --json -i x | grep '"cpu":1,' | grep -c pfc_follow
 }

@@ -61,8 +61,8 @@ $0 sleepers 16 & sleepers=$!
 within 60 sh -c "[ \$(ls /proc/$sleepers/task | wc -l) = 17 ]" && touch ended
 kill -9 $sleepers
 exit $1'
-# Not all of the 17 threads can be counted. The command runs on, and its status is kept if it is not
-# 0.
+# Tests a limit of open files at which pfc cannot count all of the 17 threads. The command runs on,
+# and its status is kept if it is not 0.
 test_missed() { # MESSAGE COMMAND...
 	local message=$1
 	shift
@@ -82,8 +82,9 @@ test_missed() { # MESSAGE COMMAND...
 	[ $rc = 2 ] && [ $kept = 5 ] && [ -e ended ] &&
 		grep -qE "^pfc: [0-9]+ threads $message: Too many open files \(os error 24\); the limit of open files is 24: raise it" words
 }
-# With each number of files up to 16, the command succeeds, or says that there are too many. In make
-# test the numbers end when the command has succeeded with three of them in a row.
+# With each limit of open files from 3 to 16, the command must succeed, or report that too many
+# files are open. In make test the loop ends when the command has succeeded with three limits in a
+# row.
 test_messages() { # COMMAND...
 	local limit nr_failed=0 in_a_row=0
 	for limit in 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do

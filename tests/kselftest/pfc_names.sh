@@ -7,8 +7,8 @@
 #
 # Names in samples belong to the program that ran. The tests of pfc record and pfc top check this
 # across an exec, for a file that is replaced while its program runs, in other namespaces, and for
-# threads that change their name. Each result also holds where perf_event_open(2) is refused
-# ("without perf").
+# threads that change their name. Each test is repeated with perf_event_open(2) refused ("without
+# perf"), and must have the same result.
 #
 # The program $a spends its time in the function alpha_hot. The twin $b differs from $a in the build
 # id and in the name of its hot function, betaa_hot. The copies with names in _noid have no build
@@ -23,8 +23,8 @@ a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
 ms=250
 [ -n "${LONG:-}" ] || ms=100
-# Step with which $a starts pfc, or empty. With "refuse_perf", perf_event_open() fails with EACCES
-# in pfc.
+# The step of the program $a with which it starts pfc. If the step is empty, the shell starts pfc.
+# With "refuse_perf", perf_event_open() fails with EACCES in pfc.
 via=""
 
 run_pfc() { # ARGUMENT...
@@ -66,8 +66,8 @@ has_both_programs() { # FILE
 	alpha=$(percent_of alpha_hot) beta=$(percent_of betaa_hot)
 	[ $((alpha + beta)) -ge 5 ] && [ $((alpha * 100)) -ge $(((alpha + beta) * 15)) ] && [ $((beta * 100)) -ge $(((alpha + beta) * 15)) ]
 }
-# start_victim PROGRAM STEP...: runs the program in the background as $victim. The steps make the
-# program wait for $dir/go before it spins.
+# start_victim PROGRAM STEP...: runs the program in the background as $victim. The STEPs must make
+# PROGRAM wait until the file $dir/go exists, before it spins.
 start_victim() { # PROGRAM STEP...
 	rm -f $dir/go $dir/more
 	"$@" &

@@ -6,8 +6,8 @@
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
 # Compares the names that pfc and linux-perf give to the same samples, for each kind of code. The
-# samples are in files that pfc record has written. The name is that of the function with the most
-# samples, as pfc script and perf script print it; - means that there is none.
+# samples are in files that pfc record has written. The compared name is that of the function with
+# the most samples, as pfc script and perf script print it. A - means that there is no name.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -43,7 +43,8 @@ ms=250
 most_frequent() {
 	sort | uniq -c | sort -rn | awk '{ sub(/^ *[0-9]+ /, ""); print /^(\[unknown\]|0x[0-9a-f]*)?$/ ? "-" : $0; exit }'
 }
-# Both functions leave out samples outside of the object $object, unless it is empty.
+# pfc_name and perf_name leave out samples outside of the object file $object, unless $object is
+# empty.
 object=""
 pfc_name() {
 	pfc script --json -i x 2>>words | jq -r --arg object "$object" '.stack[0] | select($object == "" or .object == $object) | .symbol // "[unknown]"' | most_frequent
@@ -54,13 +55,14 @@ perf_name() {
 	if grep -q '^$' frames; then awk 'NF && !inner { print } { inner = NF }' frames; else cat frames; fi |
 		grep -F -e "$object" | sed -E 's/^[[:space:]]*[0-9a-f]+ //; s/ \((inlined|\[vdso\])\)$//' | most_frequent
 }
-# Compares the names that both programs give to the samples in x with the line of the table.
+# Succeeds if the names that pfc and perf give to the samples in file x are those in a line of the
+# table for CODE.
 same_names() { # CODE
 	local pfc perf
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# The wrong name depends on the order of functions in the program.
+	# If perf gives a wrong name, that name depends on the order of functions in the program.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

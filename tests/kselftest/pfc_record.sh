@@ -123,7 +123,7 @@ test_no_inherit() {
 }
 test_kernel() {
 	end_few_symbols
-	# In make test the command reads a tenth of the lines.
+	# In make test the sampled command reads only the first lines of /proc/kallsyms.
 	set -- cat
 	[ -n "${LONG:-}" ] || set -- head -n $((20000 * factor))
 	pfc record -e task-clock -F 500 -g -o k "$@" /proc/kallsyms >/dev/null || return 1
@@ -210,7 +210,7 @@ test_lost() {
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
 	wait_started $recorder
-	# The recorder is stopped, so the ring fills and samples are lost.
+	# Stops pfc record with SIGSTOP, so that the ring fills and samples are lost.
 	kill -STOP $recorder
 	within 60 is_stopped $recorder
 	run_for $victim $nap

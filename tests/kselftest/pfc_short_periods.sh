@@ -44,8 +44,8 @@ load_for_cpu0() {
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# Events use all eight counters. CPU 1, which lacks the last four, stays offline in
-# test_cpu1_offline() and goes online in test_cpu1_online().
+# The events of these tests use all eight counters. CPU 1, which lacks the last four, stays offline
+# in test_cpu1_offline() and goes online in test_cpu1_online().
 test_cpu1_offline() { # FORM
 	load_for_cpu0
 	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words

@@ -29,7 +29,7 @@ struct screen {
 
 static const struct live_command {
 	const char *name;
-	/* A word of the first drawing. */
+	/* A word that the command draws on its first screen. */
 	const char *drawn;
 	const char *argv[8];
 } commands[] = {

@@ -30,7 +30,7 @@ test_folded() {
 test_picture() {
 	pfc flamegraph -i r >picture 2>/dev/null && is_plain picture && grep -q "<title>$shown_hostile (" picture
 }
-# In JSON the name is exact.
+# Tests that JSON output has the exact name, with its control characters in JSON's escape sequences.
 test_json() {
 	pfc script --json -i r >lines && head -n 1 lines
 	is_plain lines && grep -qF '"command":"q\u001b[31m\u0007\nx"' lines

@@ -85,7 +85,7 @@ static int count_outside(int nr, int before, int reading, int after)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++) {
 			__u64 value = page[reading][cpu][n];
 
-			/* Allow a microsecond for rounding. */
+			/* Allows a difference of a microsecond for rounding. */
 			if (value + 1000 >= raw[before][cpu][n] &&
 			    value <= raw[after][cpu][n] + 1000)
 				continue;

@@ -283,7 +283,7 @@ static void test_values_kept(void)
 	check_values_kept(pid, &t, "the groups of CPUs were changed");
 	write_entry(pid, "0 0 0 1");
 	check_values_kept(pid, &t, "the task was deselected");
-	/* A second reader selects the task again. */
+	/* Selects the task again, as a second reader would. */
 	write_entry(pid, "1 0 0 1");
 	check_values_kept(pid, &t, "the task was selected again");
 	kill_child(pid);

@@ -206,9 +206,8 @@ static void test_on_and_off(int times)
 		off += begin;
 		max_off = begin > max_off ? begin : max_off;
 	}
-	for (i = 0; i < WORKERS; i++) {
+	for (i = 0; i < WORKERS; i++)
 		kill_child(pids[i]);
-	}
 	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
 	     on / 1e6 / times, max_on / 1e6, off / 1e6 / times, max_off / 1e6, min);
 	note("%d times a task was left out of a reading, but is accounted", missed_by_read);

@@ -123,7 +123,10 @@ static bool test_matches_proc(const char *test, read_fn ours, const void *our_ar
 	return ok(good && !overcounted, "%s", test);
 }
 
-/* Slack for one event in progress on each of 2 CPUs, at each end. */
+/*
+ * Slack for one event in progress on each of 2 CPUs, at the begin and at the end of the
+ * measurement.
+ */
 #define SLACK_IN_FLIGHT 4
 
 /*

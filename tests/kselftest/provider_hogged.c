@@ -106,8 +106,9 @@ int main(void)
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
 	/*
-	 * Two interfaces swap their names. Instances of each name can be added for the new owner
-	 * of the name only after the instances of the old owner are deleted.
+	 * Renames two network interfaces, so that each has the old name of the other. Instances of
+	 * each name can be added for the new owner of the name only after the instances of the old
+	 * owner are deleted.
 	 */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||

@@ -273,7 +273,10 @@ static void mmap_caller(void)
 			p = q == MAP_FAILED ? p : q;
 			break;
 		case 4:
-			/* Some advices are refused. An allowed advice may only cost time. */
+			/*
+			 * Some advices are refused. An advice that is allowed must have no effect
+			 * but the time it takes.
+			 */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;
 			break;

@@ -30,7 +30,10 @@
 #define ROUNDS		50	/* updates of a task in one command */
 #define TIMEOUT		480	/* seconds */
 
-/* The kinds of updates, and the numbers that driver_count() takes, as in test_driver_nesting.c. */
+/*
+ * The kinds of updates. Their values are arguments of driver_count(), and the same as in
+ * test_driver_nesting.c.
+ */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NMI_DEPTHS	NR_SOURCES
 #define NR_DEPTHS	4

@@ -204,7 +204,7 @@ static void test_refused_counts(void)
 	close(fd);
 }
 
-/* Counts how often the word of the marker shows that no trace selects it. */
+/* Counts how often the marker's word shows that no trace selects the marker. */
 static void *watch_marker_word(void *arg)
 {
 	struct traced_process *t = arg;

@@ -235,9 +235,8 @@ int main(void)
 	ok(shared->calls > scale_min(1000),
 	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++)
 		kill_child(pids[i]);
-	}
 	trace_drain(well_behaved_fd, 0, &(struct event_stats) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
 	   "3.7 fuzz: all events of a well-behaved process are read (%llu)", good.events);

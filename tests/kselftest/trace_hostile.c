@@ -75,7 +75,10 @@ static void test_wrong_role(void)
 	close(fd);
 }
 
-/* Tests a child that has the file and the markers of its parent, but is another process. */
+/*
+ * Tests a forked child, which inherits the device file and the markers of its parent, but is traced
+ * as a process of its own.
+ */
 static void test_child_of_process(void)
 {
 	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;

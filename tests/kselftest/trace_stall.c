@@ -309,9 +309,8 @@ int main(void)
 	   with_load);
 	shared->stop = true;
 	waitpid(pids[NR_OTHERS], &status, 0);
-	for (int i = 0; i < NR_OTHERS; i++) {
+	for (int i = 0; i < NR_OTHERS; i++)
 		kill_child(pids[i]);
-	}
 	ok(WIFEXITED(status) && !WEXITSTATUS(status),
 	   "9.2 slow globs: none of the traces is refused");
 	return finish();

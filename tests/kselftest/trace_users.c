@@ -112,8 +112,8 @@ static pid_t start_writer(int user, const char *event)
  * events; bit 0 is user @first. Each of @nr users has one writer, which writes on one CPU and so
  * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
  *
- * A read removes the events, and a writer may not run again for a long time. A caller that waits
- * for several users therefore combines the masks of several reads.
+ * A read consumes the events, and it may take long until a writer runs again and writes new ones. A
+ * caller that waits for several users therefore combines the masks of several reads.
  */
 static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 {

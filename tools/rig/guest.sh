@@ -129,7 +129,7 @@ begin_guest() {
 # Kills a guest that stops reporting. If a guest has reported nothing after TIMEOUT seconds, boots
 # it once more: no module under test was loaded yet, so the modules cannot be the reason.
 follow() {
-	local pid=$1 world=$2 dir=$4 again="" ended=0 prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
+	local pid=$1 world=$2 dir=$4 again="" ended=0 running="" prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
@@ -154,12 +154,15 @@ follow() {
 			# truncates the file.
 			"# again"*) reopen=1 ;;
 			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
+			# A program may print lines that look like these two, so its name must match.
 			"# begin "*)
+				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
+				running=$prog
 				wait_for $((limit + 60 * $(slowness "$world")))
 				;;
-			"# end "*)
-				ended=$((ended + 1))
+			"# end ${running:-/} "*)
+				ended=$((ended + 1)) running=""
 				read -r _ _ prog rc seconds <<<"$line"
 				limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 				block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
@@ -225,7 +228,11 @@ clock_goes_right() {
 }
 
 # block DIR PROGRAM: prints the output of a program, from the results of a boot.
-block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
+block() {
+	awk -v p="$2" 'name == "" && /^# begin / { name = $3; on = name == p; next }
+		name != "" && $1 == "#" && $2 == "end" && $3 == name { name = ""; on = 0; next }
+		on' "$1/results"
+}
 
 # without_foreign_races CONSOLE: prints a kernel log without the KCSAN reports in which no module of
 # this project occurs. Data races within the kernel itself do not make a test run fail.

@@ -139,8 +139,8 @@ enum ppa_cpu_value {
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @nr_groups: number of groups of CPUs
  * @nr_tasks: number of tasks that are being accounted
- * @nr_ended: number of tasks that have ended and were not read from /dev/ppa yet
- * @lost: number of ended tasks that were discarded unread because a limit was reached
+ * @nr_ended: number of tasks that have ended and were not returned by this open file yet
+ * @lost: number of ended tasks that this open file will not return, because a limit was reached
  * @refused: number of tasks that are not accounted because memory was short, or because their user
  *	would exceed the module parameter user_kb
  * @now: the current time in ticks

@@ -317,7 +317,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
-            return self.try_insert(key, || (self.create)(name));
+            return self.try_insert(key, name);
         }
         // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
         // the mutex accesses `deferred`.
@@ -354,26 +354,27 @@ impl<R: Send + Sync> KeyedCounters<R> {
         for DeferredKey { key, name } in deferred.drain_all() {
             // If the allocation fails, the thing remains without an entry, because it is not
             // announced a second time.
-            let _ = self.try_insert(&key, || (self.create)(&name));
+            let _ = self.try_insert(&key, &name);
         }
         self.nr_deferred.store(0, Relaxed);
     }
 
-    /// Creates and publishes an entry. The caller has checked that no entry is being removed.
+    /// Creates and publishes an entry. The names of its instances contain `name`. The caller has
+    /// checked that no entry is being removed.
     #[inline]
-    fn try_insert(&self, key: &Key, create: impl FnOnce() -> Result<R>) -> Result {
+    fn try_insert(&self, key: &Key, name: &Key) -> Result {
         if !self.has_room(key) {
             self.note_full();
             return Ok(());
         }
-        match create() {
+        match (self.create)(name) {
             Ok(value) => self.insert(key, Some(value)),
             Err(error) => {
                 if self.refused.cmpxchg(0, LOGGED, Relaxed).is_ok() {
                     kernel::pr_notice!(
                         "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
                         self.plural,
-                        key.text(),
+                        name.text(),
                         key.number(),
                         error.to_errno()
                     );
@@ -502,7 +503,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: The slot holds a complete key, which is not written again until `state` is 0.
             let key = unsafe { pending.key.get().read() };
             if this.find_entry(&key).is_err() {
-                if this.try_insert(&key, || (this.create)(&key)) == Err(ENOMEM) {
+                if this.try_insert(&key, &key) == Err(ENOMEM) {
                     this.retry_after
                         .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
                 }

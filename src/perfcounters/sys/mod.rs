@@ -27,6 +27,7 @@
 //! | `wrap_timer` | periodic and delayed work of perfmon; suspend and resume |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
 //! | `trace`, `traced`, `buffers` | `/dev/perftrace`, traced processes, memory of buffers |
+//! | `user_return` | process accounting: the return to user mode, seccomp |
 //! | `trace_vma`, `detach` | mappings of `/dev/perftrace`; their removal from traced processes |
 //! | `keyed_counters` | tables that find instances by key in a probe |
 
@@ -63,4 +64,5 @@ pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod trace_vma;
 pub(crate) mod traced;
+pub(crate) mod user_return;
 pub(crate) mod wrap_timer;

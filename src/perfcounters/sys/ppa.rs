@@ -236,11 +236,6 @@ impl TaskStats {
     pub(crate) fn has_ended(&self) -> bool {
         self.flags & ENDED != 0
     }
-
-    /// Returns whether the structure was created from `record`, whose task has ended.
-    pub(crate) fn is_for(&self, record: &TaskRecord) -> bool {
-        self.pid == record.saved_ids().0.pid && self.began == record.began
-    }
 }
 
 /// `struct ppa_info`: the state of process accounting that user space reads.
@@ -269,6 +264,7 @@ unsafe impl FromBytes for Info {}
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::base::module::module(),
     open: Some(open),
+    release: Some(release),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
     // The structures of the calls have the same layout in 32-bit and 64-bit programs.
@@ -292,14 +288,24 @@ unsafe extern "C" fn open(_: *mut bindings::inode, _: *mut bindings::file) -> c_
     from_result(|| is_ready().map(|()| 0))
 }
 
-/// Reads the records of tasks: first the records in the index, then the records of tasks that have
-/// ended, which are removed when read. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+/// Closes a file of `/dev/ppa`.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.release`.
+unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    files::close(file as usize);
+    0
+}
+
+/// Reads the records of tasks: first the records in the index, then the records of ended tasks that
+/// this file has not got. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `file_operations.read`.
 unsafe extern "C" fn read_tasks(
-    _: *mut bindings::file,
+    file: *mut bindings::file,
     to: *mut c_char,
     count: usize,
     position: *mut bindings::loff_t,
@@ -315,12 +321,15 @@ unsafe extern "C" fn read_tasks(
         let mut place = unsafe { *position } as u64;
         // The records are copied after the lock was released, because page faults of the caller's
         // memory may take long.
-        let all = files::collect_tasks(&mut place, count / size_of::<TaskStats>())?;
+        let most = count / size_of::<TaskStats>();
+        let (all, next) = files::collect_tasks(file as usize, &mut place, most)?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
         for told in &all {
             writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
-        files::free_delivered(&all);
+        if all.iter().any(TaskStats::has_ended) {
+            files::delivered(file as usize, next);
+        }
         // SAFETY: The kernel passes the position, which is valid during the call.
         unsafe { *position = place as bindings::loff_t };
         Ok(all.len().wrapping_mul(size_of::<TaskStats>()))
@@ -339,11 +348,11 @@ const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
 /// # Safety
 ///
 /// Called only by the kernel, as `file_operations.unlocked_ioctl`.
-unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
+unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
     let done = || -> Result {
         let at = UserPtr::from_addr(arg);
         match command {
-            GETINFO => write(at, &files::info()),
+            GETINFO => write(at, &files::info(file as usize)),
             GETTASK => {
                 let [_, _, pid]: [u32; 3] = read(at)?;
                 let told = files::collect_task(pid)?;

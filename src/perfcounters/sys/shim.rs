@@ -168,6 +168,12 @@ extern "C" {
     pub(crate) fn ppa_queue_worker();
     pub(crate) fn ppa_wait_for_worker();
     pub(crate) fn ppa_queue_publisher(ms: c_uint);
+    pub(crate) static ppa_exit_work: c_ulong;
+    pub(crate) fn ppa_arm_user_return() -> bool;
+    pub(crate) fn ppa_disarm_user_return();
+    pub(crate) fn ppa_user_return_cpu_dead(cpu: c_uint);
+    pub(crate) fn ppa_attach_seccomp() -> c_int;
+    pub(crate) fn ppa_detach_seccomp();
     pub(crate) fn pt_max_traced() -> u32;
     pub(crate) fn pt_page_new() -> c_ulong;
     pub(crate) fn pt_vma(

@@ -6,8 +6,8 @@
 
 use super::irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
 use super::task::{LatencyBounds, Task, Values};
-use super::values::{add, value, SwitchReason, IDLE, NR_CPU_VALUES, SYSTEM, USER};
-use protocols::sync::{fence_acquire, fence_release, Word};
+use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, NR_CPU_VALUES, USER};
+use protocols::sync::{fence_acquire, Word};
 
 /// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
 /// NET_RX.
@@ -21,8 +21,8 @@ const NR_SOFTIRQS: usize = 10;
 #[repr(C)]
 pub struct Cpu {
     pub(super) seqcount: SeqCount,
-    /// The mode: `USER`, `SYSTEM` or `IDLE`.
-    mode: Word,
+    /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
+    pub(super) mode: Word,
     /// Own time of the present run when the CPU entered its present mode.
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
@@ -34,16 +34,16 @@ pub struct Cpu {
     pub(super) run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
     total: Word,
-    /// Ticks in system calls, up to the last end of a system call or the last task switch.
-    system: Word,
+    /// Ticks of system time, up to the last end of system time or the last task switch.
+    pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
     idle: Word,
     /// Number of system calls.
-    calls: Word,
+    pub(super) calls: Word,
     /// Nonzero while the CPU is going offline or is offline.
     offline: Word,
     /// Nonzero while a system-call probe is updating words of this CPU.
-    updating: Word,
+    pub(super) updating: Word,
     /// Interrupt time, including softirqs.
     irq_time: IrqTime,
     /// Number of time stamps that are being taken for `irq_time` and have not been added to it yet.
@@ -103,7 +103,7 @@ impl Cpu {
     /// Returns the own time of the present run. Called in the context of the task, where an
     /// interrupt may occur between the reads of two words.
     #[inline(always)]
-    fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
+    pub(super) fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
         let (now, total) = self.irq_time.total_now(&clock);
         self.run_time(now, total).own
     }
@@ -169,7 +169,8 @@ impl Cpu {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
-        self.switch(
+        // There is no next task that could continue in the kernel.
+        let _ = self.switch(
             cpu,
             (last, SwitchReason::Blocked),
             (None, &bounds),
@@ -203,6 +204,10 @@ impl Cpu {
     /// the switch. `prev` or `next` is `None` if that task is not accounted or is the idle task.
     /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
     /// [`Task::begin_switch_in`] of the next task.
+    ///
+    /// Returns true if the caller has to make sure that [`syscall_exit`](Self::syscall_exit) is
+    /// called when the CPU enters user mode: the next task works in the kernel after the end of its
+    /// system call, or in a page fault.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -211,10 +216,10 @@ impl Cpu {
         next: (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
         now: u64,
-    ) {
+    ) -> bool {
         let interrupts = self.account_irqs(prev.0, now);
         let own = self.own_time(now, interrupts);
-        self.switch_fast(own, cpu, prev, next, next_idle, now);
+        self.switch_fast(own, cpu, prev, next, next_idle, now)
     }
 
     /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
@@ -232,11 +237,11 @@ impl Cpu {
         (next, bounds): (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
         now: u64,
-    ) {
-        let calling = self.end_run(own, prev);
+    ) -> bool {
+        let continues_in = self.end_run(own, prev);
         if let Some(task) = prev {
             task.seqcount.write_begin();
-            task.switch_out(calling, own, leave, now);
+            task.switch_out(continues_in, own, leave, now);
             task.seqcount.write_end();
         }
         let mode = match next {
@@ -248,29 +253,31 @@ impl Cpu {
         self.mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
+        mode == KERNEL
     }
 
-    /// Adds the time of the run to the sums of the CPU, and the time of an unfinished system call
-    /// to the system time of the task. Returns 1 if the task is in a system call, otherwise 0.
+    /// Adds the time of the run to the sums of the CPU, and unfinished system time to the system
+    /// time of the task. Returns the mode in which the task continues: `USER`, `SYSTEM` or
+    /// `KERNEL`.
     #[inline(always)]
     fn end_run<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
         add(&self.total, own);
         match self.mode.load_relaxed() {
-            USER => 0,
-            SYSTEM => {
+            USER => USER,
+            mode if is_system(mode) => {
                 let called = own.wrapping_sub(self.mode_start.load_relaxed());
                 add(&self.system, called);
                 if let Some(task) = task {
                     task.add(value::SYSTEM, called);
                 }
-                1
+                mode
             }
             _ => {
                 match self.offline.load_relaxed() {
                     0 => add(&self.idle, own),
                     _ => add(&self.total, own.wrapping_neg()),
                 }
-                0
+                USER
             }
         }
     }
@@ -331,79 +338,6 @@ impl Cpu {
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
-    }
-
-    /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
-    /// off.
-    #[inline]
-    pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        self.begin_update();
-        self.mode_start.store_relaxed(self.own_time_now(clock));
-        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
-        // Pairs with the acquire in `stable_mode`.
-        self.mode.store_release(SYSTEM);
-        add(&self.calls, 1);
-        if let Some(values) = task.and_then(Task::group_values) {
-            add(&values[value::CALLS], 1);
-        }
-        self.end_update();
-    }
-
-    /// Accounts the end of a system call. Context: the task that makes the call, preemption off.
-    #[inline]
-    pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        if self.mode.load_relaxed() != SYSTEM {
-            return;
-        }
-        self.begin_update();
-        // The two counts of the CPU's `seqcount` protect the words of the task as well: a reader of
-        // a running task checks the counts of the task's CPU.
-        self.seqcount.write_begin();
-        let own = self.own_time_now(clock);
-        let called = own.wrapping_sub(self.mode_start.load_relaxed());
-        if let Some(values) = task.and_then(Task::group_values) {
-            add(&values[value::SYSTEM], called);
-        }
-        add(&self.system, called);
-        self.mode.store_relaxed(USER);
-        self.seqcount.write_end();
-        self.end_update();
-    }
-
-    /// Begins an update of the words about system calls. Until the update ends, interrupts on this
-    /// CPU must not change these words.
-    #[inline(always)]
-    fn begin_update(&self) {
-        self.updating.store_relaxed(1);
-        // Program order suffices, because only interrupts on this CPU have to see this store before
-        // the update.
-        fence_release();
-    }
-
-    #[inline(always)]
-    fn end_update(&self) {
-        self.updating.store_release(0);
-    }
-
-    /// Returns the mode of the CPU. The caller has read the clock before this call.
-    ///
-    /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
-    /// clock but not stored the mode yet. The time since the probe read the clock would then be
-    /// reported as user time now, and as system time later.
-    #[inline]
-    pub(super) fn stable_mode(&self) -> Option<u64> {
-        let is_quiet = !self.is_updating();
-        // Acquire: pairs with the release in `syscall_enter`, so that `mode_start` belongs to this
-        // mode.
-        let mode = self.mode.load_acquire();
-        is_quiet.then_some(mode)
-    }
-
-    /// Returns true if the current interrupt has interrupted an update of the words about system
-    /// calls. During such an interrupt [`replace_task`](Self::replace_task) and
-    /// [`begin`](Self::begin) must not be called. Context: an interrupt on this CPU.
-    pub fn is_updating(&self) -> bool {
-        self.updating.load_acquire() != 0
     }
 
     /// Accounts the beginning of a hard interrupt or, if `is_first` is false, of a further handler
@@ -550,7 +484,7 @@ impl Cpu {
                 IDLE => {}
                 mode => {
                     busy = busy.wrapping_add(own);
-                    if mode == SYSTEM {
+                    if is_system(mode) {
                         let since = self.mode_start.load_relaxed();
                         system = system.wrapping_add(own.saturating_sub(since));
                     }

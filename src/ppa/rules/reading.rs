@@ -7,7 +7,7 @@ use core::array::from_fn;
 use super::cpu::Cpu;
 use super::irq_time::retry;
 use super::task::{ticks_since, Task, Values, READY, WOKEN};
-use super::values::{value, NR_LATENCIES, NR_VALUES, SYSTEM};
+use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
 pub(super) fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
@@ -121,7 +121,7 @@ impl<V: Values> Task<V> {
             let mut more = [0u64; NR_VALUES];
             let turn = cpu.run_time(now, total);
             more[value::SCHED] = turn.own;
-            if cpu.stable_mode()? == SYSTEM {
+            if is_system(cpu.stable_mode()?) {
                 more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_start.load_relaxed());
             }
             more[value::INTERRUPTS] = turn.interrupts;

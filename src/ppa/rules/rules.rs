@@ -19,7 +19,7 @@
 //!
 //! ```text
 //!   own = now - start of the run - (interrupt time - interrupt time at the start of the run)
-//!   system += own - own at the start of the system call     at the end of the call, or a switch
+//!   system += own - own at the start of the system time     at its end, or at a switch
 //! ```
 //!
 //! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a
@@ -34,6 +34,7 @@ mod cpu;
 mod history;
 mod irq_time;
 mod reading;
+mod system_time;
 mod task;
 mod values;
 

@@ -7,7 +7,9 @@ use core::num::NonZeroU32;
 use core::ops::Deref;
 
 use super::irq_time::{time_diff, SeqCount};
-use super::values::{add, value, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use super::values::{
+    add, value, SwitchReason, KERNEL, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM, USER,
+};
 use protocols::sync::Word;
 
 /// Memory for the values of a task: [`NR_VALUES`] words for each group of CPUs.
@@ -48,7 +50,7 @@ impl LatencyBounds {
 }
 
 /// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
-/// write `wait_start` when they wake the task, `in_syscall` while it does not run, and
+/// write `wait_start` when they wake the task, `mode` while it does not run, and
 /// `latency_hist`.
 #[repr(C)]
 pub struct Task<V> {
@@ -57,8 +59,8 @@ pub struct Task<V> {
     pub(super) on_cpu: Word,
     /// Number + 1 of the CPU that ran the task last.
     pub(super) last_cpu: Word,
-    /// Nonzero if the task was in a system call when it was last switched out.
-    in_syscall: Word,
+    /// The mode in which the task continues when it is switched in: `USER`, `SYSTEM` or `KERNEL`.
+    mode: Word,
     /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
     /// the task does not wait.
     pub(super) wait_start: Word,
@@ -107,7 +109,7 @@ impl<V: Values> Task<V> {
             seqcount: SeqCount::default(),
             on_cpu: Word::new(0),
             last_cpu: Word::new(0),
-            in_syscall: Word::new(0),
+            mode: Word::new(USER),
             wait_start: Word::new(0),
             runq: Word::new(0),
             began: Word::new(0),
@@ -125,15 +127,17 @@ impl<V: Values> Task<V> {
     /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
     /// counted in the histogram.
     pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
-        self.in_syscall.store_relaxed(calling.into());
+        self.mode.store_relaxed(if calling { SYSTEM } else { USER });
         self.latency_hist.store_relaxed(told_apart.into());
         self.began.store_relaxed(now);
     }
 
-    /// Records that the task is in a system call. Does nothing if the task is running.
+    /// Records that the task is in a system call, or in the work after its end. Does nothing if the
+    /// task is running.
     pub fn set_in_syscall(&self) {
         if self.on_cpu.load_relaxed() == 0 {
-            self.in_syscall.store_relaxed(1);
+            // `KERNEL` and not `SYSTEM`: the end of the call may have been before accounting began.
+            self.mode.store_relaxed(KERNEL);
         }
     }
 
@@ -188,14 +192,17 @@ impl<V: Values> Task<V> {
         end.saturating_sub(self.began.load_relaxed())
     }
 
-    /// Copies the last CPU and the wait of the task from `old`, the record that this one will
-    /// replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
+    /// Copies the last CPU, the mode and the wait of the task from `old`, the record that this one
+    /// will replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
     pub fn copy_wait(&self, old: &Self) -> u64 {
         if let Some(cpu) = old.last_cpu.load_relaxed().checked_sub(1) {
             self.set_last_cpu(cpu as u32);
         }
         let since = match old.on_cpu.load_relaxed() {
-            0 => old.wait_start.load_relaxed(),
+            0 => {
+                self.mode.store_relaxed(old.mode.load_relaxed());
+                old.wait_start.load_relaxed()
+            }
             _ => 0,
         };
         self.wait_start.store_relaxed(since);
@@ -246,8 +253,8 @@ impl<V: Values> Task<V> {
     }
 
     #[inline(always)]
-    pub(super) fn switch_out(&self, calling: u64, own: u64, leave: SwitchReason, now: u64) {
-        self.in_syscall.store_relaxed(calling);
+    pub(super) fn switch_out(&self, mode: u64, own: u64, leave: SwitchReason, now: u64) {
+        self.mode.store_relaxed(mode);
         self.on_cpu.store_relaxed(0);
         if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
@@ -270,8 +277,8 @@ impl<V: Values> Task<V> {
         self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task. Returns the mode in which the task continues, `USER` or
-    /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
+    /// Accounts the switch to the task. Returns the mode in which the task continues: `USER`,
+    /// `SYSTEM` or `KERNEL`. Called after [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
         // Add the wait to the values of the old group of CPUs: while the task waited, readers have
@@ -293,7 +300,7 @@ impl<V: Values> Task<V> {
         self.wait_start.store_relaxed(0);
         self.set_cpu(cpu);
         self.seqcount.write_end();
-        self.in_syscall.load_relaxed()
+        self.mode.load_relaxed()
     }
 
     /// Accounts a wakeup. Called before the task is woken, on any CPU.

@@ -51,3 +51,12 @@ pub enum SwitchReason {
 pub(super) const USER: u64 = 0;
 pub(super) const SYSTEM: u64 = 1;
 pub(super) const IDLE: u64 = 2;
+/// The CPU works in the kernel for a task that will enter user mode when the work is done: after
+/// the end of a system call, in a page fault, or to deliver a signal.
+pub(super) const KERNEL: u64 = 3;
+
+/// Returns true if the time of a mode is system time, which bit 0 says.
+#[inline(always)]
+pub(super) fn is_system(mode: u64) -> bool {
+    mode & SYSTEM != 0
+}

@@ -5,8 +5,8 @@
 # outputs.
 
 # run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
-# text and json. In make test the JSON is made only if a test sets with_json, because both outputs
-# are made from one list of checks.
+# text and json. In make test, only tests that set with_json also make the JSON output. The others
+# need not, because pfc makes both outputs from one list of checks.
 with_json=${LONG:-}
 run_doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors

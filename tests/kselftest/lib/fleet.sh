@@ -4,7 +4,7 @@
 # Shared by the tests of monitoring: runs programs as the systemd units of tools/fleet do.
 
 fleet=/tests/fleet
-# The group ID of /dev/perfcounters, which a udev rule would set.
+# The group ID for /dev/perfcounters, which a udev rule sets on other machines.
 readers=4242
 
 unit_setting() { # UNIT KEY: prints the last value of the key

@@ -21,8 +21,8 @@ check() { # NAME COMMAND...: its output is shown if it fails
 	result $rc "$name"
 }
 # within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 5 times with
-# pauses of 0.2 s, which take longer on a busy host. Prints the last output if the command never
-# succeeds.
+# pauses of 0.2 s, which take longer on a busy host. If the command never succeeds, prints the
+# output of its last attempt.
 within() {
 	local left=$(($1 * 5))
 	shift
@@ -40,9 +40,16 @@ cpu_ns() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
 has_cpu_ns() { [ "$(cpu_ns "$1")" -ge "$2" ]; }
 run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 
-# catches_int PID: true if the process handles SIGINT. A shell's background job ignores SIGINT at
-# first.
+# catches_int PID: true if the process handles SIGINT. A background job of a shell ignores SIGINT
+# until the program installs a handler.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
+# catches_hup PID: true if the process handles SIGHUP, the first bit of the mask.
+catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
+# has_busy_samples FILE: true if a recording has samples in the busy function of pfc_follow.
+has_busy_samples() {
+	pfc script -i "$1" >samples || { echo "no file"; return 1; }
+	[ "$(grep -c work_inner samples)" -ge 3 ] || { head -n 5 samples; return 1; }
+}
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 

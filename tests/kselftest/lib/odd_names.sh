@@ -7,8 +7,8 @@
 program=/tests/pfc_follow
 rounds=20000000
 escape=$(printf '\033')
-# Names of programs. The kernel cuts the second one after 15 bytes, of which the last is the first
-# byte of a character.
+# Names of programs. The kernel cuts the name $cut after 15 bytes, in the middle of its last
+# character.
 latin=$(printf 'caf\351')
 cut=$(printf 'aaaaaaaaaaaaaa\303\251')
 hostile=$(printf 'q\033[31m\007\nx')
@@ -28,14 +28,14 @@ stop() {
 	wait $victim 2>/dev/null
 	return ${1:-0}
 }
-# Samples the program, which runs already, into the file "r".
+# Starts the program under this name, and samples the running program into the file "r".
 record_running() { # NAME
 	start "$1"
 	pfc record -p $victim -e task-clock -F 200 -o r -- sh -c "$run_for" $victim 200
 	stop $?
 }
-# Succeeds if the busy function is the first one of the report on "r". A command that has just
-# started has many samples elsewhere.
+# Succeeds if the busy function is the first one of the report on "r". A program that has just
+# started has many samples outside the busy function.
 is_named() {
 	pfc report -i r --sort sym >table
 	cat table

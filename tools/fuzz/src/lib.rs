@@ -20,7 +20,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 1.5 seconds, and 10 with `LONG=1` |
+//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 1.5 seconds and at most 4,096 cases, and 10 seconds with `LONG=1` |
 //! | `FUZZ_SEED` | the first inputs, which a failure prints: by default 0, and random with `LONG=1` |
 //! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
 //! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
@@ -56,6 +56,9 @@ const MEMORY_PER_BYTE: usize = 256;
 const MAX_CPU_TIME: Duration = Duration::from_secs(20);
 /// The time after which a case is regarded as a hang; multiplied by `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
+/// The maximum number of cases without `FUZZ_SECONDS` and `LONG`: a fast machine must not reach
+/// cases that no run had before.
+const MAX_SHORT_CASES: u64 = 4096;
 /// The number of cases between two looks at the clock.
 const CASES: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
@@ -138,7 +141,7 @@ impl Fuzzer {
                 ),
                 Err(TestError::Abort(why)) => panic!("{}: {why}", self.name),
             }
-            if Instant::now() >= end {
+            if Instant::now() >= end || nr_cases >= max_cases() {
                 break;
             }
         }
@@ -217,6 +220,13 @@ fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
 fn duration() -> Duration {
     let usual = if is_long_run() { 10.0 } else { 1.5 };
     Duration::from_secs_f64(number("FUZZ_SECONDS").unwrap_or(usual))
+}
+
+fn max_cases() -> u64 {
+    match number::<f64>("FUZZ_SECONDS") {
+        None if !is_long_run() => MAX_SHORT_CASES,
+        _ => u64::MAX,
+    }
 }
 
 /// Returns the seed of the first cases. A test of the gate must not fail by chance, so its seed is

@@ -11,10 +11,18 @@ use std::path::{Path, PathBuf};
 
 use counters_rules::abi::{Header, DESC_OFFSET};
 use fake::Fake;
+use fuzz::{changed, Fuzzer};
 use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;
 use std::mem::offset_of;
+
+#[global_allocator]
+static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
+
+/// The bytes of both generations of the list of instances. A reader waits for a while until the
+/// generations are equal.
+const GENERATIONS: std::ops::Range<usize> = 16..32;
 
 /// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
 struct TempFile(PathBuf);
@@ -234,4 +242,24 @@ fn library_text_is_never_a_crash() {
     }
     let file = TempFile::with_content("noise", &noise);
     let _ = read_everything(&file.0);
+}
+
+#[test]
+fn r0_3_fuzz_counter_pages() {
+    let (_fake, _, valid) = valid_file();
+    let generations = valid[GENERATIONS].to_vec();
+    let path = TempFile::new("fuzz");
+    Fuzzer::new("counter pages").run(changed(&[valid]), |bytes| {
+        let mut bytes = bytes.to_vec();
+        if let Some(range) = bytes.get_mut(GENERATIONS) {
+            range.copy_from_slice(&generations);
+        }
+        fs::write(&path.0, &bytes).expect("room");
+        let _ = read_everything(&path.0);
+        let file = File::options().write(true).open(&path.0);
+        let file = file.expect("our own file");
+        file.set_len(DESC_OFFSET + 65_536 * 256)
+            .expect("a sparse file");
+        let _ = read_everything(&path.0);
+    });
 }

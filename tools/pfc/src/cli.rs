@@ -16,7 +16,9 @@ use crate::trace::args::TraceArgs;
 
 mod samples;
 
-pub use samples::{FlamegraphArgs, InputArgs, ReportArgs, ScriptArgs, SortKey};
+#[cfg(test)]
+pub use samples::InputArgs;
+pub use samples::{FlamegraphArgs, ReportArgs, ScriptArgs, SortKey};
 
 /// Read kernel counters, count and sample events, account tasks, trace programs
 #[derive(Debug, Parser)]

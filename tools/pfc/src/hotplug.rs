@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUs that go offline and come online while `pfc stat`, `pfc record` or `pfc top` monitors them.
+//! Tracks which CPUs go offline and come online while `pfc stat`, `pfc record` or `pfc top`
+//! monitors them.
 //!
-//! The context of a CPU ends when the CPU goes offline. The CPU gets a new context when it is
-//! online again, and the time without a context is a gap.
+//! The context of a CPU ends when the CPU goes offline. When the CPU is online again, pfc attaches
+//! a new context to it. The time between the two contexts is called a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,12 +14,13 @@ use crate::record::now;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
-/// The list of online CPUs. The kernel does not notify readers of this file of changes.
+/// The sysfs file with the list of online CPUs. When the list changes, the kernel does not notify
+/// readers of the file.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// The time between two reads of the list while a monitored CPU is offline.
+/// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two reads of the list while all monitored CPUs have contexts. Only a CPU that
-/// comes online for the first time waits that long for its context.
+/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. Only a CPU that
+/// was offline when monitoring began waits that long for its context.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
@@ -35,7 +37,7 @@ impl Gap {
     }
 }
 
-/// Returns the time of each CPU in a list of gaps.
+/// Returns the total duration of each CPU's gaps.
 pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
     let mut all = BTreeMap::new();
     for gap in gaps {
@@ -44,7 +46,7 @@ pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
     all
 }
 
-/// The CPUs that are monitored, and their gaps.
+/// The monitored CPUs, and the gaps in which they had no context.
 #[derive(Debug)]
 pub struct MonitoredCpus {
     /// The CPUs that the user selected; `None` for all CPUs.
@@ -52,10 +54,11 @@ pub struct MonitoredCpus {
     attached: BTreeSet<u32>,
     /// The start of the open gap of each CPU that has lost its context.
     detached_at: BTreeMap<u32, u64>,
-    /// The gaps that have ended since the last call of [`Self::take_gaps`].
+    /// The gaps that have ended and have not been taken by [`Self::take_gaps`] or
+    /// [`Self::take_ended_gaps`] yet.
     ended_gaps: Vec<Gap>,
-    /// The time at which monitoring began. The gap of a CPU that comes online later for the first
-    /// time begins then.
+    /// The time at which monitoring began. If a CPU was offline at that time, its gap begins at
+    /// that time, too.
     began_at: u64,
     next_check: Instant,
 }
@@ -64,19 +67,22 @@ pub struct MonitoredCpus {
 ///
 /// # Errors
 ///
-/// The error of reading [`ONLINE`], `InvalidData` if the file is not a list of CPUs.
+/// Returns the error of reading [`ONLINE`], or `InvalidData` if the file does not contain a list of
+/// CPUs.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let list = text_file::read(ONLINE)?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Returns true if the CPU is online. A CPU may go offline after the user's list was checked.
+/// Returns true if the CPU is online. A CPU that was online when the user's list of CPUs was
+/// checked can be offline now.
 pub fn is_online(cpu: u32) -> bool {
     online_cpus().unwrap_or_default().contains(&cpu)
 }
 
 impl MonitoredCpus {
-    /// Makes the list for `attached`, the CPUs that have contexts.
+    /// Makes a `MonitoredCpus` in which the CPUs in `attached` have contexts. If `selects_all` is
+    /// true, all other CPUs are monitored from the time when they come online.
     pub fn new(attached: &[u32], selects_all: bool) -> Self {
         let attached: BTreeSet<u32> = attached.iter().copied().collect();
         Self {
@@ -89,14 +95,14 @@ impl MonitoredCpus {
         }
     }
 
-    /// Begins a gap: the context of the CPU has ended.
+    /// Begins a gap of the CPU. Called when the context of the CPU has ended.
     pub fn detach(&mut self, cpu: u32) {
         self.attached.remove(&cpu);
         self.detached_at.insert(cpu, now());
         self.next_check = Instant::now();
     }
 
-    /// Ends a gap: the CPU has a context again.
+    /// Ends the gap of the CPU. Called when the CPU has a context again.
     pub fn attach(&mut self, cpu: u32) {
         let start = self.detached_at.remove(&cpu).unwrap_or(self.began_at);
         self.attached.insert(cpu);
@@ -107,23 +113,23 @@ impl MonitoredCpus {
         });
     }
 
-    /// Returns the time of the next call of [`Self::online_again`] that reads the list of CPUs.
+    /// Returns the time from which [`Self::online_again`] reads the list of online CPUs again.
     pub fn next_check(&self) -> Instant {
         self.next_check
     }
 
-    /// Returns true if a monitored CPU has no context at this time.
+    /// Returns true if a CPU has lost its context and has no new one yet.
     pub fn has_open_gap(&self) -> bool {
         !self.detached_at.is_empty()
     }
 
-    /// Returns true if a CPU had no context at some time since the last call of
-    /// [`Self::take_gaps`].
+    /// Returns true if there is an open gap, or a gap that has ended and has not been taken yet.
     pub fn had_gap(&self) -> bool {
         self.has_open_gap() || !self.ended_gaps.is_empty()
     }
 
-    /// Returns the CPUs that are online and need a context, if the next check is due.
+    /// Returns the CPUs that are online and need a context. Returns no CPUs before the time
+    /// [`Self::next_check`].
     pub fn online_again(&mut self) -> Vec<u32> {
         let now = Instant::now();
         if now < self.next_check {
@@ -145,8 +151,8 @@ impl MonitoredCpus {
         online.iter().filter(is_wanted).copied().collect()
     }
 
-    /// Returns the gaps since the last call. An open gap is divided: its first part, until now, is
-    /// returned, and its second part begins now.
+    /// Returns all gaps that have not been taken yet. An open gap is divided: its first part, until
+    /// now, is returned, and its second part begins now.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();
@@ -160,7 +166,7 @@ impl MonitoredCpus {
         gaps
     }
 
-    /// Returns the gaps that have ended since the last call.
+    /// Returns the gaps that have ended and have not been taken yet.
     pub fn take_ended_gaps(&mut self) -> Vec<Gap> {
         std::mem::take(&mut self.ended_gaps)
     }

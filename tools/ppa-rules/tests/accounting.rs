@@ -20,6 +20,10 @@ enum Event {
     Switch(usize, u8),
     SyscallEnter,
     SyscallExit,
+    /// Seccomp checks a system call.
+    SyscallCheck,
+    /// The task works in the kernel until it enters user mode.
+    EnterKernel,
     /// An interrupt: the ticks that each handler takes, and the number of handlers.
     Interrupt(u64, u8),
     /// A softirq that is interrupted once: the ticks before, in and after the interrupt.
@@ -37,6 +41,8 @@ fn event() -> impl Strategy<Value = Event> {
         (0..=TASKS, 0u8..3).prop_map(|(t, reason)| Event::Switch(t, reason)),
         Just(Event::SyscallEnter),
         Just(Event::SyscallExit),
+        Just(Event::SyscallCheck),
+        Just(Event::EnterKernel),
         (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
         (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
         (0..TASKS).prop_map(Event::Wake),
@@ -78,7 +84,8 @@ proptest! {
         let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
         let mut running = IDLE;
-        let mut in_syscall = [false; TASKS];
+        // Whether the time of a task is system time, and whether it ends at the return to user mode.
+        let (mut in_syscall, mut in_kernel) = ([false; TASKS], [false; TASKS]);
         let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
         let mut interrupts = 0;
         for task in &tasks {
@@ -135,22 +142,35 @@ proptest! {
                     if let Some(task) = tasks.get(next) {
                         task.begin_switch_in();
                     }
-                    match cpu.uninterrupted_run(now) {
+                    let returns = match cpu.uninterrupted_run(now) {
                         Some(own) => cpu.switch_fast(own, 0, prev, after, idle, now),
                         None => cpu.switch(0, prev, after, idle, now),
-                    }
+                    };
+                    prop_assert_eq!(returns, next != IDLE && in_kernel[next]);
                     running = next;
                 }
                 Event::SyscallEnter => {
-                    if running != IDLE && !in_syscall[running] {
+                    if running != IDLE {
                         cpu.syscall_enter(tasks.get(running), || clock.get());
-                        in_syscall[running] = true;
+                        (in_syscall[running], in_kernel[running]) = (true, false);
                     }
                 }
                 Event::SyscallExit => {
                     if running != IDLE {
                         cpu.syscall_exit(tasks.get(running), || clock.get());
-                        in_syscall[running] = false;
+                        (in_syscall[running], in_kernel[running]) = (false, false);
+                    }
+                }
+                Event::SyscallCheck => {
+                    if running != IDLE {
+                        cpu.syscall_check(|| clock.get());
+                        in_syscall[running] = true;
+                    }
+                }
+                Event::EnterKernel => {
+                    if running != IDLE {
+                        cpu.enter_kernel(|| clock.get());
+                        (in_syscall[running], in_kernel[running]) = (true, true);
                     }
                 }
                 Event::Interrupt(ticks, handlers) => {
@@ -192,7 +212,7 @@ proptest! {
                 }
                 Event::Replace(t) => {
                     let (old, now) = (std::mem::replace(&mut tasks[t], task()), clock.get());
-                    tasks[t].begin(in_syscall[t], true, now);
+                    tasks[t].begin(false, true, now);
                     let copied = tasks[t].copy_wait(&old);
                     if running == t {
                         cpu.begin_switch();

@@ -150,7 +150,7 @@ pub struct Info {
     pub nr_groups: u32,
     /// Number of tasks that are accounted.
     pub nr_tasks: u64,
-    /// Number of tasks that have ended and were not read yet.
+    /// Number of tasks that have ended and were not read through this file yet.
     pub nr_ended: u64,
     /// Number of ended tasks that were dropped before they were read, because too many ended tasks
     /// had not been read.

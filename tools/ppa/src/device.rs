@@ -66,8 +66,8 @@ impl Device {
         }
     }
 
-    /// Returns the values of all tasks, and of the tasks that have ended and that no reader has
-    /// read yet. The kernel drops the values of an ended task when any process has read them.
+    /// Returns all tasks, and the tasks that have ended since the last call. The first call returns
+    /// the ended tasks that no reader has read.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions of process accounting that sys/{ppa,proc,records}.rs call.
+ * C functions of process accounting that sys/{ppa,proc,records,user_return}.rs call.
  */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
@@ -16,6 +16,18 @@ void ppa_set_percpu(unsigned int cpu, void *percpu);
 unsigned long ppa_percpu_of(unsigned int cpu);
 unsigned long ppa_index_lock(void);
 void ppa_index_unlock(unsigned long flags);
+
+/* Hooks for the time in the kernel outside of system calls, defined in user_return.c. */
+extern const unsigned long ppa_exit_work;
+bool ppa_arm_user_return(void);
+void ppa_disarm_user_return(void);
+void ppa_user_return_cpu_dead(unsigned int cpu);
+int ppa_attach_seccomp(void);
+void ppa_detach_seccomp(void);
+
+/* Functions that sys/user_return.rs defines in Rust. */
+void ppa_user_return(void);
+void ppa_seccomp_begins(void);
 
 /* Functions for the files in /proc, defined in proc.c. */
 int ppa_files_create(void);

@@ -5,24 +5,16 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
+use super::attr_flags::{
+    CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
+    TASK,
+};
 use super::record::{CALLCHAIN, SAMPLE_TYPE};
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const HEADER_SIZE: u64 = 104;
 const ATTR_SIZE: u64 = 128;
 
-/// Bits of the flags in `struct perf_event_attr`.
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_USER: u64 = 1 << 4;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const MMAP: u64 = 1 << 8;
-const COMM: u64 = 1 << 9;
-const FREQ: u64 = 1 << 10;
-const TASK: u64 = 1 << 13;
-const ID_ALL: u64 = 1 << 18;
-const MMAP2: u64 = 1 << 23;
-const COMM_EXEC: u64 = 1 << 24;
-const CLOCK_ID: u64 = 1 << 25;
 const CLOCK_MONOTONIC: u32 = 1;
 
 /// Bit numbers of features, in ascending order: HEADER_* of perf.

@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `write.rs`, `layout.rs` | writes a file: header, attributes, records, features |
 //! | `record.rs` | encodes the records |
+//! | `attr_flags.rs` | bits in the description of an event |
 //!
 //! Files are read with the crate linux-perf-data, in `profile/`.
 
+pub mod attr_flags;
 mod layout;
 #[cfg(test)]
 mod partial_tests;

@@ -17,6 +17,9 @@ use crate::output::Out;
 /// The memory that a recording may need for each of its bytes: a line has at least 60 bytes, and an
 /// interval is seven cells of a table.
 const MEMORY_PER_BYTE: usize = 1024;
+/// The size of the stack in bytes: `serde_json` reads up to 128 levels, which overflow 256 KiB in a
+/// debug build.
+const STACK: usize = 1 << 20;
 
 /// Shows a recording in all formats.
 fn show(bytes: &[u8]) {
@@ -49,7 +52,8 @@ fn r4_2_fuzz_recordings() {
     }
     text.push('\n');
     assert!(Timeline::parse(text.as_bytes()).is_ok());
-    let fuzzer = Fuzzer::new("ppa recording").memory(64 << 20, MEMORY_PER_BYTE);
+    let fuzzer = Fuzzer::new("ppa recording").stack_size(STACK);
+    let fuzzer = fuzzer.memory(64 << 20, MEMORY_PER_BYTE);
     fuzzer.run(changed(&[text.into_bytes()]), show);
 }
 
@@ -76,7 +80,8 @@ fn r4_2_fuzz_recordings_with_values_of_any_size() {
         ",",
         "\n",
     ];
-    Fuzzer::new("parts of a ppa recording").run(words(&parts), |bytes| {
+    let fuzzer = Fuzzer::new("parts of a ppa recording").stack_size(STACK);
+    fuzzer.run(words(&parts), |bytes| {
         show(bytes);
         show(&[head.as_bytes(), bytes].concat());
     });

@@ -8,27 +8,28 @@ use std::rc::Rc;
 
 use super::files::Identity;
 
-/// The maximum number of mappings that are copied when processes whose parents share mappings with
-/// them change their mappings, about 100 MiB. A process beyond the limit begins without mappings.
+/// The maximum number of mappings that are copied from processes to their children, in total; the
+/// copies need about 100 MiB. If a process changes its shared mappings beyond this limit, it loses
+/// the mappings instead of getting a copy.
 const MAX_COPIED_REGIONS: usize = 1 << 20;
 
-/// A mapping, without its start address.
+/// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
 #[derive(Clone, Debug)]
 pub struct Region {
     pub end: u64,
-    /// The offset of the start of the mapping in its file.
+    /// The offset in the mapped file at which the mapping starts.
     pub offset: u64,
-    /// The path of the file, or a name for memory without a file. The name may contain any bytes.
+    /// The path of the mapped file, or the name of a mapping without a file. It need not be UTF-8.
     pub object: Rc<OsStr>,
     pub identity: Identity,
 }
 
-/// The mappings of a process or of the kernel, by start address.
+/// The mappings of a process or of the kernel, keyed by start address.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace(BTreeMap<u64, Region>);
 
 impl AddressSpace {
-    /// Adds a mapping. The overlapped parts of earlier mappings are removed.
+    /// Adds a mapping. The new mapping replaces those parts of earlier mappings that it overlaps.
     pub fn insert(&mut self, start: u64, region: Region) {
         if start >= region.end {
             return;
@@ -40,7 +41,7 @@ impl AddressSpace {
             .collect();
         for other in overlapping {
             if let Some(old) = self.0.remove(&other) {
-                // The parts of the earlier mapping on both sides of the new mapping are kept.
+                // Keep the parts of the earlier mapping before and after the new mapping.
                 if other < start {
                     let mut left = old.clone();
                     left.end = start;
@@ -65,7 +66,7 @@ impl AddressSpace {
     }
 }
 
-/// The names of all threads and the mappings of all processes, according to the records so far.
+/// The names of all threads and the mappings of all processes, as of the last record that was read.
 #[derive(Default)]
 pub struct Processes {
     /// The mappings of each process. A child process shares the mappings of its parent until the
@@ -73,7 +74,7 @@ pub struct Processes {
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     names: HashMap<(i32, i32), Rc<str>>,
     pub kernel: AddressSpace,
-    /// The number of mappings that were copied from parents to children.
+    /// The number of mappings that were copied so far, at most [`MAX_COPIED_REGIONS`].
     nr_copied: usize,
 }
 

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Checks the sizes and offsets in a perf.data file before the crate linux-perf-data reads the
-//! file. The crate linux-perf-data would allocate as much memory as a wrong size requests.
+//! file. Without these checks, linux-perf-data would allocate as much memory as an invalid size
+//! field requests.
 
 /// Bit numbers of features in the header: HEADER_* of perf.
 pub const FEATURE_CMDLINE: usize = 11;
 pub const FEATURE_EVENT_DESC: usize = 12;
-/// The maximum size of an attribute in bytes, which is more than the size of the kernel's
-/// perf_event_attr.
+/// The maximum size of an event attribute in bytes. The kernel's perf_event_attr is smaller.
 const MAX_ATTR_SIZE: u64 = 4096;
-/// The sizes that perf_event_attr has had: PERF_ATTR_SIZE_VER0 to _VER7. Later sizes are larger. The
-/// crate linux-perf-data reads an attribute of another size in part, and then reads sizes at wrong
-/// offsets.
+/// The sizes of the published versions of perf_event_attr: PERF_ATTR_SIZE_VER0 to _VER7. Later
+/// versions are larger. If an attribute has any other size, linux-perf-data reads only a part of
+/// it, and then takes size fields from wrong offsets.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
-/// The maximum number of events in a file. A profile has a number for each event in each sample.
+/// The maximum number of events in a file. The limit bounds the size of a pprof profile, in which
+/// each sample has a value for each event.
 pub const MAX_EVENTS: usize = 1024;
 /// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
 /// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
 pub const AUXTRACE: u32 = 71;
 pub const COMPRESSED_KINDS: [u32; 2] = [81, 83];
 
-/// The first bytes of a file with the byte order of this machine.
+/// The first bytes of a perf.data file that was written with the byte order of this machine.
 pub const MAGIC: &[u8] = b"PERFILE2";
 
 pub const TRUNCATED: &str = "the file is truncated";
@@ -49,7 +50,7 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// Returns `bytes` bytes of the file from the offset `at` on.
+/// Returns the `bytes` bytes of the file that start at the offset `at`.
 fn bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
     let mut rest = ByteReader(file);
     let bytes = rest.take(at).and_then(|_| rest.take(bytes));
@@ -113,13 +114,13 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The type PERF_RECORD_MMAP2, the flag PERF_RECORD_MISC_MMAP_BUILD_ID, and the offset of the build
-/// ID's length after the record's header.
+/// PERF_RECORD_MMAP2; its flag PERF_RECORD_MISC_MMAP_BUILD_ID; and the offset of the build ID's
+/// length in the record, counted from the end of the record's header.
 const MMAP2: u32 = 10;
 const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
 const MMAP2_BUILD_ID_SIZE: usize = 32;
 
-/// Checks the sizes of records, and that pfc can read their contents.
+/// Checks the sizes of all records, and refuses records whose contents pfc cannot read.
 pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
     let mut rest = ByteReader(data);
     while !rest.0.is_empty() {
@@ -130,7 +131,8 @@ pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
         }
         let size = size.checked_sub(8).ok_or(INCONSISTENT)?;
         let body = rest.take(size.into()).ok_or(TRUNCATED)?;
-        // A mapping with a build ID contains the length of the build ID, which is at most 20 bytes.
+        // An MMAP2 record with a build ID has a length field for it. The length is at most 20
+        // bytes.
         let has_build_id = kind == MMAP2 && misc_and_size & MISC_MMAP_BUILD_ID != 0;
         if has_build_id
             && body
@@ -143,7 +145,7 @@ pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks the size that an attribute contains. Returns the size.
+/// Checks the size field of an event attribute. Returns the size.
 pub fn check_attribute(attribute: &[u8]) -> Option<usize> {
     let mut rest = ByteReader(attribute);
     let (_kind, size) = (rest.u32()?, rest.u32()?);
@@ -169,7 +171,7 @@ pub fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
         section.take(name.into())?;
         section.take(u64::from(ids) * 8)?;
     }
-    // A file without events has no samples that could be read.
+    // Refuse a file without events: it cannot contain samples.
     (1..=MAX_EVENTS as u32).contains(&nr).then_some(())
 }
 
@@ -205,10 +207,15 @@ mod tests {
         for size in [0, 1, 63, 65, 88, 127, 257, u32::MAX] {
             assert_eq!(attribute(size), None, "{size}");
         }
-        // The second copy of the attribute, in the list of events, has the size 65: its parser would
-        // take other bytes for the number of IDs.
+        // Set the size field of the attribute in HEADER_EVENT_DESC to 65. With this size,
+        // linux-perf-data would take other bytes for the number of IDs.
         let mut bytes = file(1);
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
+        bytes[at.expect("an attribute")] = 65;
+        assert_eq!(check(&bytes), Err(INCONSISTENT));
+        // The first copy is in the list of attributes.
+        let mut bytes = file(1);
+        let at = bytes.windows(4).position(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
     }

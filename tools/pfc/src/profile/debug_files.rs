@@ -2,9 +2,9 @@
 
 //! Finds the separate debug file of a stripped ELF file.
 //!
-//! Distributions remove the symbol table and the debugging information from programs, and install
-//! them as debug files. A debug file is used only if its build ID, or the checksum in the section
-//! .gnu_debuglink, is that of the stripped file.
+//! Distributions strip the symbol table and the debugging information from programs, and install
+//! both as separate debug files. A debug file is used only if its build ID, or the checksum in the
+//! section .gnu_debuglink, is that of the stripped file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,8 @@ impl DebugLink {
         };
         let build_id = file.build_id().ok().flatten();
         let link = file.gnu_debuglink().ok().flatten();
-        // With a name that contains a slash, the stripped file could select any file.
+        // Refuse a name with a slash: it would let the stripped file select any file as its debug
+        // file.
         let link = link.filter(|(name, _)| {
             !name.is_empty() && !name.contains(&b'/') && !matches!(*name, b"." | b"..")
         });
@@ -75,7 +76,7 @@ impl DebugLink {
     }
 }
 
-/// Returns the path under which distributions install the debug file for a build ID.
+/// Returns the path under which distributions install the debug file with the build ID `id`.
 fn build_id_path(id: &[u8]) -> PathBuf {
     let mut path = format!("{DEBUG_DIRECTORY}/.build-id/");
     for (n, byte) in id.iter().enumerate() {
@@ -88,8 +89,8 @@ fn build_id_path(id: &[u8]) -> PathBuf {
     path.into()
 }
 
-/// Returns the paths under which gdb and perf search for a debug file that the section
-/// .gnu_debuglink of a file in `directory` names.
+/// Returns the paths under which gdb and perf search for a debug file. `directory` contains the
+/// stripped file, and `name` is the file name in its section .gnu_debuglink.
 fn link_paths(directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
     let below = directory.strip_prefix("/").unwrap_or(directory);
     [
@@ -100,7 +101,7 @@ fn link_paths(directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
     .into_iter()
 }
 
-/// The checksums of all bytes.
+/// The CRC-32 of each byte value, by which [`crc32`] processes one byte at a time.
 const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut n = 0;
@@ -117,7 +118,7 @@ const CRC_TABLE: [u32; 256] = {
     table
 };
 
-/// Returns the checksum of a debug file, the CRC-32 of IEEE 802.3.
+/// Returns the checksum that .gnu_debuglink uses for a debug file: the CRC-32 of IEEE 802.3.
 fn crc32(bytes: &[u8]) -> u32 {
     let update = |crc: u32, byte: &u8| (crc >> 8) ^ CRC_TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!0, update)
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(found.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(read(link(b"app.debug", 0xcbf4_3927)), None);
         assert_eq!(read(link(b"none.debug", 0xcbf4_3926)), None);
-        // A symbolic link in the root directory of a process does not lead out of it.
+        // A symbolic link below the root directory of a process does not lead to a file outside.
         std::fs::write(root.join("outside"), b"123456789").expect("room");
         let inner = root.join("inner");
         std::fs::create_dir_all(inner.join("opt/app")).expect("room");
@@ -173,7 +174,8 @@ mod tests {
             std::fs::write(path, &bytes).expect("room");
         }
         assert!(read(&link).is_some_and(|found| found == bytes));
-        // The file has the right path and another build ID.
+        // The second debug file has the path for a build ID of zeros, but contains another build
+        // ID.
         link.build_id = Some(vec![0; 20]);
         assert_eq!(read(&link), None);
         std::fs::remove_dir_all(&root).expect("there");

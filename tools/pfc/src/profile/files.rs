@@ -4,7 +4,7 @@
 //!
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
 //! namespace the path may name another file. A file is therefore used only if its build ID, or else
-//! its device and inode, are those of the mapping.
+//! its device and inode, match those that were recorded for the mapping.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -34,7 +34,7 @@ const MAX_NOTES_SIZE: u64 = 64 << 10;
 /// the device that stat(2) returns: BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
 const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 
-/// Identifies the file of a mapping in addition to its path.
+/// The identity of a mapped file, which distinguishes it from other files with the same path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// The identity is unknown. Any file with the path is used.
@@ -42,7 +42,7 @@ pub enum Identity {
     Any,
     BuildId(Rc<[u8]>),
     Inode {
-        /// The major and the minor number.
+        /// The major and the minor number of the file's device.
         device: (u32, u32),
         inode: u64,
     },
@@ -58,7 +58,7 @@ pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     in_root.push(path);
     let paths = [
         PathBuf::from(in_root),
-        // The program of the process, which can be opened even if the program has been deleted.
+        // The executable of the process can be opened by this link even if it has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
     ];
@@ -227,7 +227,7 @@ mod tests {
         if let Some(id) = id {
             assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
         }
-        // The copy that replaces the file has the same contents and another inode.
+        // Replace the file by a copy with the same contents but another inode.
         let other = copy_of_this_program("other");
         fs::rename(&other, &path).expect("the same folder");
         assert_eq!(

@@ -12,20 +12,20 @@ const KERNEL_SUFFIX: &str = "_[k]";
 /// The suffix of the names of inlined functions, as in the output of stackcollapse-perf.pl.
 const INLINED_SUFFIX: &str = "_[i]";
 
-/// Returns a name for a line: semicolons are replaced by colons, and control characters are made
-/// visible.
+/// Returns a name in the form for a folded line: semicolons are replaced by colons, and control
+/// characters are escaped.
 fn folded_name(name: &str) -> String {
     visible::escape(name).replace(';', ":")
 }
 
-/// The different stacks of the samples, in the order of their names. Each name is stored once: the
-/// stacks of a program that nests functions with long names would need much memory as lines.
+/// The different stacks of the samples, in the order of their names. Each name is stored only once,
+/// because complete lines with deep stacks of long names would need much memory.
 #[derive(Debug, Default)]
 pub struct FoldedStacks {
     /// All names, in ascending order.
     names: Vec<String>,
-    /// The number of samples of each stack. A stack has the indices of its names, the outermost
-    /// first.
+    /// The number of samples of each stack. The key of a stack is the indices of its names, with
+    /// the outermost frame first.
     stacks: BTreeMap<Vec<usize>, u64>,
 }
 
@@ -34,7 +34,7 @@ impl FoldedStacks {
     fn new(stacks: impl Iterator<Item = (Vec<usize>, u64)>, names: Vec<String>) -> Self {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|a, b| names[*a].cmp(&names[*b]));
-        // The place of each name in the sorted list. Equal names have the same place.
+        // The index of each name in the sorted list. Equal names have the same index.
         let mut places = vec![0; names.len()];
         let mut sorted: Vec<String> = Vec::new();
         for at in order {
@@ -79,7 +79,7 @@ impl FoldedStacks {
     }
 }
 
-/// Returns the name of a frame for a line.
+/// Returns the name of a frame as it appears in a folded line.
 fn frame_name(frame: &Frame) -> String {
     let mut name = match frame.is_known() {
         true => folded_name(&frame.symbol),
@@ -97,10 +97,11 @@ fn frame_name(frame: &Frame) -> String {
     name
 }
 
-/// Returns the number of samples of each stack. The first name of a stack is that of the thread.
+/// Returns the number of samples of each stack. The first name in a stack is the name of the
+/// thread.
 pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
     let mut names: Vec<String> = Vec::new();
-    // The index of each name, by the properties of a frame that are in its name.
+    // The index of each name, keyed by those properties of a frame that determine the name.
     let mut indices: HashMap<(&str, &str, bool, bool), usize> = HashMap::new();
     let frames: Vec<usize> = profile
         .frames

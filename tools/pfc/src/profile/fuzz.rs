@@ -21,9 +21,9 @@ use crate::data::{encode_file, Attribute, Encoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
-/// The stack of the commands that show samples. A debug build needs several times the stack of a
-/// release build.
-pub const SHOWING_STACK: usize = 2 << 20;
+/// The stack of the commands that show samples: the main thread's. The demangler needs most
+/// of it, up to 8 KiB in a debug build for each of its 512 levels.
+pub const SHOWING_STACK: usize = 8 << 20;
 /// The memory that a file of samples may need for each of its bytes: an address of 8 bytes in a
 /// call chain may be a frame with inlined functions, of which each has its name in the output.
 const MEMORY_PER_BYTE: usize = 2048;
@@ -422,6 +422,11 @@ fn demangle_lines(bytes: &[u8]) {
     }
 }
 
+/// Returns a fuzzer of the demangler.
+fn demangling(name: &'static str) -> Fuzzer {
+    Fuzzer::new(name).stack_size(SHOWING_STACK)
+}
+
 #[test]
 fn r1_9_fuzz_mangled_names() {
     let valid = [
@@ -441,7 +446,7 @@ fn r1_9_fuzz_mangled_names() {
         let name = visible::decode(name);
         assert!(demangle(&name).is_some(), "{name}");
     }
-    Fuzzer::new("mangled names").run(changed(&valid), demangle_lines);
+    demangling("mangled names").run(changed(&valid), demangle_lines);
 }
 
 #[test]
@@ -453,5 +458,5 @@ fn r1_9_fuzz_mangled_names_in_any_order() {
         "_", "Tk", "Q", "Z", "C1", "D2", "B3tag", "Nv", "Cs_3foo", "NvC1a1b", "B_", "B0_", "Y",
         "D", "G_", "h", "p", "TC", "Th0_", "GR", "\n_Z", "\n_R", "\n",
     ];
-    Fuzzer::new("parts of mangled names").run(words(&parts), demangle_lines);
+    demangling("parts of mangled names").run(words(&parts), demangle_lines);
 }

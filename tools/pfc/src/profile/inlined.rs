@@ -3,10 +3,10 @@
 //! Finds the inlined functions at an address, in the DWARF debugging information of an ELF file.
 //!
 //! The library gimli decodes DWARF. The crate addr2line, which is built on gimli, is not used: it
-//! recurses once for each nested inlined function of a file, and reads a list of ranges as often as
-//! the file refers to the list. A small file could therefore overflow the stack of pfc, or take
-//! hours. Here the work on one file is limited by [`InlinedFunctions::budget`], nothing recurses,
-//! and only units with samples are read.
+//! recurses once for each nested inlined function of a file, and reads a list of address ranges
+//! again for each reference to the list. A small file could therefore overflow the stack of pfc, or
+//! take hours. The code in this file does not recurse, and reads only units that contain sampled
+//! addresses. [`InlinedFunctions::budget`] limits the work on one ELF file.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -18,25 +18,26 @@ use gimli::{
 };
 use object::{CompressionFormat, Object, ObjectSection};
 
-/// The maximum number of inlined functions at one address that are returned.
+/// The maximum number of nested inlined functions that are returned for one address.
 const MAX_DEPTH: usize = 64;
-/// The maximum number of references from an inlined function to the entry with its name.
+/// The maximum number of references that are followed from the entry of an inlined function to the
+/// entry that has its name.
 const MAX_NAME_REFERENCES: usize = 16;
-/// The maximum size of all sections of debugging information of a file in bytes, uncompressed.
+/// The maximum uncompressed size in bytes of all sections of debugging information in one ELF file.
 const MAX_DEBUG_SIZE: usize = 2 << 30;
 /// The maximum compression ratio of zlib.
 const MAX_ZLIB_RATIO: usize = 1032;
-/// The maximum size in bytes of the abbreviations that are kept.
+/// The maximum total size in bytes of the abbreviation tables that are cached.
 const MAX_ABBREVIATIONS_SIZE: usize = 16 << 20;
-/// The work on a file is limited to the size of its debugging information times this factor.
+/// The work on an ELF file is limited to this factor times the size of its debugging information.
 const BUDGET_FACTOR: u64 = 8;
 
 type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// A range of addresses of an inlined function.
+/// One address range of an inlined function. A function with several ranges has several of these.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
-    /// The number of inlined functions in which this one is inlined.
+    /// The inlining depth: the number of inlined functions that enclose this one.
     level: usize,
     begin: u64,
     end: u64,
@@ -53,20 +54,21 @@ pub struct InlinedFunctions {
     units: Vec<usize>,
     /// The ranges of addresses of all units: begin, end, offset of the unit; ordered by begin.
     ranges: Vec<(u64, u64, usize)>,
-    /// The inlined functions of each unit that was read, in order.
+    /// The sorted inlined functions of each unit that was read, keyed by the offset of the unit.
     calls: HashMap<usize, Vec<Call>>,
     /// The names of functions by the offset of their entries in .debug_info.
     names: HashMap<usize, Option<Rc<str>>>,
     /// Abbreviation tables by their offsets in .debug_abbrev, and the sum of their sizes.
     abbreviations: (HashMap<usize, Arc<gimli::Abbreviations>>, usize),
-    /// The number of entries, attributes, ranges and bytes that may still be read. A hostile file
-    /// can refer to the same bytes any number of times.
+    /// The work that is left: the number of entries, attributes, ranges and bytes that may still be
+    /// read. The limit is needed because a hostile file can refer to the same bytes any number of
+    /// times.
     budget: u64,
 }
 
 impl InlinedFunctions {
     /// Reads the debugging information of an ELF file whose contents are `bytes`. Returns `None` if
-    /// there is none.
+    /// the file has no usable debugging information.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let file = object::File::parse(bytes).ok()?;
         file.section_by_name(".debug_info")?;
@@ -77,7 +79,7 @@ impl InlinedFunctions {
         let mut left = MAX_DEBUG_SIZE;
         let sections = DwarfSections::load(|id| {
             let section = match id {
-                // These sections are not needed for the names of inlined functions.
+                // Line tables and location lists are not needed to find inlined functions.
                 SectionId::DebugLine | SectionId::DebugLoc | SectionId::DebugLocLists => None,
                 _ => section_data(&file, id, left),
             };
@@ -88,7 +90,8 @@ impl InlinedFunctions {
         Self::from_sections(sections.ok()?, endian, MAX_DEBUG_SIZE - left)
     }
 
-    /// Reads the units in sections with `size` bytes. Returns `None` if they have no code.
+    /// Reads the address ranges of all units. `size` is the size of all sections in bytes. Returns
+    /// `None` if no unit has an address range.
     fn from_sections(
         sections: DwarfSections<Vec<u8>>,
         endian: RunTimeEndian,
@@ -104,13 +107,13 @@ impl InlinedFunctions {
             abbreviations: (HashMap::new(), 0),
             budget: (size as u64).saturating_mul(BUDGET_FACTOR),
         };
-        // The units that were read before an error are kept.
+        // If an error stops the reading, keep the units that were read before it.
         let _ = found.with_dwarf(Self::read_units);
         found.ranges.sort_unstable();
         (!found.ranges.is_empty()).then_some(found)
     }
 
-    /// Calls a function with the sections as gimli needs them.
+    /// Calls `run` with the sections borrowed in the form that gimli needs.
     fn with_dwarf<T>(&mut self, run: impl FnOnce(&mut Self, &Dwarf<Bytes<'_>>) -> T) -> T {
         // The sections are moved out of `self`, so that `run` can change the rest of `self`.
         let sections = std::mem::take(&mut self.sections);
@@ -121,7 +124,7 @@ impl InlinedFunctions {
         result
     }
 
-    /// Returns `None` if the work on this file has reached its limit.
+    /// Subtracts `work` from the budget. Returns `None` if the budget does not suffice.
     fn spend(&mut self, work: usize) -> Option<()> {
         let left = self.budget.checked_sub(work as u64);
         self.budget = left.unwrap_or(0);
@@ -247,7 +250,7 @@ impl InlinedFunctions {
             };
             found.push((begin, end));
         }
-        // Linkers leave ranges at address 0 for functions that they have removed.
+        // Drop ranges at address 0, which linkers write for functions that they have removed.
         found.retain(|(begin, end)| *begin != 0 && begin < end);
         Some(found)
     }
@@ -264,7 +267,8 @@ impl InlinedFunctions {
             Some(known) => known,
             None => self.with_dwarf(|found, dwarf| {
                 let mut calls = Vec::new();
-                // The functions that were read before an error are kept.
+                // If an error stops the reading, keep the inlined functions that were read before
+                // it.
                 let _ = found.read_calls(dwarf, unit, &mut calls);
                 calls.sort_unstable();
                 calls
@@ -292,8 +296,8 @@ impl InlinedFunctions {
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
-        // The enclosing functions of the entry that is read: the depth of each, and the level of
-        // the functions that are inlined in it.
+        // A stack of the functions that enclose the current entry: the depth of each in the tree of
+        // entries, and the inlining depth of functions that are inlined in it.
         let mut enclosing: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let depth = entries.next_depth();
@@ -405,8 +409,8 @@ impl<'a> CodeAttributes<'a> {
     }
 }
 
-/// Returns the offset in .debug_info of the entry to which an attribute refers. Entries in other
-/// files (dwz) are not found.
+/// Returns the offset in .debug_info of the entry to which an attribute refers. Returns `None` if
+/// the entry is in another file, as dwz produces.
 fn entry_offset(unit: &Unit<Bytes<'_>>, value: AttributeValue<Bytes<'_>>) -> Option<usize> {
     match (value, unit.header.offset()) {
         (AttributeValue::UnitRef(at), UnitSectionOffset::DebugInfoOffset(unit)) => {
@@ -459,7 +463,8 @@ fn section_data(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Ve
 mod tests {
     use super::*;
 
-    /// The abbreviations of all tests: codes of entries, tags, children, attributes and forms.
+    /// The abbreviation table of all tests: for each entry code the tag, whether it has children,
+    /// and the attributes with their forms.
     const ABBREVIATIONS: &[u8] = &[
         // 1: unit with low_pc (address) and high_pc (4 bytes)
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // 2: function with low_pc and high_pc
@@ -475,7 +480,7 @@ mod tests {
         [&begin.to_le_bytes()[..], &size.to_le_bytes()].concat()
     }
 
-    /// Returns a .debug_info section with one unit of the code from 0x1000 to 0x2000.
+    /// Returns a .debug_info section with one unit, whose code is at 0x1000 to 0x2000.
     fn unit(entries: &[u8]) -> Vec<u8> {
         let mut unit = vec![4, 0, 0, 0, 0, 0, 8, 1];
         unit.extend(address_range(0x1000, 0x1000));
@@ -497,7 +502,7 @@ mod tests {
         InlinedFunctions::from_sections(sections, RunTimeEndian::Little, size)
     }
 
-    /// Returns a unit in which `inner` and then `outer` are inlined in a function.
+    /// Returns a unit with a function in which `outer` is inlined. `inner` is inlined in `outer`.
     fn two_inlined() -> Vec<u8> {
         let mut entries = Vec::new();
         let names_at = 24;
@@ -532,7 +537,7 @@ mod tests {
 
     #[test]
     fn r1_9_work_on_hostile_debugging_information_is_limited() {
-        // A million functions that are inlined in each other.
+        // A million nested inlined functions.
         let mut deep = read(unit(&[5; 1_000_000]), Vec::new()).expect("a unit");
         assert_eq!(deep.find(0x1000).len(), 0);
         // A thousand functions that have the same thousand ranges.

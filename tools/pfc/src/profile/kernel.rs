@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions that are in no ELF file: functions of the kernel and its modules, and
-//! functions of just-in-time compilers.
+//! Finds names of functions that are not in ELF files: functions of the kernel and its modules
+//! (from /proc/kallsyms), and functions that a just-in-time compiler generated (from perf maps).
 
 use std::fs;
 
 use super::files::{has_trusted_owner, open_in_root, read_whole};
 use super::symbols::Symbols;
 
-/// The object name of functions of the kernel's own text.
+/// The object name for functions of the kernel image, as opposed to modules.
 pub const KERNEL_OBJECT: &str = "[kernel.kallsyms]";
 
-/// The name of a kernel function, and its object.
+/// A kernel function: its name, and the kernel image or module that contains it.
 #[derive(Debug)]
 pub struct KernelFunction<'a> {
     pub name: &'a str,
@@ -21,7 +21,7 @@ pub struct KernelFunction<'a> {
 
 /// The functions of the running kernel.
 pub struct KernelSymbols {
-    /// The contents of /proc/kallsyms. The name of a function is parsed when the function is looked
+    /// The contents of /proc/kallsyms. A function's name is parsed only when the function is looked
     /// up.
     text: String,
     /// The address of each function, in ascending order, and the offset of its name in `text`.
@@ -74,7 +74,7 @@ impl KernelSymbols {
         })
     }
 
-    /// Returns the first address of the kernel's text.
+    /// Returns the first address of the kernel's text, or `None` if the symbol _text is missing.
     pub fn text_start(&self) -> Option<u64> {
         self.text_start
     }
@@ -98,7 +98,8 @@ impl KernelSymbols {
     }
 }
 
-/// Returns the name at the offset `at` of the list, up to the next white space.
+/// Returns the name that starts at the offset `at` in the text of /proc/kallsyms and ends before
+/// white space.
 fn name_at(text: &str, at: usize) -> &str {
     let rest = &text[at..];
     let end = rest.find(|c: char| c.is_ascii_whitespace());

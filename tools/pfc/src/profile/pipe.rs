@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Reads the format that `perf record -o -` writes to a pipe. In the pipe format, the attributes of
-//! the events and the features are records between the other records, because a pipe has no offsets
-//! to which a header could refer.
+//! the events and the features are records between the other records, because a program that writes
+//! to a pipe cannot seek back to fill in a header.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -16,22 +16,24 @@ use super::check::{
 use crate::error::Failure;
 use crate::input_file;
 
-/// The size of the header of the pipe format in bytes: the magic number and this size.
+/// The size in bytes of the header of the pipe format, which consists of the magic number and this
+/// size.
 const HEADER_SIZE: u64 = 16;
 /// Types of perf's own records: PERF_RECORD_HEADER_ATTR, _TRACING_DATA, _BUILD_ID and _FEATURE.
 const HEADER_ATTR: u32 = 64;
 const TRACING_DATA: u32 = 66;
 const HEADER_BUILD_ID: u32 = 67;
 const HEADER_FEATURE: u32 = 80;
-/// Features of perf have numbers below this one.
+/// Feature numbers are below this one. Records of features with other numbers are skipped.
 const NR_FEATURES: usize = 64;
-/// The flag in the header of a record that the record has the size of the build ID:
+/// The flag in a record's header which says that the record contains the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
 const BUILD_ID_SIZE: u32 = 1 << 15;
-/// The size of a build ID without that flag.
+/// The size of a build ID in a record without the flag [`BUILD_ID_SIZE`].
 const DEFAULT_BUILD_ID_SIZE: usize = 20;
 
-/// Reads a file of samples from standard input, to its end.
+/// Reads standard input to its end, and returns the bytes, which should be a perf.data file or
+/// stream.
 pub fn read_stdin() -> Result<Vec<u8>, Failure> {
     let refused = |why: &str| {
         Err(Failure::Refused(format!(
@@ -58,11 +60,11 @@ pub struct Stream {
     /// The stream, with the attributes and the features before all other records, as the crate
     /// linux-perf-data requires.
     pub bytes: Vec<u8>,
-    /// The build IDs of files, by path.
+    /// The build IDs of the recorded programs and libraries, keyed by path.
     pub build_ids: HashMap<OsString, Vec<u8>>,
 }
 
-/// Checks the sizes in a stream, and orders its records.
+/// Checks the sizes in a stream, and moves attributes and features before all other records.
 ///
 /// # Errors
 ///
@@ -101,8 +103,8 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
                 let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
                 build_ids.insert(path, id);
             }
-            // The formats of tracepoints follow the record, padded to 8 bytes. They are not needed
-            // for samples.
+            // Skip the tracepoint formats that follow this record, padded to 8 bytes. Samples can
+            // be read without them.
             TRACING_DATA => {
                 let size = ByteReader(body).u32().ok_or(INCONSISTENT)?;
                 rest.take(u64::from(size).next_multiple_of(8))
@@ -121,7 +123,7 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
     })
 }
 
-/// Checks a record with the attribute of an event, which the IDs of the event follow.
+/// Checks the contents of a HEADER_ATTR record: the attribute of an event, then the event's IDs.
 fn check_attribute(body: &[u8]) -> Option<()> {
     let ids = body.len() - check::check_attribute(body)?;
     (ids % 8 == 0).then_some(())
@@ -205,8 +207,8 @@ mod tests {
             let id = &file[104 + 8 * n..][..8];
             stream.extend(record(HEADER_ATTR, &[&file[at..at + 128], id].concat()));
         }
-        // The table of features follows the records. Its entries 3 and 4 are the command line and
-        // the names of the events.
+        // The table of features follows the records. Entries 3 and 4 of the table are the command
+        // line and the names of the events.
         let table = word(&file, 40) + word(&file, 48);
         for (entry, feature) in [(3, FEATURE_CMDLINE), (4, FEATURE_EVENT_DESC)] {
             let at = word(&file, table + 16 * entry);
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn r1_9_attributes_are_found_after_other_records() {
         let (_, stream) = file_and_stream();
-        // The last record is moved to the front.
+        // Move the last record, a sample, before the attributes.
         let at = stream.len() - 56;
         let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
         assert_eq!(load("moved", &moved).expect("samples").samples.len(), 2);
@@ -263,7 +265,7 @@ mod tests {
         for end in 0..stream.len() {
             nr_read += usize::from(load("cut", &stream[..end]).is_ok());
         }
-        // A stream that ends after a complete sample is read.
+        // If a stream ends after a complete sample, it is accepted without an error.
         assert!((1..=2).contains(&nr_read), "{nr_read}");
         for at in 0..stream.len() {
             let mut bytes = stream.clone();

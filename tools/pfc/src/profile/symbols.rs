@@ -69,8 +69,9 @@ pub struct Symbols {
 
 impl Symbols {
     pub fn new(mut functions: Vec<(u64, u64, Rc<str>)>) -> Self {
-        // If several functions have the same address, the largest one is kept. Of functions with
-        // the same size, the first one is kept, so that a function precedes a local label.
+        // If several functions have the same address, the largest one is kept. If their sizes are
+        // equal, the first one in `functions` is kept. The caller lists functions before local
+        // labels.
         functions.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
         functions.dedup_by_key(|s| s.0);
         Self {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sampling contexts of a recording: one context for each thread or CPU, all with the same
-//! configuration, and each with its ring.
+//! The sampling contexts of a recording: one context for each thread or CPU. All have the same
+//! configuration, and each has its own ring.
 
 mod cpus;
 
@@ -26,7 +26,7 @@ use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
 use crate::text_file;
 
-/// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
+/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
 fn process_id(thread: u32) -> u32 {
     let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
@@ -37,7 +37,7 @@ fn process_id(thread: u32) -> u32 {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     pub pmd: u16,
-    /// The initial period, in events.
+    /// The initial sampling period, in events.
     pub period: u64,
     /// The number of samples per second to which the period is adjusted; `None` if the period is
     /// fixed.
@@ -70,8 +70,8 @@ impl ContextConfig {
         Ok(context)
     }
 
-    /// Checks whether a context with this configuration can be created and attached to the target,
-    /// a thread or CPU. The context is closed again.
+    /// Checks whether a context with this configuration can be created and attached to the thread
+    /// or CPU `target`, and closes the context again.
     pub fn probe(&self, target: u32) -> io::Result<()> {
         on_target(self.scope, target, || {
             let context = self.create_context()?;
@@ -88,14 +88,14 @@ struct ActiveContext {
     /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
     /// period of the sampler is fixed.
     controllers: Vec<Option<FreqController>>,
-    /// The number of lost records of the ring that have been added to [`Drained::lost`].
+    /// The part of the ring's count of lost records that is included in [`Drained::lost`].
     reported_lost: u64,
     is_ended: bool,
 }
 
 impl ActiveContext {
-    /// Reads the messages of the context. Returns the causes if the context has ended before its
-    /// thread or CPU did.
+    /// Reads the messages of the context. If the context has ended before its thread or CPU did,
+    /// returns the causes.
     fn read_messages(&mut self, scope: Scope) -> ShortCauses {
         while !self.is_ended {
             match self.context.read_message() {
@@ -106,8 +106,8 @@ impl ActiveContext {
                     self.is_ended = true;
                     return ShortCauses::from_message(message, scope);
                 }
-                // If messages cannot be read, the end of the context cannot be detected, so the
-                // context counts as ended. The ring of an ended context is still read.
+                // If messages cannot be read, the end of the context cannot be detected, so
+                // `is_ended` is set at once. The ring of an ended context is still read.
                 Err(_) => self.is_ended = true,
             }
         }
@@ -115,7 +115,7 @@ impl ActiveContext {
     }
 }
 
-/// The contents of the rings that have been read and not been written to the file yet.
+/// The records that were read from the rings and have not been written to the file yet.
 #[derive(Default)]
 pub struct Drained {
     pub records: Encoder,
@@ -133,17 +133,17 @@ pub struct Contexts {
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     task_events: Option<TaskEvents>,
     pub drained: Drained,
-    /// The number of threads that could not be sampled, and the error of the first of these
-    /// threads.
+    /// The number of threads that could not be sampled, and the error of the first such thread.
     pub failed_threads: usize,
     pub first_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
     short_counts: ShortCounts,
-    /// The throttling of contexts that were closed, and the throttling that was reported for
-    /// earlier files.
+    /// The throttling of closed contexts, and the throttling that earlier calls of
+    /// [`Contexts::take_throttling`] returned.
     closed_throttling: Throttling,
     reported_throttling: Throttling,
-    /// True if the rings are overwritten, and are read only when a file is written.
+    /// True if a full ring overwrites its oldest records. Such rings are read only when a file is
+    /// written.
     is_flight_recorder: bool,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
@@ -154,12 +154,12 @@ pub struct Contexts {
     gaps: BTreeMap<u32, Duration>,
     /// The CPUs that could not be sampled again after they had come online, with the error.
     failed_cpus: BTreeMap<u32, io::Error>,
-    /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
-    /// processes that have no ID in the PID namespace.
+    /// True if pfc runs in a PID namespace other than the initial one. Samples of CPUs can then
+    /// belong to processes that have no ID in pfc's namespace.
     in_child_pid_namespace: bool,
 }
 
-/// The target of the link /proc/self/ns/pid in the initial PID namespace; the number is the
+/// The target of the link /proc/self/ns/pid in the initial PID namespace. Its inode number is the
 /// kernel's PROC_PID_INIT_INO.
 const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
@@ -212,8 +212,8 @@ impl Contexts {
         }
     }
 
-    /// Starts all contexts. A thread that has exited since its context was attached is not an
-    /// error.
+    /// Starts all contexts. If a thread has exited since its context was attached, no error is
+    /// returned.
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_context(*target) {
@@ -224,18 +224,17 @@ impl Contexts {
         Ok(())
     }
 
-    /// Stops all contexts. Threads that are created later are not sampled.
+    /// Stops all contexts. Threads that are created after this call are not sampled.
     pub fn stop(&mut self) {
         self.is_stopped = true;
         for (target, live) in &self.live {
-            // An error of the call means that the context has ended, and an ended context takes no
-            // samples.
+            // stop() fails only if the context has ended, and an ended context takes no samples.
             let _ = on_target(self.config.scope, *target, || live.context.stop());
         }
     }
 
     /// Returns the descriptors that become readable when a context has messages or data, or when a
-    /// ring of the kernel's records is half full.
+    /// ring of [`TaskEvents`] is half full.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let live = self.live.values().filter(|live| !live.is_ended);
         let mut fds: Vec<_> = live.map(|live| live.context.as_fd()).collect();
@@ -256,8 +255,8 @@ impl Contexts {
             match &mut self.cpus {
                 Some(cpus) if causes.contains(ShortCauses::OFFLINE) => {
                     cpus.detach(target);
-                    // The context of a flight recorder is closed, too. Its samples are kept for the
-                    // next file.
+                    // The ring is read before its context is closed, also in a flight recorder. The
+                    // samples are kept for the next file.
                     self.drain_ring(target);
                     self.close(target);
                     continue;
@@ -274,17 +273,16 @@ impl Contexts {
         self.drain_task_events();
     }
 
-    /// Reads the kernel's records of processes. The caller has read the samples before. All records
-    /// that precede a sample have therefore been read when the sample is written.
+    /// Reads the kernel's records of processes. The caller reads the samples first, so the records
+    /// that precede a sample are read before the sample is written.
     fn drain_task_events(&mut self) {
         if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
         }
     }
 
-    /// Reads all rings, including the rings of a flight recorder. While the rings are read, the
-    /// contexts of a flight recorder are paused. Contexts of a flight recorder that have ended are
-    /// closed.
+    /// Reads all rings, including the rings of a flight recorder. A flight recorder's contexts are
+    /// paused while the rings are read; those that have ended are closed afterwards.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
@@ -338,7 +336,7 @@ impl Contexts {
     fn set_paused(&self, target: u32, paused: bool) {
         if let (true, Some(live)) = (self.is_flight_recorder, self.live.get(&target)) {
             // Unless the context is paused, the kernel may overwrite the oldest records before pfc
-            // reads the records. An error of the call means that the context has ended.
+            // reads the records. pause() fails only if the context has ended.
             let _ = on_target(self.config.scope, target, || live.context.pause(paused));
         }
     }
@@ -380,8 +378,8 @@ impl Contexts {
             }
         }
         self.tasks.check_sampled();
-        // A loss after the last record in the ring is not reported by a record, only by the ring's
-        // count.
+        // If records are lost after the last record in the ring, no record reports the loss. Only
+        // the ring's count of lost records includes it.
         let lost = live.ring.lost();
         drained.lost += lost.saturating_sub(live.reported_lost);
         live.reported_lost = lost;
@@ -402,13 +400,14 @@ impl Contexts {
         if pmds.is_empty() || live.is_ended {
             return;
         }
-        // If the write_sampling_pmds fails, the old period stays in effect.
+        // If write_sampling_pmds() fails, the old periods stay in effect.
         let _ = on_target(self.config.scope, target, || {
             live.context.write_sampling_pmds(&pmds)
         });
     }
 
-    /// Returns true if all contexts have ended, and none of their CPUs may come online again.
+    /// Returns true if all contexts have ended, and no sampled CPU is offline and can come online
+    /// again.
     pub fn all_ended(&self) -> bool {
         let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
         !has_open_gap && self.live.values().all(|live| live.is_ended)
@@ -457,8 +456,7 @@ impl FollowHandler for Contexts {
     const STOP_AT_EXIT: bool = true;
 
     fn process_forked(&mut self, process: u32) {
-        // If the kernel refuses to give records of processes, /proc is read when the process calls
-        // exec.
+        // If the kernel refuses to open the perf events, /proc is read when the process calls exec.
         let time = now();
         if self.open_task_events(Some(&[process])) {
             self.add_existing(vec![process], time);
@@ -500,8 +498,8 @@ impl FollowHandler for Contexts {
                 self.live.insert(tid, live);
             }
         }
-        // The samples in the ring are of the old program, so the ring is read before the exec is
-        // recorded.
+        // The samples in the ring belong to the program before the exec, so the ring is read before
+        // the exec is recorded.
         if !self.is_flight_recorder {
             self.drain_ring(tid);
         }
@@ -518,8 +516,8 @@ impl FollowHandler for Contexts {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.read_messages(self.config.scope);
             self.short_counts.add(thread, causes);
-            // The context is kept until the next file is written: a flight recorder also saves the
-            // last samples of threads that have exited.
+            // A flight recorder keeps the context until the next file is written, which then also
+            // has the last samples of exited threads.
             live.is_ended = true;
         }
         if !self.is_flight_recorder {
@@ -545,20 +543,19 @@ impl Contexts {
         }
     }
 
-    /// Opens the kernel's records for the processes of the given threads, or for all processes, and
-    /// reads the names and mappings that already exist from /proc. If the kernel refuses to give
-    /// records, /proc is also read later.
+    /// Opens perf events for records of the given threads' processes, or of all processes. Reads
+    /// names and mappings that already exist from /proc. If the kernel refuses the events, /proc is
+    /// also read later.
     pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
-        // Names and mappings from /proc get a time before all records of the kernel. If a process
-        // changes while /proc is read, the kernel's record is newer and replaces the contents of
-        // /proc.
+        // Names and mappings from /proc get a time before all of the kernel's records. If a process
+        // changes while /proc is read, the kernel's record therefore has precedence.
         let time = now();
         let processes = threads.map(process_ids);
         self.open_task_events(processes.as_deref());
         self.add_existing(processes.unwrap_or_else(|| numeric_entries("/proc")), time);
     }
 
-    /// Reads the names and mappings of processes from /proc. `time` is the time of the records.
+    /// Records the names and mappings of processes from /proc, with the time `time`.
     fn add_existing(&mut self, processes: Vec<u32>, time: u64) {
         let mut build_ids = BuildIds::new();
         for pid in processes {
@@ -566,8 +563,8 @@ impl Contexts {
         }
     }
 
-    /// Opens the kernel's records for the given processes, or for all processes. Returns false if
-    /// the kernel refuses to give records.
+    /// Opens perf events for the kernel's records of the given processes, or of all processes.
+    /// Returns false if the kernel refuses to open the events.
     fn open_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
             None => TaskEvents::open_all_tasks(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files of a recording: one file, or with `--switch-output` one after the other.
+//! Writes the files of a recording: a single file, or with `--switch-output` several files in
+//! succession.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ impl Run<'_> {
     }
 
     /// Writes the records that were read from the rings to the open file. The file gets its name
-    /// when it has a sample, and from then on stays if this process is killed. If the write fails,
-    /// sampling ends, and [`Self::incomplete`] is set.
+    /// when its first sample is written. From that time on, the file is kept if pfc is killed. If
+    /// the write fails, sampling stops, and [`Self::incomplete`] is set.
     pub(super) fn write_records(&mut self) {
         let contexts = &mut self.contexts;
         let Some(file) = &mut self.file else {
@@ -45,11 +46,10 @@ impl Run<'_> {
             }
             return;
         };
-        // The records of processes precede the samples, because a file that cannot take all records
-        // then has the names of its samples.
+        // The records of processes are written before the samples. If the file system becomes full,
+        // the file then has the process names for the samples that it contains.
         let mut bytes = match self.args.switch_output || self.args.overwrite {
-            // All records are written to one file, so the records of processes are not needed
-            // again.
+            // The recording has only one file, so the records of processes are not needed again.
             false => contexts.tasks.take_records(),
             true => contexts
                 .tasks
@@ -79,9 +79,9 @@ impl Run<'_> {
         }
     }
 
-    /// Reads all rings, completes the file, and then prints `heading` and a summary. The file of a
-    /// flight recorder is opened by this function. `is_last` is false if the file was requested by
-    /// SIGUSR2.
+    /// Reads all rings, completes the file, and then prints `heading` and a summary. For a flight
+    /// recorder, this function also opens the file. `is_last` is false if SIGUSR2 requested the
+    /// file.
     pub(super) fn finish_file(&mut self, is_last: bool, heading: &str) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
@@ -123,7 +123,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Completes the current file and begins the next file, after SIGUSR2.
+    /// Completes the current file and begins the next file. Called when SIGUSR2 has arrived.
     pub(super) fn switch_file(&mut self) -> Result<(), Failure> {
         self.finish_file(false, &format!("dump data: file {}", self.nr_files + 1))?;
         match self.incomplete {
@@ -133,8 +133,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
-/// a second, in the format of perf's --switch-output.
+/// Returns the path with the current UTC time appended, in the format of `perf record
+/// --switch-output`: 16 digits, from the year to the hundredths of a second.
 fn timestamped_path(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Computes sampling periods for a requested frequency. Events of clocks have a fixed period. The
-//! period of another event is adjusted to the times between the samples that have arrived.
+//! Computes sampling periods for a requested frequency. Clock events have a fixed period. For any
+//! other event, the period is adjusted according to the times between the samples that were read.
 
-/// The number of gaps between samples from which a new period is computed.
+/// The minimum number of gaps (times between two samples) from which a new period is computed.
 const MIN_GAPS: usize = 16;
 /// The largest factor by which one adjustment changes a period. A period is not changed if the new
 /// period differs by a quarter or less.
@@ -37,9 +37,9 @@ impl FreqController {
         }
     }
 
-    /// Returns a new period if the period should change, and forgets the gaps of the old period.
-    /// The new period follows from the median gap, because a thread that sleeps causes a few long
-    /// gaps.
+    /// Returns a new period if the period should change. The new period is computed from the median
+    /// gap, because a few long gaps are times in which the thread slept. After the computation, all
+    /// gaps are dropped.
     pub fn adjust(&mut self) -> Option<u64> {
         if self.gaps.len() < MIN_GAPS {
             return None;
@@ -76,11 +76,11 @@ mod tests {
         let feed = |controller: &mut FreqController, gap: u64| {
             (0..20).for_each(|n| controller.add_sample(n * gap))
         };
-        // The samples are three times too frequent.
+        // The samples are three times as frequent as requested.
         feed(&mut controller, 333_333);
         assert_eq!(controller.adjust(), Some(3000));
-        // The samples are a hundred times too rare. One adjustment changes the period by a factor
-        // of 8.
+        // The gaps between the samples are a hundred times as long as requested. One adjustment
+        // changes the period by a factor of 8.
         feed(&mut controller, 100_000_000);
         assert_eq!(controller.adjust(), Some(375));
         feed(&mut controller, 1_100_000);

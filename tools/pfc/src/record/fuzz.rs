@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the readers of /proc and of the kernel's records of processes.
+//! Fuzzers of the parsers of /proc files and of the kernel's records of processes.
 
 use fuzz::{changed, Fuzzer};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses /proc/PID/maps, whose paths may contain any bytes.
+//! Parses the lines of /proc/PID/maps. The paths in the file can contain any bytes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStringExt;
 use crate::data::record::Region;
 use crate::data::KERNEL_START;
 
-/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it
-/// belongs to the kernel.
+/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it is in
+/// the kernel's address range.
 pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
-    // The path is the rest of the line after five words, and may contain any bytes.
+    // The first five words of the line are ASCII. The rest of the line is the path, which can
+    // contain any bytes.
     let mut rest = line;
     let mut word = || {
         let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
@@ -38,10 +39,10 @@ pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
     (is_code && region.start < KERNEL_START).then_some(region)
 }
 
-/// Returns the path at the end of a line of /proc/PID/maps. The path of anonymous memory is
-/// "//anon".
+/// Returns the path at the end of a line of /proc/PID/maps. For anonymous memory, the line has no
+/// path, and "//anon" is returned.
 fn parse_maps_path(shown: &[u8]) -> OsString {
-    // The kernel shows a newline in a path as a backslash with the octal number.
+    // The kernel shows a newline in a path as a backslash and the octal code of the newline.
     const NEWLINE: &[u8] = b"\\012";
     let mut rest = shown.strip_suffix(b" (deleted)").unwrap_or(shown);
     let mut path = Vec::new();

@@ -48,7 +48,7 @@ use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
 use tasks::TaskPosition;
 
-/// The maximum time between two reads of the rings.
+/// The maximum time between two reads of the sampling rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of samples per second if the user gives neither a frequency nor a period.
 const DEFAULT_FREQUENCY: u64 = 4000;
@@ -67,8 +67,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    // Signals are caught from the creation of the event loop on. The event loop is created before
-    // the contexts, because the preparation of the contexts may take long.
+    // The event loop catches signals as soon as it exists. It is created first, because the
+    // preparation of the contexts can take long.
     let event_loop = match args.switch_output || args.overwrite {
         true => EventLoop::with_sigusr2(),
         false => EventLoop::new(),
@@ -102,8 +102,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     Ok(result_code(status, run.contexts.failed_threads == 0))
 }
 
-/// Chooses the events, and makes an empty set of contexts for the events. No context is created
-/// yet.
+/// Chooses the events, and makes an empty [`Contexts`] for the events. This function creates no
+/// context that is kept.
 pub fn prepare(
     device: &Path,
     args: &RecordArgs,
@@ -119,9 +119,9 @@ pub fn prepare(
     ))
 }
 
-/// Creates contexts and attaches the contexts to the threads or CPUs of `target`, without starting
-/// the contexts. If `target` is a command, no context is created, because the process of the
-/// command does not exist yet.
+/// Creates a context for each thread or CPU of `target` and attaches it, without starting it. If
+/// `target` is a command, no context is created, because the process of the command does not exist
+/// yet.
 pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
@@ -129,8 +129,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
             contexts.track_tasks(Some(threads));
             for thread in threads {
                 match contexts.attach(*thread) {
-                    // Some threads of a process may have exited since the threads of the process
-                    // were listed.
+                    // The thread has exited since the threads of its process were listed.
                     Err(e) if is_esrch(&e) && args.threads.is_empty() => {}
                     done => {
                         done.map_err(|e| syscall_failure(&format!("sample thread {thread}"), &e))?
@@ -149,8 +148,8 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
 }
 
 /// Returns the events and the configuration of the contexts. If the user names no events, cycles
-/// are sampled. If there is no PMU, or the PMU is in use, the CPU time (task-clock) is sampled
-/// instead.
+/// are sampled. If the user names no events and cycles cannot be sampled, because there is no PMU
+/// or the PMU is in use, the CPU time (task-clock) is sampled.
 fn choose_config(
     device: &Path,
     args: &RecordArgs,
@@ -192,8 +191,8 @@ fn choose_config(
     try_events(resolve(&clock)?)
 }
 
-/// Returns the failure for an error of [`ContextConfig::probe`], with advice. A sampling format is
-/// missing if the module of the format is not loaded.
+/// Returns the failure for an error of [`ContextConfig::probe`], with advice. The sampling format
+/// `format` is missing if the kernel module of the format is not loaded.
 fn describe_error(error: &io::Error, format: &str) -> Failure {
     let has_device = Path::new(perfmon::DEVICE).exists();
     match (error.kind(), error.raw_os_error()) {
@@ -272,19 +271,19 @@ fn build_config(
     })
 }
 
-/// Returns the initial period of an event, and the frequency to which the period is adjusted. The
-/// frequency is `None` if the period is fixed.
+/// Returns the initial period of an event, and the sampling frequency to which the period is
+/// adjusted. The frequency is `None` if the period is fixed.
 fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
     if let Some(period) = args.period {
         return (period, None);
     }
     let frequency = args.frequency.unwrap_or(DEFAULT_FREQUENCY);
     match event.source {
-        // The unit of the period is a nanosecond.
+        // The period of a clock event is in nanoseconds.
         EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
-        // The initial period would be right if the event occurred once in each cycle. The frequency
+        // The initial period is right for an event that occurs once in each cycle. The frequency
         // controller corrects the period after the first samples.
         EventSource::Hardware(_) => (
             (cpu_mhz() * 1_000_000 / frequency).max(1000),
@@ -316,7 +315,7 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
                 Some(generic) => (TYPE_HARDWARE, generic),
                 None => (TYPE_RAW, code.select),
             },
-            // Events that perf does not know get the code PERF_COUNT_SW_DUMMY.
+            // An event that perf does not know gets the code PERF_COUNT_SW_DUMMY.
             _ => (TYPE_SOFTWARE, 9),
         };
         let modes = match event.source {
@@ -340,7 +339,7 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
     events.iter().zip(&config.samplers).map(attribute).collect()
 }
 
-/// Returns the code of a generic hardware event of perf: PERF_COUNT_HW_*.
+/// Returns perf's code (PERF_COUNT_HW_*) of a generic hardware event.
 fn generic_hardware_event(name: &str) -> Option<u64> {
     Some(match name {
         "cycles" | "cpu-cycles" => 0,
@@ -361,14 +360,14 @@ struct Run<'a> {
     contexts: Contexts,
     event_loop: EventLoop,
     attributes: Vec<Attribute>,
-    /// The path that the user gave, or the default path.
+    /// The path of the output file: the path that the user gave, or the default path.
     path: PathBuf,
-    /// The file that is being written. A flight recorder has no open file until its rings are read.
-    /// After a write has failed, there is no open file.
+    /// The open output file. In a flight recorder it is `None` until the rings are read. After a
+    /// failed write it is `None`, too.
     file: Option<Writer>,
     /// The position up to which the records of processes have been written to the open file.
     tasks_in_file: TaskPosition,
-    /// The failure of a write, after which no samples are taken.
+    /// The failure of a write to the output file. After such a failure, no samples are taken.
     incomplete: Option<Failure>,
     nr_files: usize,
     wakeups: usize,
@@ -393,8 +392,8 @@ impl Run<'_> {
         self.incomplete.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a signal or for readable rings, reads the rings, and writes the records to the
-    /// file. Returns the reason why the wait ended.
+    /// Waits for a signal or for readable rings, at most [`POLL_INTERVAL`]. Then reads the rings
+    /// and writes the records to the file. Returns the reason why the wait ended.
     fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + POLL_INTERVAL);
         let wake = self
@@ -449,8 +448,8 @@ impl Run<'_> {
         };
         let result = self.follow_command(&mut child);
         if result.is_err() {
-            // The command is not left alone: its parent waits for it, and it is not stopped by
-            // ptrace any longer.
+            // Recording has failed, but the command continues to run. pfc waits until the command
+            // exits, and resumes each of its threads that ptrace stops.
             child.wait_uncounted(&mut self.event_loop);
         }
         result.map(Some)
@@ -468,8 +467,8 @@ impl Run<'_> {
         }
     }
 
-    /// Records threads or CPUs until the command exits, the user interrupts, or all threads have
-    /// exited.
+    /// Records threads or CPUs until the command exits or the user interrupts. Without a command,
+    /// recording also ends when all contexts have ended.
     fn record_targets(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts
             .start()
@@ -490,8 +489,8 @@ impl Run<'_> {
         result.map(|()| status)
     }
 
-    /// Waits until the command beside the recording exits or the user interrupts, after the
-    /// recording has failed.
+    /// Waits until the command exits or the user interrupts. Called when the recording of threads
+    /// or CPUs has failed.
     fn wait_after_failure(&mut self, child: &mut std::process::Child) {
         while let Ok(None) = child.try_wait() {
             let until = Some(Instant::now() + POLL_INTERVAL);
@@ -503,8 +502,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the command beside the recording exits, the user interrupts, or all threads have
-    /// exited. After a write has failed, this function waits for the command only.
+    /// Waits until the command exits or the user interrupts. Without a command, the wait also ends
+    /// when all contexts have ended or a write has failed.
     fn wait_for_targets(
         &mut self,
         mut child: Option<&mut std::process::Child>,
@@ -527,7 +526,8 @@ impl Run<'_> {
                 | WakeReason::Ready
                 | WakeReason::SwitchOutput
                 | WakeReason::Resized => {
-                    // If the user gave no command, the recording ends when all contexts have ended.
+                    // If the user gave no command, the recording ends when all contexts have ended
+                    // or a write has failed.
                     let has_ended = self.contexts.all_ended() || self.incomplete.is_some();
                     if child.is_none() && has_ended {
                         return Ok(());

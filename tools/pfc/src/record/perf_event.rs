@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Opens perf events that count nothing, and maps their rings, with perf_event_open(2). The rings
-//! contain records of processes: fork, comm (also at an exec), exit, and executable mappings with
-//! build IDs.
+//! Opens perf events that count nothing, with perf_event_open(2), and maps their rings. The kernel
+//! writes records of processes to these rings: fork, comm (also at an exec), exit, and executable
+//! mappings with build IDs.
 //!
 //! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
 #![expect(unsafe_code, reason = "perf_event_open, mmap, ioctl")]
 
+use crate::data::attr_flags::{
+    BUILD_ID, CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, ID_ALL, INHERIT, MMAP, MMAP2,
+    TASK, WATERMARK,
+};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{null_mut, NonNull};
@@ -20,25 +24,12 @@ const DATA_SIZE: usize = 128 << 10;
 const ATTR_WORDS: usize = 16;
 const TYPE_SOFTWARE: u64 = 1;
 const CONFIG_DUMMY: u64 = 9;
-/// The fields that end each record, in this order: PERF_SAMPLE_*.
+/// The fields that the kernel appends to each record, in this order (PERF_SAMPLE_*).
 const SAMPLE_TYPE: u64 = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_IDENTIFIER;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_IDENTIFIER: u64 = 1 << 16;
-/// Bits of the flags in `struct perf_event_attr`.
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const MMAP: u64 = 1 << 8;
-const COMM: u64 = 1 << 9;
-const TASK: u64 = 1 << 13;
-const WATERMARK: u64 = 1 << 14;
-const ID_ALL: u64 = 1 << 18;
-const MMAP2: u64 = 1 << 23;
-const COMM_EXEC: u64 = 1 << 24;
-const CLOCK_ID: u64 = 1 << 25;
-const BUILD_ID: u64 = 1 << 34;
 
 /// The flag PERF_FLAG_FD_CLOEXEC.
 const FLAG_FD_CLOEXEC: u64 = 8;
@@ -49,18 +40,18 @@ const SET_OUTPUT: libc::c_ulong = 0x2405;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// The tasks for which an event writes records.
+/// The tasks for which the kernel writes records to the ring of an event.
 #[derive(Clone, Copy, Debug)]
 pub enum TaskFilter {
-    /// The event writes records of all tasks, while the tasks run on the event's CPU.
+    /// All tasks, while they run on the event's CPU.
     All,
-    /// The event writes records of a thread, and of the threads and processes that the thread
-    /// starts, while they run on the event's CPU.
+    /// The thread with this ID and the threads and processes that it starts, while they run on the
+    /// event's CPU.
     Thread(u32),
 }
 
-/// Opens a dummy event on a CPU. The records of the event have times of CLOCK_MONOTONIC, like
-/// samples of pfc.
+/// Opens a dummy event on a CPU. The times in the records are of CLOCK_MONOTONIC, as in the samples
+/// of pfc.
 ///
 /// # Errors
 ///
@@ -88,7 +79,7 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
     };
     // The field wakeup_watermark.
     attr[6] = (DATA_SIZE / 2) as u64;
-    // The field clockid is the upper half of this word.
+    // The field clockid is the upper half of `attr[11]`.
     attr[11] = (libc::CLOCK_MONOTONIC as u64) << 32;
     let thread = match filter {
         TaskFilter::All => -1,
@@ -114,7 +105,7 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// The ring of an event. Dropping the `PerfRing` unmaps the ring.
+/// The mapped ring of a perf event. The ring is unmapped when the `PerfRing` is dropped.
 ///
 /// # Invariants
 ///
@@ -175,11 +166,11 @@ impl PerfRing {
 
     /// Moves all records out of the ring, and appends the records to `output` without changes.
     pub fn drain_to(&mut self, output: &mut Vec<u8>) {
-        // Pairs with the kernel's barrier between the records and the head.
+        // Pairs with the kernel's barrier between its writes of the records and of data_head.
         let head = self.control_word(DATA_HEAD).load(Ordering::Acquire);
         let tail = self.control_word(DATA_TAIL).load(Ordering::Relaxed);
-        // The number of bytes is limited to the size of the ring, so that a wrong head causes no
-        // access outside of the mapping.
+        // The number of bytes is limited to the size of the ring, so that a wrong data_head causes
+        // no access outside of the mapping.
         let bytes = (head.wrapping_sub(tail) as usize).min(DATA_SIZE);
         let from = tail as usize % DATA_SIZE;
         let until_wrap = bytes.min(DATA_SIZE - from);
@@ -192,7 +183,8 @@ impl PerfRing {
             };
             output.extend_from_slice(part);
         }
-        // Pairs with the kernel's barrier between the tail and the records that follow.
+        // Pairs with the kernel's barrier between its read of data_tail and its writes of further
+        // records.
         self.control_word(DATA_TAIL).store(head, Ordering::Release);
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The kernel's records of processes, which pfc reads in addition to the samples. The kernel writes
-//! these records for perf events (see `perf_event.rs`), which are open on all CPUs, for all tasks
-//! or for some threads and their descendants.
+//! these records to the rings of dummy perf events (see `perf_event.rs`). The events are open on
+//! all online CPUs, for all tasks or for some threads and their descendants.
 //!
 //! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
-//! mapping. Names in a profile therefore belong to the program that ran when a sample was taken,
-//! even if the program ended soon or its file was replaced.
+//! mapping. The names in a profile are therefore those of the program that ran when the sample was
+//! taken, even if the program soon ended or its file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,8 @@ const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const MMAP2: u32 = 10;
 
-/// The size of a record's header in bytes, and the size of the fields that end each record.
+/// The size in bytes of a record's header, and of the fields that the kernel appends to each
+/// record.
 const HEADER_SIZE: usize = 8;
 const SAMPLE_ID_SIZE: usize = 32;
 
@@ -37,7 +38,7 @@ const RESERVED_FDS: usize = 64;
 #[derive(Debug)]
 pub struct TaskEvents {
     rings: BTreeMap<u32, PerfRing>,
-    /// Events that write into the ring of another event.
+    /// Events whose records the kernel writes to the ring of another event.
     redirected: Vec<OwnedFd>,
     all_tasks: bool,
     /// The number of records that the kernel dropped because a ring was full.
@@ -71,8 +72,8 @@ impl TaskEvents {
         Ok(events)
     }
 
-    /// Opens the event of a CPU again. The kernel ends the event for all tasks on a CPU when the CPU
-    /// goes offline. The caller has read the old ring.
+    /// Opens a new event for all tasks on a CPU that is online again. The old event ended when the
+    /// CPU became offline. The old ring is dropped, so the caller must read it first.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl TaskEvents {
     /// Opens events for the given threads, and for all threads and processes that the given threads
     /// will start.
     ///
-    /// An event is opened for each thread on each CPU. If the events of threads would exceed the
-    /// limit of open files, events for all tasks are opened instead.
+    /// An event is opened for each thread on each CPU. If that many events would exceed the limit
+    /// of open files, one event for all tasks is opened on each CPU instead.
     ///
     /// # Errors
     ///
@@ -127,9 +128,9 @@ impl TaskEvents {
         Ok(())
     }
 
-    /// Returns descriptors that become readable when a ring is half full. Events for threads are
-    /// left out, because the descriptor of such an event stays readable after its thread has
-    /// exited.
+    /// Returns the descriptors of the events for all tasks, which become readable when a ring is
+    /// half full. Returns no events for threads, because the descriptor of such an event stays
+    /// readable after its thread has exited.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self.all_tasks {
             true => self.rings.values().map(AsFd::as_fd).collect(),
@@ -138,8 +139,8 @@ impl TaskEvents {
     }
 
     /// Moves the records out of the rings and appends the records to `output`. Each record gets the
-    /// event ID `id`, because a reader of the file looks up the fields of a record in the attribute
-    /// of that event.
+    /// event ID `id`, because a reader of the output file finds the layout of a record in the
+    /// attribute of that event.
     pub fn drain(&mut self, output: &mut Encoder, id: u64) {
         for ring in self.rings.values_mut() {
             self.buffer.clear();
@@ -150,8 +151,8 @@ impl TaskEvents {
     }
 }
 
-/// Copies the records of processes from `bytes` to `output`. Returns the number of lost records
-/// that `bytes` reports.
+/// Copies the records of processes from `bytes` to `output`. Returns the sum of the losses that
+/// lost records in `bytes` report.
 pub(super) fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
     while let Some(size) = read_u16(bytes, 6).map(usize::from) {

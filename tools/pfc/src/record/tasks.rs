@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of processes, which each file of samples contains: the names of the processes and their
-//! executable mappings.
+//! Collects records of processes, which each output file contains in addition to the samples: the
+//! names of the processes and their executable mappings.
 //!
-//! Names and mappings that exist at the start are read from /proc. The kernel's records
-//! (`task_events.rs`) describe all changes after the start.
+//! Names and mappings that exist when the recording starts are read from /proc. The kernel's
+//! records (`task_events.rs`) describe all changes after the start of the recording.
 //!
-//! If perf_event_open(2) is refused, /proc is also read later, in three cases:
+//! If the kernel refuses perf_event_open(2), /proc is also read during the recording, in three
+//! cases:
 //!
 //! - at each exec, and before each exit of a traced thread;
-//! - when a sample is in no known mapping;
-//! - when a process has been sampled, to detect a new name or a new program.
+//! - when the address of a sample is in no known mapping of its process;
+//! - when a sample of a process was read, to detect a new name or a new program of that process.
 //!
-//! The second and the third read are each done at most once in 50 ms per process. A mapping that is
-//! read after the exec of its process is recorded as if it had existed since the exec, because
+//! In each of the last two cases, /proc is read at most once in 50 ms per process. A mapping that
+//! is read after the exec of its process is recorded as if it had existed since the exec, because
 //! libraries are mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,28 +37,28 @@ use crate::text_file;
 /// and program.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The maximum size in bytes of the records that are kept for the next file of a flight recorder or
-/// of --switch-output.
+/// The maximum size in bytes of the records of processes that a flight recorder or --switch-output
+/// keeps for the next file.
 const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// The time after which samples of a process that has ended are no longer expected. The time is
-/// measured from the last read of the process's mappings.
+/// The time after which no more samples of an ended process are expected. It is measured from the
+/// last read of the process's mappings.
 const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(5);
 const MIN_REAP_SIZE: usize = 1024;
 
 struct Process {
-    /// The name, which may contain any bytes but NUL: the kernel cuts a long name after 15 bytes,
-    /// also in the middle of a character.
+    /// The process name, in any bytes but NUL: the kernel cuts a name after 15 bytes, even in the
+    /// middle of a UTF-8 character.
     name: Vec<u8>,
     /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
     start_time: u64,
     regions: BTreeMap<u64, Region>,
-    /// The names of all threads but the first one, each with the time when the thread began.
+    /// The name and the start time of each thread except the thread-group leader.
     threads: BTreeMap<u32, (Vec<u8>, u64)>,
     maps_read_at: Option<Instant>,
-    /// The device and inode of the process's program. The next field is the time when the name and
-    /// the program were last checked.
+    /// The device and inode of the process's executable. `checked_at` is the time of the last check
+    /// of the process name and the executable.
     exe: Option<(u64, u64)>,
     checked_at: Instant,
 }
@@ -81,32 +82,32 @@ impl Process {
     }
 }
 
-/// Build IDs by device and inode of the file. Files that several processes have mapped are read
-/// only once.
+/// Build IDs by the device and inode of their file. A file that several processes have mapped is
+/// read only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
-/// A position in the records of [`Tasks`].
+/// A position in the records that [`Tasks`] has collected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskPosition {
-    /// The number of times that older records had been replaced.
+    /// The value of [`Tasks::nr_shrinks`] for which `bytes` is valid.
     nr_shrinks: u64,
     bytes: usize,
 }
 
-/// All known processes, and the records about the known processes.
+/// All known processes, and the records of these processes.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
-    /// The records that have been collected and not been taken yet.
+    /// The records that were collected and have not been taken by [`Self::take_records`] yet.
     records: Encoder,
     /// The number of calls of [`Self::shrink_records`].
     nr_shrinks: u64,
-    /// True if the kernel's records describe all changes after the start.
+    /// True if the kernel's records describe all changes after the start of the recording.
     has_kernel_records: bool,
-    /// Processes whose program and name are to be checked.
+    /// Processes whose executable and name [`Self::check_sampled`] has to check.
     to_check: BTreeSet<u32>,
-    /// The ID of the first event, which all records contain.
+    /// The ID of the first event. All records contain this ID.
     event_id: u64,
-    /// The number of processes at which ended processes are searched for and removed.
+    /// The number of processes from which [`Self::reap`] removes ended processes.
     reap_size: usize,
 }
 
@@ -116,14 +117,14 @@ pub fn now() -> u64 {
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
-/// Returns the entries of a directory whose names are numbers.
+/// Returns those names of a directory's entries that are numbers.
 pub fn numeric_entries(path: &str) -> Vec<u32> {
     let all = fs::read_dir(path).into_iter().flatten().flatten();
     all.filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Returns the process ID of a thread, and the ID of the parent process.
+/// Returns the process ID of a thread, and the ID of its parent process, from /proc.
 fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
     parse_ids(&text_file::read(format!("/proc/{thread}/status")).ok()?)
 }
@@ -137,7 +138,7 @@ pub(super) fn parse_ids(status: &str) -> Option<(u32, u32)> {
     Some((number("Tgid:")?, number("PPid:")?))
 }
 
-/// Returns the contents of a file named "comm", without the newline that the kernel has appended.
+/// Returns the name in a `comm` file of /proc, without the newline that the kernel appends.
 fn read_name(path: &str) -> Option<Vec<u8>> {
     let mut name = fs::read(path).ok()?;
     if name.last() == Some(&b'\n') {
@@ -147,7 +148,7 @@ fn read_name(path: &str) -> Option<Vec<u8>> {
 }
 
 impl Tasks {
-    /// Makes a list of records that contain the event ID `id`. The first records are the mappings
+    /// Makes a `Tasks` whose records contain the event ID `id`. The first records are the mappings
     /// of the kernel.
     pub fn new(id: u64) -> Self {
         let mut this = Self {
@@ -169,7 +170,7 @@ impl Tasks {
     }
 
     /// Returns the records that were collected since the last call with the same position. If older
-    /// records have been replaced meanwhile, all records are returned.
+    /// records have been replaced since that call, all records are returned.
     pub fn records_since(&self, position: &mut TaskPosition) -> &[u8] {
         let begin = match position.nr_shrinks == self.nr_shrinks {
             true => position.bytes,
@@ -204,14 +205,14 @@ impl Tasks {
         self.reap_size = MIN_REAP_SIZE.max(2 * self.processes.len());
     }
 
-    /// Switches to the kernel's records. From this call on, only [`Self::add_existing`] reads
-    /// /proc.
+    /// Switches from /proc to the kernel's records. After this call, only [`Self::add_existing`]
+    /// reads /proc.
     pub fn use_kernel_records(&mut self) {
         self.has_kernel_records = true;
     }
 
-    /// Moves the kernel's records out of the rings. If the records exceed [`MAX_RECORD_BYTES`], the
-    /// older half is replaced.
+    /// Moves the kernel's records out of the rings of `events`. If the collected records exceed
+    /// [`MAX_RECORD_BYTES`], the older half is replaced.
     pub fn drain(&mut self, events: &mut TaskEvents) {
         events.drain(&mut self.records, self.event_id);
         if self.records.bytes.len() > MAX_RECORD_BYTES {
@@ -219,8 +220,8 @@ impl Tasks {
         }
     }
 
-    /// Replaces the older half of the records by the present contents of /proc. Names and mappings
-    /// of processes that have ended are lost, so that samples of these processes in the next file
+    /// Replaces the older half of the records by the present contents of /proc. If a process has
+    /// ended, its name and mappings in the older half are lost, and its samples in the next file
     /// have no names.
     fn shrink_records(&mut self) {
         self.nr_shrinks += 1;
@@ -245,8 +246,8 @@ impl Tasks {
         }
     }
 
-    /// Records the name, the threads and the mappings of a process that exists already. `time` is
-    /// the time of the records.
+    /// Records the names and the mappings of an existing process and its threads from /proc, with
+    /// the time `time`.
     pub fn add_existing(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let Some(name) = read_name(&format!("/proc/{pid}/comm")) else {
             return;
@@ -264,9 +265,9 @@ impl Tasks {
         self.read_maps(pid, time, build_ids);
     }
 
-    /// Reads the name of a thread other than the first one of its process, and records the name if
-    /// it has changed. The record gets the time when the thread began, because most threads are
-    /// named soon after they begin.
+    /// Reads the name of a thread other than the thread-group leader, and records a changed name.
+    /// The record gets the start time of the thread, because most threads are named soon after they
+    /// start.
     fn read_thread_name(&mut self, pid: u32, tid: u32) {
         let Some(name) = read_name(&format!("/proc/{pid}/task/{tid}/comm")) else {
             return;
@@ -278,8 +279,8 @@ impl Tasks {
         let since = known.map_or(process.start_time, |(_, since)| *since);
         if known.is_none_or(|(known, _)| *known != name) {
             process.threads.insert(tid, (name.clone(), since));
-            // The time is after the time of the fork record, which gives the thread the name of its
-            // parent.
+            // The fork record gives the thread the name of its parent, so the name record must be
+            // later.
             let sample_id = self.sample_id(pid, tid, since + 1);
             self.records.comm(&name, false, &sample_id);
         }
@@ -299,8 +300,8 @@ impl Tasks {
         self.read_maps(pid, time, &mut BuildIds::new());
     }
 
-    /// Records an exec that the context of a thread has reported. Before the exec, the thread ID
-    /// may have differed from the process ID.
+    /// Records an exec that the ring of a thread's context reports. `thread` is the thread's ID
+    /// before the exec, which can differ from the process ID.
     pub fn record_thread_exec(&mut self, thread: u32, time: u64) {
         let mut all = self.processes.iter();
         let owner = all.find(|(pid, p)| **pid == thread || p.threads.contains_key(&thread));
@@ -331,7 +332,7 @@ impl Tasks {
             Some(p) => (p.name.clone(), p.regions.clone(), p.exe),
             None => (Vec::new(), BTreeMap::new(), None),
         };
-        // The parent may have changed its name since the name was read.
+        // The parent may have changed its name after pfc read that name.
         let name = read_name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
         if name != known {
             let sample_id = self.sample_id(pid, pid, time + 1);
@@ -343,8 +344,8 @@ impl Tasks {
         self.processes.insert(pid, process);
     }
 
-    /// Records that a thread is about to exit. The names or mappings that are still unknown are
-    /// read first.
+    /// Records that a thread is about to exit. Before that, reads the thread's name, or for a
+    /// thread-group leader the mappings of the process.
     pub fn record_exit(&mut self, thread: u32, time: u64) {
         if self.has_kernel_records {
             return;
@@ -361,7 +362,7 @@ impl Tasks {
         self.records.exit((parent, parent), &sample_id);
     }
 
-    /// Reads the names of all threads that have not exited.
+    /// Reads the names of all threads of known processes, unless the kernel's records contain them.
     pub fn read_thread_names(&mut self) {
         if self.has_kernel_records {
             return;
@@ -376,8 +377,8 @@ impl Tasks {
         }
     }
 
-    /// Makes sure that the process of a sample, and the mapping of the sample's address, are
-    /// recorded.
+    /// Records the process of a sample and the mapping of the sample's address, if they are not
+    /// recorded yet.
     pub fn handle_sample(&mut self, sample: &Sample) {
         let (pid, time) = (sample.pid, sample.time.saturating_sub(1));
         if self.has_kernel_records || matches!(pid, 0 | u32::MAX) {
@@ -405,9 +406,9 @@ impl Tasks {
         }
     }
 
-    /// Checks the name and the program of each process whose samples were read. The caller has read
-    /// a ring to its end, so that an exec that the ring reports is already known. The check of the
-    /// program finds an exec that no ring has reported.
+    /// Checks the name and the executable of each process in `to_check`. The check finds an exec
+    /// that no ring has reported. The caller has read a ring to its end, so every exec that the
+    /// ring reports is already recorded.
     pub fn check_sampled(&mut self) {
         for pid in std::mem::take(&mut self.to_check) {
             self.check_process(pid, now());
@@ -433,7 +434,7 @@ impl Tasks {
         }
     }
 
-    /// Reads the executable mappings of a process, and records the mappings that are not known yet.
+    /// Reads the executable mappings of a process, and records those that are not known yet.
     fn read_maps(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let sample_id = self.sample_id(pid, pid, time);
@@ -479,14 +480,14 @@ impl Tasks {
     }
 }
 
-/// Returns the device and inode of a process's program.
+/// Returns the device and inode of a process's executable.
 fn exe_id(pid: u32) -> Option<(u64, u64)> {
     let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// Returns true if both values are the same mapping, from two reads of /proc. Build IDs are not
-/// compared, because the device and inode imply the build ID.
+/// Returns true if two regions, from two reads of /proc, are the same mapping. Build IDs are not
+/// compared, because files with the same device and inode have the same build ID.
 fn is_same_mapping(one: &Region, other: &Region) -> bool {
     (one.start, one.end, one.offset, one.device, one.inode)
         == (
@@ -499,8 +500,8 @@ fn is_same_mapping(one: &Region, other: &Region) -> bool {
         && one.path == other.path
 }
 
-/// Returns the build ID of the file that a process has mapped. The build ID is empty if the file
-/// has none, or if the file cannot be found.
+/// Returns the build ID of the file that a process has mapped. Returns an empty build ID if the
+/// file has none or cannot be found.
 fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
     let open = candidate_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
         let file = open_regular(&path).ok()?;
@@ -509,16 +510,16 @@ fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
     open.and_then(|file| build_id(&file)).unwrap_or_default()
 }
 
-/// Encodes the mappings of the kernel and of its modules, if this user may read their addresses.
+/// Encodes the mappings of the kernel and of its modules, unless the kernel hides addresses from
+/// this user.
 fn encode_kernel_maps(output: &mut Encoder, id: u64) {
     let Some(start) = kernel_text_start() else {
         return;
     };
     let modules = loaded_modules();
-    // The end of the kernel's text is not read from /proc/kallsyms, because the symbol is near the
-    // end of the list, and reading the list takes long. The range up to the first module is
-    // regarded as the kernel's, because BPF programs are also located between the kernel and the
-    // modules.
+    // The kernel's mapping is recorded as the range up to the first module, which includes BPF
+    // programs. The end of the kernel's text is not read from /proc/kallsyms: its symbol is near
+    // the end of the file, and reading the whole file takes long.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
@@ -531,7 +532,7 @@ fn encode_kernel_maps(output: &mut Encoder, id: u64) {
 /// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
 fn kernel_text_start() -> Option<u64> {
     let file = fs::File::open("/proc/kallsyms").ok()?;
-    // In some kernels, names contain bytes that are not UTF-8.
+    // In some kernels, /proc/kallsyms has symbol names that are not UTF-8.
     let mut lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
     let line = lines.find(|line| line.ends_with(b" _text"))?;
     let address = line.split(|b| *b == b' ').next()?;
@@ -539,7 +540,7 @@ fn kernel_text_start() -> Option<u64> {
     (at != 0).then_some(at)
 }
 
-/// Returns the name in brackets, the address and the size in bytes of each module.
+/// Returns each module's name in brackets, its address and its size in bytes.
 fn loaded_modules() -> Vec<(String, u64, u64)> {
     parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
 }

@@ -7,8 +7,8 @@ use perfmon::{Map, PmuDescription, RegisterValue};
 
 use super::events::{Event, EventCode, EventSource};
 
-/// The number of Intel's PMC that controls the fixed counters. The PMD of the first fixed counter
-/// has the same number as the PMC of the fixed counters.
+/// The number of the PMC that controls Intel's fixed counters. The PMD of the first fixed counter
+/// has the same number.
 const FIRST_FIXED: u16 = 16;
 
 const COUNT_USER: u64 = 1 << 16;
@@ -20,26 +20,26 @@ const COUNTER_ENABLE: u64 = 1 << 22;
 pub enum Placement {
     /// The PMD with the given number counts the event.
     Pmd(u16),
-    /// No counter is left for the event, or the PMU is in use.
+    /// A counter can count the event, but no such counter is free, or the PMU is in use.
     NotCounted,
-    /// No register can count the event.
+    /// No register of this machine can count the event.
     NotSupported,
 }
 
-/// The registers that count the events, and the values of their PMCs.
+/// The registers that count the events, and the PMC values that select the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The result of the assignment for each event, in the order of the events.
     pub placements: Vec<Placement>,
-    /// The event set of each event, in the order of the events. Only hardware counters use the
-    /// event set. The vector is empty if there is only one event set.
+    /// The event set of each event, in the order of the events. The element is meaningful only for
+    /// events on hardware counters. The vector is empty if one event set is enough.
     pub sets: Vec<u16>,
-    /// The number of event sets; 0 if there is only one event set.
+    /// The number of event sets; 0 if one event set is enough.
     pub nr_sets: u16,
     pub pmcs: Vec<RegisterValue>,
-    /// True if the plan uses registers of the processor.
+    /// True if the plan uses registers of the processor's PMU.
     pub uses_hardware: bool,
-    /// True if an event has no counter, although a counter of the processor can count the event.
+    /// True if the placement of an event is [`Placement::NotCounted`].
     pub has_uncounted: bool,
 }
 
@@ -52,7 +52,8 @@ impl Plan {
             .any(|p| matches!(p, Placement::Pmd(_)))
     }
 
-    /// Removes the registers of the processor from the plan, because other programs use the PMU.
+    /// Removes the registers of the processor from the plan. Called when other programs use the
+    /// PMU.
     pub fn without_hardware(mut self) -> Self {
         for placement in &mut self.placements {
             if matches!(placement, Placement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
@@ -68,7 +69,8 @@ impl Plan {
     }
 }
 
-/// The registers that are still free, and the plan for the events that are assigned already.
+/// The state of [`assign`]: the registers that are still free, and the plan for the events that are
+/// already assigned.
 struct Assigner<'a> {
     description: Option<&'a PmuDescription>,
     /// Free general counters: PMDs whose PMC controls no other PMD.
@@ -82,9 +84,9 @@ struct Assigner<'a> {
 /// Assigns the events to the registers of one event set.
 ///
 /// Events that no fixed counter can count are assigned first, to general counters. Events that a
-/// fixed counter can count are assigned next: to general counters as long as a general counter is
-/// free, and then to their fixed counters. Among events of the same class (with or without a fixed
-/// counter), the events that the fewest counters can count are assigned first.
+/// fixed counter can count are assigned next. They get general counters as long as one is free, and
+/// then their fixed counters. Within each of these two classes, the events that the fewest counters
+/// can count are assigned first.
 pub fn assign(events: &[Event], map: &Map) -> Plan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
@@ -121,7 +123,7 @@ pub fn assign(events: &[Event], map: &Map) -> Plan {
             _ => None,
         })
         .collect();
-    // The sort of the events is stable: equal events keep their order.
+    // The sort is stable: events with equal keys keep their order.
     codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
     for (n, code) in codes {
         assigner.plan.placements[n] = assigner.assign_hardware(code);
@@ -151,7 +153,7 @@ fn can_count_on(code: EventCode, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
-/// Returns the value of a general counter's PMC for an event.
+/// Returns the value that a general counter's PMC must have to count the event.
 fn pmc_value(code: EventCode) -> u64 {
     let mut value = code.select | COUNTER_ENABLE;
     if code.user {
@@ -163,7 +165,7 @@ fn pmc_value(code: EventCode) -> u64 {
     value
 }
 
-/// Returns the bits in the PMC of the fixed counters for an event on the fixed counter `pmd`.
+/// Returns the bits that the PMC of the fixed counters must have to count the event on `pmd`.
 fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
     let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
     modes << (4 * (pmd - FIRST_FIXED))
@@ -175,8 +177,8 @@ fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
 ///
 /// # Errors
 ///
-/// Returns the number of a group that does not fit in one event set, and the index of the first
-/// event of the group without a counter.
+/// If a group does not fit in one event set, returns the number of the group, and the index of its
+/// first event without a counter.
 pub fn assign_sets(
     events: &[Event],
     groups: &[Option<usize>],
@@ -221,8 +223,7 @@ pub fn assign_sets(
             }
         }
     }
-    // No hardware counter can count any of the events, so more event sets would not provide
-    // registers for the events.
+    // If no hardware counter can count any of the events, more event sets would not help.
     if constraints.is_empty() {
         return Ok(plan);
     }
@@ -260,7 +261,8 @@ pub fn assign_sets(
                 .pmcs
                 .push(RegisterValue::new(FIRST_FIXED, value).in_set(set));
         }
-        // Soft registers count in every event set.
+        // The PMCs of soft registers are written in every event set, because soft registers count
+        // in every set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
         assigned.pmcs.extend(soft.map(|v| v.in_set(set)));
     }
@@ -273,8 +275,8 @@ impl Assigner<'_> {
     fn assign_hardware(&mut self, code: EventCode) -> Placement {
         let value = pmc_value(code);
         let fixed = code.fixed.map(|n| FIRST_FIXED + n);
-        // If the value has bits that are reserved in a PMC, the PMC does not keep these bits, and
-        // its PMD would count another event.
+        // If `value` has bits that are reserved in a PMC, the PMC does not keep these bits, and its
+        // counter would count another event.
         let can_count = |n: &u16| {
             let pmc = self.description.and_then(|d| d.pmc(*n));
             can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn r1_16_events_are_where_they_can_be_counted() {
-        // On Haswell only counter 2 counts the event 0x0148.
+        // On Haswell, only counter 2 can count the event 0x0148.
         let mut machine = machine(Vendor::Intel, 4, false);
         (machine.family, machine.model) = (6, 0x3c);
         let plan = placed(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.placements[..2], [Placement::Pmd(2), Placement::Pmd(2)]);
         assert_ne!(plan.sets[0], plan.sets[1]);
-        // A PMU with two counters has no counter 2.
+        // A PMU with two counters (0 and 1) has no counter 2.
         (machine.map, machine.model) = (
             super::super::events::tests::machine(Vendor::Intel, 2, false).map,
             0x3c,

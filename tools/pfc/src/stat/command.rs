@@ -19,8 +19,8 @@ use super::process::{self, WaitStatus};
 use crate::error::{Failure, TryingTo};
 use crate::limits;
 
-/// The maximum time between two checks of [`Child::wait_uncounted`] whether the command has exited,
-/// in case no signal says so.
+/// The maximum time after which [`Child::wait_uncounted`] checks whether the command has exited,
+/// even if no SIGCHLD arrives.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
@@ -66,7 +66,7 @@ pub struct Child {
     pid: i32,
     argv: Vec<OsString>,
     /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
-    /// the failed step and the errno. After a successful exec, the error pipe is empty.
+    /// the failed step and the errno. After a successful exec, the pipe is closed and empty.
     error_pipe: File,
     /// True if the program of the command has been executed, and its events are counted.
     is_executed: bool,
@@ -110,7 +110,8 @@ fn exec_or_report(
 ) -> i32 {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
-    // The limits are restored last, because the preparation may need descriptors.
+    // The limits of pfc's caller are restored after `prepare`, which may need more descriptors than
+    // they allow.
     let (step, error) = match prepare() {
         Ok(()) => match limits::restore() {
             Ok(()) => (b'x', command.exec()),
@@ -125,7 +126,7 @@ fn exec_or_report(
     127
 }
 
-/// Kills a process that cannot be followed, and waits for its end.
+/// Kills a process that cannot be traced or counted, and waits until it has exited.
 fn kill_and_reap(pid: i32) -> Result<(), Failure> {
     process::kill(pid, libc::SIGKILL);
     while process::wait_any()
@@ -139,8 +140,8 @@ fn kill_and_reap(pid: i32) -> Result<(), Failure> {
 
 impl Child {
     /// Starts the command under ptrace. The new process waits until pfc traces the process.
-    /// Counting begins when the new process calls exec. The inner error is that of ptrace, which
-    /// may be forbidden; the command has not been started then.
+    /// Counting begins when the new process calls exec. The inner error is the error of ptrace, for
+    /// example if ptrace is forbidden. In that case, the command's program has not been executed.
     pub fn spawn_traced<C: FollowHandler>(
         argv: &[OsString],
         handler: &mut C,
@@ -173,8 +174,8 @@ impl Child {
         }))
     }
 
-    /// Starts the command without ptrace. The new process attaches the context to itself, which
-    /// needs no privileges, and starts the context as the last step before exec.
+    /// Starts the command without ptrace. The new process attaches a context to itself, which needs
+    /// no privileges, and starts the context immediately before exec.
     pub fn spawn_untraced(
         argv: &[OsString],
         handler: &mut impl FollowHandler,
@@ -270,9 +271,9 @@ impl Child {
         Ok(None)
     }
 
-    /// Waits until the command has exited, without counting. The threads and children of the
-    /// command that pfc traces continue with their signals. This function is called after a
-    /// failure, so that the command is not left behind.
+    /// Waits until the command has exited, without counting. Traced threads and children of the
+    /// command are resumed, and their signals are delivered. Called after a failure, so that the
+    /// command can complete.
     pub fn wait_uncounted(&mut self, event_loop: &mut EventLoop) {
         if self.has_exited {
             return;
@@ -291,7 +292,8 @@ impl Child {
                     WaitStatus::Signal(signal) => process::resume(pid, signal),
                     _ => process::resume(pid, 0),
                 };
-                // A tracee that was killed cannot be resumed; its exit is reported later.
+                // The resume fails only if the tracee was killed. The exit of the tracee is
+                // reported later.
                 let _ = resumed;
             }
             if event_loop

@@ -22,8 +22,7 @@ use super::short_counts::{ShortCauses, ShortCounts};
 use super::throttling::Throttling;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
 
-/// Default time for which an event set is loaded before the next event set is loaded, in
-/// nanoseconds.
+/// The default of [`ContextConfig::set_timeout_ns`].
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
 /// The PMD (data register) or PMDs from which the count of an event is read.
@@ -31,11 +30,12 @@ pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 pub enum CountSource {
     /// A PMD that counts in every event set. The values of the PMD in all event sets are added up.
     AllSets(u16),
-    /// A PMD that counts only while its event set is active, as (set, PMD).
+    /// A PMD that counts only while its event set is loaded, as (set, PMD).
     OneSet(u16, u16),
 }
 
-/// The threshold of `--cascade`: other events are counted after `count` events of one kind.
+/// The threshold of `--cascade`: the events of `-e` are counted only after `count` events of the
+/// threshold's kind.
 #[derive(Clone, Debug)]
 pub struct Threshold {
     /// The PMCs (control registers) that select the event of the `--cascade` threshold.
@@ -220,8 +220,9 @@ impl ContextConfig {
     }
 }
 
-/// Calls `work`. If `target` is a CPU, `work` runs on that CPU, because the kernel requires so for
-/// the context of a CPU. If the CPU is offline, its context has ended, and `work` runs on any CPU.
+/// Calls `work`. If `target` is a CPU, `work` runs on that CPU, because the kernel accepts calls
+/// for the context of a CPU only from that CPU. If the CPU is offline, its context has ended, and
+/// `work` runs on any CPU.
 pub fn on_target<T>(
     scope: Scope,
     target: u32,
@@ -255,7 +256,7 @@ impl From<Context> for AttachedContext {
 
 impl AttachedContext {
     /// Reads the messages of the context and returns the causes that the messages name. The
-    /// contexts of `pfc stat` request no messages about overflows, so each read_message says why the
+    /// contexts of `pfc stat` request no messages about overflows, so each message says why the
     /// context has ended.
     fn read_messages(&mut self, scope: Scope) -> io::Result<ShortCauses> {
         while let Some(read_message) = self.context.read_message()? {
@@ -266,7 +267,7 @@ impl AttachedContext {
     }
 }
 
-/// The attached contexts by thread or CPU, and the sums of the contexts that were removed.
+/// The contexts of a run by thread ID or CPU number, and the sums of the contexts that were closed.
 pub struct ContextGroup {
     config: ContextConfig,
     contexts: BTreeMap<u32, AttachedContext>,
@@ -275,11 +276,11 @@ pub struct ContextGroup {
     next_set: u16,
     /// Number of threads that could not be counted.
     pub nr_uncounted: usize,
-    /// The error of the first of these threads.
+    /// The error of the first thread that could not be counted.
     pub first_error: Option<io::Error>,
     /// Threads and CPUs for which counts are missing.
     pub short_counts: ShortCounts,
-    /// Throttling of the contexts that were removed.
+    /// The throttling of the contexts that were closed.
     throttled: Throttling,
     /// The counted CPUs; `None` if threads are counted.
     cpus: Option<MonitoredCpus>,
@@ -304,7 +305,8 @@ impl ContextGroup {
     }
 
     /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it is
-    /// online again. If `counts_all` is true, a CPU that comes online later is counted, too.
+    /// online again. If `counts_all` is true, every other CPU is counted, too, when it comes
+    /// online.
     pub fn attach_cpus(&mut self, cpus: &[u32], counts_all: bool) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
@@ -347,7 +349,8 @@ impl ContextGroup {
                     cpus.attach(cpu);
                     self.failed_cpus.remove(&cpu);
                 }
-                // The next check tries again: the CPU may have gone offline in between.
+                // The CPU may have gone offline before the context was attached. The next check
+                // tries again.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
                     self.failed_cpus.insert(cpu, error);
@@ -358,7 +361,7 @@ impl ContextGroup {
         Ok(())
     }
 
-    /// Returns the times in which CPUs were not counted since the last call.
+    /// Returns the gaps since the last call: the times in which CPUs were not counted.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         self.cpus
             .as_mut()
@@ -372,8 +375,9 @@ impl ContextGroup {
             let values = self
                 .config
                 .on_target(cpu, || self.config.read_sums(&attached.context))?;
-            // The kernel marks the values of the ended context as short without a reason. The
-            // reason is known, and later intervals have whole values again.
+            // The kernel marks the values of the ended context as short without a reason. This mark
+            // is removed: the reason is known, and in later intervals all values are complete
+            // again.
             let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
             self.short_counts.add(cpu, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);
@@ -394,8 +398,8 @@ impl ContextGroup {
             context.load_set(target, self.next_set)?;
             Ok(context)
         })?;
-        // Each context starts with another event set than the previous context, so that the
-        // beginnings of all threads are not counted by the same events.
+        // Each context starts with another event set than the previous context, so that different
+        // events are counted in the first moments of different threads.
         if self.config.threshold.is_none() {
             self.next_set = (self.next_set + 1) % self.config.nr_sets;
         }
@@ -453,8 +457,8 @@ impl ContextGroup {
             .collect())
     }
 
-    /// Reads the messages of all contexts, and closes the contexts of offline CPUs.
-    /// Returns the causes for which the other contexts ended before their threads or CPUs did.
+    /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns the
+    /// causes of all other contexts that ended before their threads or CPUs did.
     fn read_messages(&mut self) -> io::Result<ShortCauses> {
         let running = self
             .contexts

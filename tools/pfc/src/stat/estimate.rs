@@ -2,11 +2,11 @@
 
 //! Computes scaled counts and error bars for events that were counted for a part of the time.
 //!
-//! A turn of an event set is a time for which the event set is loaded. The turns of an event set
-//! are a sample of the whole time. The count of a turn is assumed to be proportional to the length
-//! of the turn, apart from an error that differs from turn to turn. The ratio estimator of sampling
-//! theory (Cochran, Sampling Techniques, chapter 6) gives the total count and its variance. The
-//! count for the part of the time in which the event was counted has no error.
+//! A turn of an event set is one interval in which the set is loaded. The turns of an event set are
+//! a statistical sample of the whole time. The count of a turn is assumed to be proportional to the
+//! length of the turn, apart from an error that differs from turn to turn. The ratio estimator of
+//! sampling theory (Cochran, Sampling Techniques, chapter 6) gives the total count and its
+//! variance. Only the part of the time in which the set was not loaded contributes to the error.
 //!
 //! The turns of the event sets follow each other in a fixed order, not at random. If the behaviour
 //! of the program changes slowly, the true error is smaller than the estimated error. If the
@@ -18,7 +18,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::short_counts::ShortCauses;
 
-/// The percentage of true values that lie within the error bars.
+/// The confidence level of the error bars in percent: the share of true values that lie within
+/// them.
 pub const CONFIDENCE: f64 = 99.0;
 
 /// The count of an event, and sums over the turns of its event set: the times for which the set is
@@ -37,8 +38,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Makes the sums of an event that is counted all the time, and whose event set therefore has
-    /// no turns.
+    /// Makes the sums of an event that is counted all the time, and that therefore has no turns.
     pub const fn from_value(value: u64) -> Self {
         Self {
             value,
@@ -59,7 +59,8 @@ impl Sums {
         }
     }
 
-    /// Returns the sums without the mark that counts are missing for an unknown reason.
+    /// Returns the sums without [`ShortCauses::SHORT`], the mark for missing counts of unknown
+    /// reason.
     pub fn without_short(&self) -> Self {
         let causes = match self.causes {
             ShortCauses::SHORT => ShortCauses::NONE,
@@ -102,8 +103,8 @@ impl Sums {
     }
 
     /// Returns the difference between `self` and earlier sums of the same event. The causes are
-    /// those of `self`: a context that has ended early is missing in every later interval, and a
-    /// CPU that was offline is missing until it is counted again.
+    /// those of `self`: if a context has ended early, its counts are missing in every later
+    /// interval, and the counts of an offline CPU are missing until it is counted again.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             causes: self.causes,
@@ -159,8 +160,7 @@ fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
     }
 }
 
-/// Returns the half length of an error bar in standard deviations, for a number of degrees of
-/// freedom.
+/// Returns the half length of an error bar in standard deviations, from Student's t-distribution.
 fn t_quantile(degrees_of_freedom: f64) -> f64 {
     let probability = 0.5 + CONFIDENCE / 200.0;
     StudentsT::new(0.0, 1.0, degrees_of_freedom)

@@ -32,7 +32,7 @@ pub enum WakeReason {
     Timeout,
 }
 
-/// Descriptors of threads (pidfds), by which the caller finds out when the last thread has exited.
+/// The pidfds of a set of threads, with which the caller detects the exit of the last thread.
 pub struct LiveThreads {
     pidfds: Vec<OwnedFd>,
     /// True if no pidfd could be opened for some of the threads, in which case the exit of the last
@@ -88,9 +88,9 @@ fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, Wak
 }
 
 /// Waits for signals, for readable files and for points in time. The signals SIGCHLD, SIGINT,
-/// SIGTERM and SIGHUP are caught from the creation of an event loop on. A terminal that is closed
-/// sends SIGHUP, at which the output must be completed as at SIGTERM. SIGHUP is not caught if pfc was
-/// started with SIGHUP ignored, as by nohup(1).
+/// SIGTERM and SIGHUP are caught from the creation of an event loop on. When its terminal is
+/// closed, pfc gets SIGHUP, and must complete the output as after SIGTERM. SIGHUP is not caught if
+/// pfc was started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
     signals: Vec<(UnixStream, WakeReason)>,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the parsers of the command line: options, names of events, and lists of CPUs.
+//! Fuzzers of the command-line parsers: for options, event names and CPU lists.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +15,8 @@ use super::groups::parse_groups;
 use super::parse_cpu_list;
 use crate::cli::Cli;
 
-/// The stack for clap, of which a debug build needs more than 256 KiB for the commands of pfc.
+/// The stack size of the fuzzer's thread. In a debug build, clap needs more than 256 KiB of stack
+/// for the commands of pfc.
 const CLAP_STACK: usize = 2 << 20;
 
 #[test]
@@ -65,7 +66,7 @@ fn r1_16_fuzz_names_of_events() {
         let _ = parse_groups(&names);
         for name in names.iter().take(20) {
             for machine in &machines {
-                // Without a device, names of counters are refused.
+                // The device does not exist, so each name `counter:NAME` is refused.
                 let _ = machine.resolve(name, Path::new("/nowhere"));
             }
         }

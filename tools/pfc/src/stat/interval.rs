@@ -33,8 +33,9 @@ impl IntervalTimer {
         }
     }
 
-    /// Prints the counts of the interval if the interval is over. A failed write is kept in
-    /// [`Self::failure`], so that the caller can wait for the command before it returns the error.
+    /// Prints the counts of the interval if the interval is over. If the write fails, its error is
+    /// kept in [`Self::failure`], so that the caller can wait for the command before it returns the
+    /// error.
     pub fn tick_if_due(
         &mut self,
         group: &mut ContextGroup,

@@ -409,7 +409,7 @@ impl Session<'_> {
                     self.is_interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
-                // The terminal sends SIGINT to pfc and to the command.
+                // The terminal also sends SIGINT to the command, so pfc does not forward it.
                 WakeReason::Interrupted => self.is_interrupted = true,
                 WakeReason::Child
                 | WakeReason::SwitchOutput
@@ -448,7 +448,8 @@ impl Session<'_> {
             match wake.trying_to(WAIT)? {
                 WakeReason::Timeout => {
                     timer.tick_if_due(group, report)?;
-                    // Without a command there is nothing to wait for.
+                    // After a failed write, pfc waits only for a command. Without a command, the
+                    // run ends.
                     if timer.failure.is_some() && child.is_none() {
                         break;
                     }
@@ -489,7 +490,7 @@ mod tests {
     fn r1_6_lists_of_cpus() {
         assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
         assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
-        // A list may repeat a range.
+        // A list of CPUs may contain a range twice.
         let long = vec!["0-65535"; 5000].join(",");
         assert_eq!(parse_cpu_list(&long).map(|cpus| cpus.len()), Some(65_536));
         for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999", "+1-65536"] {

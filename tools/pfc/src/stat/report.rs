@@ -32,7 +32,7 @@ pub struct Report<'a> {
     plan: &'a Plan,
     clock_index: Option<usize>,
     sources: Vec<CountSource>,
-    /// Counts of events that were counted for a part of the time are scaled to the whole time.
+    /// True if a count for a part of the time is scaled to the whole time.
     is_scaled: bool,
     /// The smallest fraction of the time for which a value is printed, from the option
     /// `--refuse-below`.
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             title,
             events,
             plan,
-            // The clock is the last source of the configuration.
+            // If the configuration has a clock PMD, it is the last source.
             clock_index: config.clock_pmd.map(|_| config.sources.len() - 1),
             sources: config.sources.clone(),
             is_scaled: !args.no_scale,
@@ -188,8 +188,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns an event for each CPU that was not counted for some time, with that time in nanoseconds
-/// as the mean of all runs.
+/// Returns one event per CPU that had gaps. Its value is the mean duration of the CPU's gaps per
+/// run, in nanoseconds.
 fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
     let cpus: BTreeSet<u32> = runs.iter().flat_map(|r| r.gaps.keys().copied()).collect();
     let gap_event = |cpu: u32| {
@@ -210,7 +210,7 @@ fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
 /// the time.
 const MAX_NAMED: usize = 10;
 
-/// Returns the sum of the times for which each event set was loaded, in nanoseconds.
+/// Returns the total time for which event sets were loaded, added up over the sets, in nanoseconds.
 fn total_set_time(sources: &[CountSource], sums: &[Sums]) -> u64 {
     let mut set_times = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
@@ -292,8 +292,8 @@ impl<'a> Report<'a> {
                     .map(|c| c.error),
                 refused_share: refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                // Counts of different event sets are from different times. Counts of different
-                // event sets can be compared only if the counts are scaled.
+                // Different event sets count at different times, so their counts can be compared
+                // only if they are scaled.
                 derived: values[n]
                     .filter(|_| self.is_scaled || !cell.is_some_and(|c| c.is_multiplexed))
                     .and_then(|value| counted.derive(event, value)),
@@ -314,7 +314,8 @@ impl<'a> Report<'a> {
             .map(|run| {
                 let sums = &run.values[column];
                 let value = match event.source {
-                    // The value of a counter page instance is signed, because the value may fall.
+                    // The value of a counter page instance is signed, because it can become
+                    // negative.
                     EventSource::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };

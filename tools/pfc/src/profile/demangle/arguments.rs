@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Template arguments in mangled C++ names, and constraints of C++20.
+//! Reads template arguments and C++20 constraints in mangled C++ names.
 
 use super::cpp::{Parser, MARK, MARK_END};
 use super::text::{Argument, Text};
 
 impl Parser<'_> {
-    /// Appends the template arguments that follow to a name.
+    /// Reads the template arguments at the current position, and appends them to `name`.
     pub fn with_arguments(&mut self, name: &Text, of_function: bool) -> Option<Text> {
         let (arguments, text) = self.nest(|p| p.template_arguments(of_function))?;
         let mut left = name.left.to_string();
@@ -18,7 +18,8 @@ impl Parser<'_> {
         Some(Text::name(&left, &name.leaf))
     }
 
-    /// Replaces the marks in the type of a conversion operator by template arguments.
+    /// Replaces each [`MARK`] in the type of a conversion operator by the template argument that it
+    /// stands for.
     pub fn fill_marks(&mut self, text: &str, arguments: &[Argument]) -> Option<String> {
         let mut filled = String::new();
         for (n, part) in text.split(MARK).enumerate() {
@@ -62,7 +63,7 @@ impl Parser<'_> {
             while self.template_parameter_declaration()? {}
             let argument = self.template_argument()?;
             if of_function {
-                // An argument may refer to the arguments before it.
+                // Store the argument at once: a later argument of the same list may refer to it.
                 match self.arguments.get_mut(arguments.len()) {
                     Some(outer) => *outer = argument.clone(),
                     None => self.arguments.push(argument.clone()),
@@ -109,8 +110,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes over the declaration of a template parameter, as C++20 has it for constrained ones.
-    /// Returns false if there is none.
+    /// Skips the declaration of a template parameter, which C++20 encodes for constrained
+    /// parameters. Returns false if no declaration is next.
     pub fn template_parameter_declaration(&mut self) -> Option<bool> {
         if self.peek() != b'T' {
             return Some(false);
@@ -141,7 +142,7 @@ impl Parser<'_> {
         Some(true)
     }
 
-    /// Passes over a requires clause, if there is one.
+    /// Skips a C++20 requires clause if one is next.
     pub fn skip_constraint(&mut self) -> Option<()> {
         if self.take("Q") {
             self.expression()?;

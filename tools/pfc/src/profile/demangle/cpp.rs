@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions in C++, which are mangled as the Itanium C++ ABI
-//! (<https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling>) defines.
+//! Demangles names of C++ functions, which are encoded as in the Itanium C++ ABI
+//! (<https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling>).
 //!
-//! The parser reads a name from left to right and writes the text of each part once. It never tries
-//! a part in two ways, except for parameter packs, which are read once for each of their elements.
-//! Parameters, the return type and constraints of the function itself are not shown, as in perf.
+//! The parser reads a name from left to right and writes the text of each part once. It never
+//! backtracks to parse a part in another way. Only the pattern of a parameter pack is read more
+//! than once: once for each element of the pack. Like perf, pfc does not show the parameters, the
+//! return type and the constraints of the function itself.
 
 use super::text::{Argument, Limits, Text};
 
-/// The first letter of a mark that stands for a template argument that has not been read yet; the
-/// mark is the letter, the number of the argument, and [`MARK_END`].
+/// The first character of a placeholder for a template argument that has not been read yet. A
+/// placeholder consists of this character, the argument's number, and [`MARK_END`].
 pub const MARK: char = '\u{1}';
 pub const MARK_END: char = '\u{2}';
 
@@ -23,9 +24,10 @@ pub fn demangle(name: &str) -> Option<String> {
 /// The name of a function or a type, and its properties.
 pub struct Name {
     pub text: Text,
-    /// The name ends with template arguments, so that its type begins with the return type.
+    /// The name ends with template arguments. The encoding of such a function has the return type
+    /// before the parameters.
     has_return_type: bool,
-    /// Qualifiers of a member function, with a blank before each.
+    /// Qualifiers of a member function, such as `const`, each with a blank before it.
     qualifiers: String,
 }
 
@@ -33,7 +35,8 @@ pub struct Name {
 struct Component {
     text: String,
     leaf: String,
-    /// A constructor, destructor or conversion operator, which has no return type.
+    /// The component is a constructor, destructor or conversion operator, and has no encoded return
+    /// type.
     is_special: bool,
 }
 
@@ -41,17 +44,19 @@ pub struct Parser<'a> {
     input: &'a [u8],
     pub at: usize,
     pub limits: Limits,
-    /// Parts of the name to which later parts may refer.
+    /// The parts of the name to which later parts may refer by `S_`, `S0_` and so on.
     pub substitutions: Vec<Text>,
-    /// The arguments of the innermost function template.
+    /// The template arguments of the innermost function template.
     pub arguments: Vec<Argument>,
     /// The number of lambda expressions whose parameters are being read.
     pub lambdas: usize,
-    /// The type of a conversion operator is being read. Its template arguments follow later.
+    /// The type of a conversion operator is being read. The operator's template arguments follow
+    /// after the type.
     pub in_conversion: bool,
-    /// The element of parameter packs that is being read.
+    /// The index of the pack element for which a pattern is being read; `None` outside of a pack's
+    /// expansion.
     pub pack_index: Option<usize>,
-    /// The number of elements of the parameter packs that were read.
+    /// The number of elements of the parameter packs to which the current pattern refers.
     pub pack_length: Option<usize>,
 }
 
@@ -73,7 +78,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Returns the next byte, or 0 at the end.
+    /// Returns the next byte of the mangled name, or 0 at the end of the name.
     pub fn peek(&self) -> u8 {
         self.peek_at(0)
     }
@@ -83,7 +88,7 @@ impl<'a> Parser<'a> {
         at.and_then(|at| self.input.get(at)).copied().unwrap_or(0)
     }
 
-    /// Passes over a text, if it is next. Returns true if it is.
+    /// Skips `text` and returns true if the rest of the mangled name begins with it.
     pub fn take(&mut self, text: &str) -> bool {
         let rest = self.input.get(self.at..).unwrap_or_default();
         let is_next = rest.starts_with(text.as_bytes());
@@ -97,7 +102,7 @@ impl<'a> Parser<'a> {
         self.take(text).then_some(())
     }
 
-    /// Calls a function that reads a nested part of the name.
+    /// Calls `read` for a nested part of the name. Returns `None` if the nesting is too deep.
     pub fn nest<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.limits.enter()?;
         let result = read(self);
@@ -114,7 +119,8 @@ impl<'a> Parser<'a> {
         text.parse().ok()
     }
 
-    /// Reads an optional number and `_`. Returns 0 without a number, and else the number plus 1.
+    /// Reads an optional decimal number, and then `_`. Returns 0 if the number is missing,
+    /// otherwise the number plus 1.
     pub fn sequence_number(&mut self) -> Option<usize> {
         let number = match self.peek().is_ascii_digit() {
             true => self.number()?.checked_add(1)?,
@@ -151,10 +157,11 @@ impl<'a> Parser<'a> {
             .join(&[&text, "(", &parameters, ")", &name.qualifiers])
     }
 
-    /// Reads types up to a byte that begins no type.
+    /// Reads parameter types until the next byte cannot begin a type. Returns the types with commas
+    /// between them.
     pub fn parameters(&mut self) -> Option<String> {
         let mut texts = Vec::new();
-        // In a function type, R and O before E are qualifiers of the function.
+        // R or O directly before E is not a type: it is a reference qualifier of the function type.
         let is_end = |p: &Self| match p.peek() {
             0 | b'E' | b'.' | b'Q' => true,
             b'R' | b'O' => p.peek_at(1) == b'E',
@@ -223,7 +230,7 @@ impl<'a> Parser<'a> {
         self.limits.join(&[what, &text])
     }
 
-    /// Reads the offset of a thunk. Returns true if the thunk is virtual.
+    /// Reads the call offset of a thunk. Returns true if the offset is virtual.
     fn call_offset(&mut self) -> Option<bool> {
         let is_virtual = self.take("v");
         if !is_virtual {
@@ -237,8 +244,8 @@ impl<'a> Parser<'a> {
         Some(is_virtual)
     }
 
-    /// Reads a name. If `of_function` is true, template arguments of the name are those to which
-    /// the parameters refer.
+    /// Reads a name. If `of_function` is true, the template arguments of this name are kept,
+    /// because the function's parameters may refer to them.
     pub fn name(&mut self, of_function: bool) -> Option<Name> {
         self.nest(|p| p.name_text(of_function))
     }
@@ -249,7 +256,8 @@ impl<'a> Parser<'a> {
             (b'Z', _) => return self.local_name(of_function),
             (b'S', second) if second != b't' => {
                 let text = self.substitution(false)?;
-                // A substitution without arguments is a whole type, not a name.
+                // Without template arguments, a substitution stands for a whole type and cannot be
+                // a name.
                 if self.peek() != b'I' {
                     return None;
                 }
@@ -313,7 +321,7 @@ impl<'a> Parser<'a> {
                 (None, b'D') if matches!(self.peek_at(1), b't' | b'T') => {
                     (Text::plain(&self.decltype()?), true)
                 }
-                // The preceding component is a data member with an initializer.
+                // M after a data member: the next component is in the member's initializer.
                 (Some(prefix), b'M') => {
                     self.at += 1;
                     (prefix.clone(), false)
@@ -365,7 +373,8 @@ impl<'a> Parser<'a> {
         Some(name)
     }
 
-    /// Passes over the number that distinguishes local names, if there is one.
+    /// Skips the discriminator, which distinguishes local entities with the same name, if one is
+    /// next.
     fn discriminator(&mut self) {
         let before = self.at;
         let is_whole = self.take("__") && self.number().is_some() && self.take("_")
@@ -378,10 +387,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads the part of a qualified name after `::`. `enclosing` is the name of the class, which
-    /// constructors have, too.
+    /// Reads one component of a qualified name. `enclosing` is the name of the enclosing class,
+    /// from which constructors and destructors take their names.
     fn component(&mut self, enclosing: &str) -> Option<Component> {
-        // L marks a name with internal linkage, F a friend.
+        // L precedes a name with internal linkage. F, which is matched below, precedes a friend.
         self.take("L");
         let mut component = match (self.peek(), self.peek_at(1)) {
             (b'0'..=b'9', _) => {
@@ -475,7 +484,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Reads the name of an operator function.
+    /// Reads the name of an operator function, such as `operator+`.
     fn operator_name(&mut self) -> Option<Component> {
         if self.take("cv") {
             let outer = std::mem::replace(&mut self.in_conversion, true);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Expressions in mangled C++ names: values of template arguments, and operands of decltype.
+//! Reads expressions in mangled C++ names: values of template arguments, and operands of decltype.
 
 use super::cpp::Parser;
 
-/// Operators: their codes, and their texts.
+/// The code of each operator in mangled names, and its text in C++.
 const OPERATORS: [(&[u8; 2], &str); 52] = [
     (b"nw", "new"),
     (b"na", "new[]"),
@@ -63,7 +63,8 @@ const OPERATORS: [(&[u8; 2], &str); 52] = [
 /// Operators with one operand.
 const UNARY: [&[u8; 2]; 7] = [b"ps", b"ng", b"ad", b"de", b"co", b"nt", b"aw"];
 
-/// Operators with the text of a call: the operand is a type, or else an expression.
+/// Operators that are written like calls. Those of `CALLS_OF_TYPES` have a type as operand, those
+/// of `CALLS` an expression.
 const CALLS_OF_TYPES: [(&str, &str); 3] =
     [("st", "sizeof "), ("at", "alignof "), ("ti", "typeid ")];
 const CALLS: [(&str, &str); 4] = [
@@ -80,7 +81,7 @@ const CASTS: [(&str, &str); 4] = [
 ];
 
 impl Parser<'_> {
-    /// Reads an operator of an operator function.
+    /// Reads the two-letter code of an operator. Returns its text in C++.
     pub fn operator(&mut self) -> Option<&'static str> {
         let code = [self.peek(), self.peek_at(1)];
         let (_, text) = OPERATORS.iter().find(|(known, _)| **known == code)?;
@@ -92,7 +93,7 @@ impl Parser<'_> {
         self.nest(Self::expression_text)
     }
 
-    /// Reads expressions up to E.
+    /// Reads expressions until E ends the list. Returns them with commas between them.
     fn expressions(&mut self) -> Option<String> {
         let mut all = Vec::new();
         while !self.take("E") {
@@ -243,7 +244,7 @@ impl Parser<'_> {
                 let (one, other) = (self.expression()?, self.expression()?);
                 let (one, other) = (self.operand(&one)?, self.operand(&other)?);
                 match sign {
-                    // A > would end the template arguments.
+                    // Without parentheses, a > would end the list of template arguments.
                     ">" => self.limits.join(&["(", &one, sign, &other, ")"]),
                     _ => self.limits.join(&[&one, sign, &other]),
                 }
@@ -256,7 +257,8 @@ impl Parser<'_> {
         (self.peek(), self.peek_at(1)) == (code[0], code[1])
     }
 
-    /// Returns an operand, in parentheses if it is more than a name.
+    /// Returns the text of an operand. If the operand is more than a name, it is put in
+    /// parentheses.
     fn operand(&mut self, text: &str) -> Option<String> {
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
         match text.chars().all(is_name) && !text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -265,7 +267,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a literal: a value with its type, or the name of an object or function.
+    /// Reads a literal: either a value with its type, or the name of an object or function.
     pub fn literal(&mut self) -> Option<String> {
         self.nest(Self::literal_text)
     }
@@ -385,7 +387,8 @@ impl Parser<'_> {
         } else {
             self.type_text()?
         };
-        // gcc writes one name after the type; clang writes all but the last one before an E.
+        // After the type, gcc encodes one name. clang encodes all qualifying names, then E, then
+        // the last name.
         while self.peek().is_ascii_digit() && self.is_qualifier() {
             let part = self.base_name()?;
             text = self.limits.join(&[&text, "::", &part])?;
@@ -397,7 +400,8 @@ impl Parser<'_> {
         self.limits.join(&[&text, "::", &name])
     }
 
-    /// Returns true if another name follows the one that is next.
+    /// Returns true if the next name is a qualifier: it is followed by another name or by E and a
+    /// name.
     fn is_qualifier(&mut self) -> bool {
         let before = self.at;
         let length = self.number().unwrap_or(0);
@@ -431,7 +435,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Passes over the requirements of a requires expression.
+    /// Reads a C++20 requires expression. Its requirements are skipped, and are not in the text.
     fn requires(&mut self) -> Option<String> {
         let has_parameters = self.take("rQ");
         if has_parameters {

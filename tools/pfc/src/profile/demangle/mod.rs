@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions as in their source code.
+//! Demangles names of functions: returns them as they are written in source code.
 //!
-//! The file of a name may belong to any user, and a short mangled name can encode a very long one.
-//! The length of a name, the work on it and the depth of its nesting are therefore limited.
+//! The ELF file that contains a mangled name may belong to any user, and a short mangled name can
+//! encode a very long name. The length, the parsing work and the nesting depth of each name are
+//! therefore limited.
 //!
-//! The crate cpp_demangle is not used for C++: it limits the depth only. It refuses C++20
-//! constraints, and names that are nested deeper than 96 of its levels, which programs have.
+//! The crate cpp_demangle is not used for C++, because it limits the nesting depth only. Its limit
+//! of 96 levels is too low for names of existing programs. It also refuses C++20 constraints.
 //!
 //! | file | contents |
 //! |---|---|
@@ -31,8 +32,8 @@ const MAX_MANGLED_LENGTH: usize = 16 << 10;
 /// The maximum length of a demangled name in bytes.
 pub const MAX_LENGTH: usize = 8 << 10;
 
-/// Returns the name of a function as in its source code. Returns `None` if the name is not mangled,
-/// or if a limit is reached.
+/// Returns the name of a function as in its source code. Returns `None` if `name` is not mangled,
+/// or if it exceeds a limit of length, work or depth.
 pub fn demangle(name: &str) -> Option<String> {
     if name.len() > MAX_MANGLED_LENGTH {
         return None;
@@ -44,7 +45,7 @@ pub fn demangle(name: &str) -> Option<String> {
     cpp::demangle(name)
 }
 
-/// A text that refuses to become longer than [`MAX_LENGTH`].
+/// A string whose writes fail if it would become longer than [`MAX_LENGTH`].
 struct LimitedText(String);
 
 impl Write for LimitedText {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of demangled names, and of the limits of the work on a name.
+//! Tests that names are demangled as perf does it, and that the work on a name is limited.
 
 use super::cpp::Parser;
 use super::text::MAX_WORK;
@@ -56,7 +56,7 @@ const NAMES: [(&str, &str); 28] = [
         "_ZNSt9enable_ifIXsr11is_integralIiEE5valueEiE1gEv",
         "std::enable_if<is_integral<int>::value, int>::g",
     ),
-    // Names with C++20 constraints, by clang and gcc.
+    // Names with C++20 constraints, as clang and gcc mangle them.
     (
         "_ZN2DB5Field6createIcQeqstT_Li1EEEvPKS2_m",
         "DB::Field::create<char>",
@@ -87,7 +87,7 @@ fn r1_9_names_are_those_of_the_source() {
 
 #[test]
 fn r1_9_deeply_nested_names_are_demangled() {
-    // Forty templates in each other, as expression templates make them.
+    // Forty nested templates, as in programs that use expression templates.
     let types = format!("{}ii{}", "1AI".repeat(40), "E".repeat(40));
     let name = demangle(&format!("_ZN1BI{types}E1fEv")).expect("a name");
     assert!(name.starts_with("B<A<A<A<") && name.ends_with("> >::f"));
@@ -99,7 +99,8 @@ fn r1_9_a_name_that_would_be_too_long_stays_mangled() {
     let long = format!("_Z1fI{}Evv", "3abc".repeat(4000));
     assert!(long.len() < MAX_MANGLED_LENGTH);
     assert_eq!(demangle(&long), None);
-    // The type of each argument of this Rust function refers to the one before it, twice.
+    // A Rust function in which each argument's type refers twice to the type of the argument
+    // before.
     let mut rust = String::from("_RINvC1a1fTuuE");
     let mut at = rust.len() - 6;
     for _ in 0..30 {
@@ -125,7 +126,7 @@ fn base62(mut number: usize) -> String {
     }
 }
 
-/// Demangles a name. Returns the name, and the work on it.
+/// Demangles a name. Returns the demangled name, and the work that was counted for it.
 fn demangle_counted(name: &str) -> (Option<String>, usize) {
     let mut parser = Parser::new(name).expect("a mangled name");
     let text = parser.encoding(false);
@@ -141,7 +142,7 @@ fn r1_9_work_on_a_name_that_doubles_in_each_part_is_limited() {
     let (text, work) = demangle_counted(&format!("_Z1fI1AIiiE{}Evv", doubled.concat()));
     assert_eq!(text, None);
     assert!(work < 100_000, "{work}");
-    // The types of a parameter pack are read again for each use of the pack.
+    // For each use of a parameter pack, the parser reads the types of the pack again.
     let doubled: Vec<String> = (0..30).map(|n| format!("DpT{n}_DpT{n}_")).collect();
     let packs = format!("_ZZ1fIJ{}EEvDpT_ENKUlvE_clEv", doubled.concat());
     let (text, work) = demangle_counted(&packs);
@@ -170,7 +171,7 @@ fn r1_9_depth_of_a_name_is_limited() {
 
 #[test]
 fn r1_9_no_name_makes_the_demangler_fail() {
-    // All prefixes of names, and names with one changed letter, are read without a panic.
+    // Demangling does not panic on any prefix of a name, or on a name with one changed letter.
     let names = NAMES.iter().map(|(name, _)| *name);
     let max = usize::MAX;
     let number = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The text of C++ names and types, and the limits of the work on one name.
+//! The text of C++ names and types, and the limits on the work for one name.
 
 use std::rc::Rc;
 
@@ -8,8 +8,7 @@ use super::MAX_LENGTH;
 
 /// The maximum depth of nested parts of a name.
 const MAX_DEPTH: usize = 512;
-/// The maximum work on a name: one for each part that is read, and one for each byte that is
-/// written.
+/// The maximum work on a name. One unit of work is a part that is read or a byte that is written.
 pub const MAX_WORK: usize = 1 << 20;
 
 /// The kind of a type, which decides where the `*` of a pointer to the type is written.
@@ -28,9 +27,10 @@ pub struct Text {
     pub left: Rc<str>,
     pub right: Rc<str>,
     pub shape: Shape,
-    /// The last component of a name without template arguments: the name of the constructor.
+    /// The last component of a name, without its template arguments. A class's constructor has this
+    /// name.
     pub leaf: Rc<str>,
-    /// The position at which the type was read, if the type refers to a parameter pack.
+    /// If the type refers to a parameter pack, the position of the type in the mangled name.
     pub pack_at: Option<usize>,
 }
 
@@ -51,14 +51,14 @@ impl Text {
     }
 }
 
-/// A template argument: one, or those of a parameter pack.
+/// A template argument: a single one, or a parameter pack with all of its elements.
 #[derive(Clone, Debug)]
 pub enum Argument {
     One(Text),
     Pack(Vec<Text>),
 }
 
-/// The work on a name that has been done.
+/// The work that was spent on a name so far, and the current nesting depth.
 #[derive(Debug, Default)]
 pub struct Limits {
     pub work: usize,
@@ -66,7 +66,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Begins to read a part of a name. Returns `None` if a limit is reached.
+    /// Must be called before a nested part of a name is read. Returns `None` if the depth or the
+    /// work exceeds its limit.
     pub fn enter(&mut self) -> Option<()> {
         self.depth += 1;
         self.spend(1)?;
@@ -77,20 +78,21 @@ impl Limits {
         self.depth -= 1;
     }
 
-    /// Counts work. Returns `None` if the limit is reached.
+    /// Counts work. Returns `None` if the sum exceeds [`MAX_WORK`].
     pub fn spend(&mut self, work: usize) -> Option<()> {
         self.work += work;
         (self.work <= MAX_WORK).then_some(())
     }
 
-    /// Joins texts. Returns `None` if the result is too long.
+    /// Concatenates texts. Returns `None` if the result exceeds [`MAX_LENGTH`], or the work
+    /// [`MAX_WORK`].
     pub fn join(&mut self, parts: &[&str]) -> Option<String> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.spend(length)?;
         (length <= MAX_LENGTH).then(|| parts.concat())
     }
 
-    /// Joins texts with commas. Empty parameter packs have no comma.
+    /// Joins texts with commas. Empty texts, which stand for empty parameter packs, are left out.
     pub fn join_list(&mut self, texts: &[String]) -> Option<String> {
         let length: usize = texts.iter().map(|text| text.len() + 2).sum();
         self.spend(length)?;
@@ -101,7 +103,7 @@ impl Limits {
         Some(all.filter(|t| !t.is_empty()).collect::<Vec<_>>().join(", "))
     }
 
-    /// Returns the whole text of a type or name.
+    /// Joins both parts of the text of a type or name.
     pub fn whole(&mut self, text: &Text) -> Option<String> {
         match text.shape {
             Shape::Plain => self.join(&[&text.left, &text.right]),
@@ -111,7 +113,7 @@ impl Limits {
 
     /// Returns the type of a pointer or reference to a type; `sign` is `*`, `&` or `&&`.
     pub fn pointer(&mut self, to: &Text, sign: &str) -> Option<Text> {
-        // A reference to a reference is a reference: && only if both are &&.
+        // Reference collapsing: a reference to a reference is && only if both references are &&.
         let (left, sign) = match (to.left.strip_suffix("&&"), to.left.strip_suffix('&')) {
             (Some(left), _) if sign.starts_with('&') => (left, sign),
             (_, Some(left)) if sign.starts_with('&') => (left, "&"),

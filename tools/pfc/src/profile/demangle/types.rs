@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Types in mangled C++ names, and references to earlier parts of a name.
+//! Reads types in mangled C++ names, and references to earlier parts of a name.
 
 use super::cpp::{Parser, MARK, MARK_END};
 use super::text::{Argument, Shape, Text};
 
-/// Builtin types of one letter.
+/// Builtin types that are encoded as one letter.
 const BUILTIN: [(u8, &str); 22] = [
     (b'v', "void"),
     (b'w', "wchar_t"),
@@ -31,7 +31,7 @@ const BUILTIN: [(u8, &str); 22] = [
     (b'k', "auto"),
 ];
 
-/// Builtin types of D and a letter.
+/// Builtin types that are encoded as D and a letter.
 const BUILTIN_D: [(u8, &str); 10] = [
     (b'd', "decimal64"),
     (b'e', "decimal128"),
@@ -45,8 +45,8 @@ const BUILTIN_D: [(u8, &str); 10] = [
     (b'n', "decltype(nullptr)"),
 ];
 
-/// Abbreviations of names in std: the letter after S, the name, and the name with template
-/// arguments and without std::, which constructors have.
+/// Abbreviations of names in std: the letter after S, the name, and the full name without std::.
+/// The full name includes the template arguments and is used before a constructor or destructor.
 const STD: [(u8, &str, &str); 6] = [
     (b'a', "std::allocator", "allocator"),
     (b'b', "std::basic_string", "basic_string"),
@@ -92,7 +92,8 @@ impl Parser<'_> {
         Some(text)
     }
 
-    /// Reads a type. Returns true if later parts of the name may refer to it.
+    /// Reads a type. Also returns true if later parts of the name may refer to the type by a
+    /// substitution.
     fn type_and_kind(&mut self) -> Option<(Text, bool)> {
         let byte = self.peek();
         if let Some((_, text)) = BUILTIN.iter().find(|(letter, _)| *letter == byte) {
@@ -170,7 +171,8 @@ impl Parser<'_> {
         Some((text, true))
     }
 
-    /// Reads qualifiers. Returns them in the order in which they are written.
+    /// Reads type qualifiers. Returns them in the order in which C++ text shows them, the reverse
+    /// of the encoding.
     pub fn qualifiers(&mut self) -> Vec<&'static str> {
         let read = |(letter, text): &(&str, &'static str)| self.take(letter).then_some(*text);
         let mut all: Vec<&str> = [("r", "restrict"), ("V", "volatile"), ("K", "const")]
@@ -320,7 +322,8 @@ impl Parser<'_> {
         self.limits.join(&["decltype (", &expression, ")"])
     }
 
-    /// Reads a type that is repeated for each element of the parameter packs in it.
+    /// Reads a pack expansion: a type that is repeated for each element of the parameter packs in
+    /// it.
     fn pack_expansion(&mut self) -> Option<Text> {
         self.need("Dp")?;
         let texts = self.expand_pack(Self::type_text)?;
@@ -331,8 +334,9 @@ impl Parser<'_> {
         Some(Text::plain(&text))
     }
 
-    /// Reads a pattern once for each element of the parameter packs in it. Returns the texts, or
-    /// the text of the pattern if there is no parameter pack in it.
+    /// Reads the pattern of a pack expansion once for each element of the parameter packs in it.
+    /// Returns a text for each element, or `Err` with the pattern's text if no parameter pack is in
+    /// it.
     pub fn expand_pack(
         &mut self,
         read: fn(&mut Self) -> Option<String>,
@@ -358,7 +362,7 @@ impl Parser<'_> {
         Some(texts)
     }
 
-    /// Reads a reference to a template argument.
+    /// Reads a template parameter. Returns the text of the template argument to which it refers.
     pub fn template_parameter(&mut self) -> Option<Text> {
         self.need("T")?;
         if self.take("L") {
@@ -385,14 +389,14 @@ impl Parser<'_> {
                 }
                 Some(Text::plain(&self.argument_text(&pack)?))
             }
-            // A parameter of a constraint, whose argument follows.
+            // The parameter is in a constraint, and its argument is encoded later.
             (None, _) => Some(Text::plain(&format!("T{number}"))),
         }
     }
 
-    /// Reads a reference to an earlier part of the name, or an abbreviation. A constructor or
-    /// destructor that follows the abbreviation of a class needs its whole name; this is looked for
-    /// only in a prefix of a name.
+    /// Reads a reference to an earlier part of the name, or an abbreviation. If `is_prefix` is true
+    /// and a constructor or destructor follows, the abbreviation of a class is replaced by the full
+    /// name of the class.
     pub fn substitution(&mut self, is_prefix: bool) -> Option<Text> {
         self.need("S")?;
         let byte = self.peek();
@@ -421,7 +425,7 @@ impl Parser<'_> {
         let text = self.substitutions.get(index)?.clone();
         match (text.pack_at, self.pack_index) {
             (Some(at), Some(_)) => {
-                // The type is read again, for this element of the parameter pack.
+                // Read the type again, with the current element of the parameter pack.
                 let (end, known) = (self.at, self.substitutions.len());
                 self.at = at;
                 let text = self.nest(Self::any_type)?;
@@ -432,7 +436,7 @@ impl Parser<'_> {
             (Some(at), None) => {
                 let known = self.substitutions.len();
                 let end = std::mem::replace(&mut self.at, at);
-                // The type is read again for the length of the parameter pack.
+                // Read the type again only to learn the length of the parameter pack.
                 self.nest(Self::any_type)?;
                 self.substitutions.truncate(known);
                 self.at = end;

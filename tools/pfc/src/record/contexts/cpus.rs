@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attaches contexts to CPUs, also to CPUs that come online during a recording, and records the
-//! times in which CPUs were not sampled.
+//! Attaches contexts to CPUs, also to CPUs that come online during a recording. Records the gaps:
+//! times in which a CPU was not sampled.
 
 use std::io;
 
@@ -11,8 +11,9 @@ use crate::hotplug::{is_online, Gap, MonitoredCpus};
 use crate::record::tasks::{now, numeric_entries};
 
 impl Contexts {
-    /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it is
-    /// online again. If `samples_all` is true, a CPU that comes online later is sampled, too.
+    /// Attaches a context to each of the CPUs. If one of the CPUs goes offline, it is sampled again
+    /// when it is online again. If `samples_all` is true, every other CPU is sampled, too, when it
+    /// comes online.
     pub fn attach_cpus(&mut self, cpus: &[u32], samples_all: bool) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
@@ -25,7 +26,8 @@ impl Contexts {
         Ok(())
     }
 
-    /// Attaches contexts to the CPUs that have come online.
+    /// Attaches and starts contexts on the CPUs that have come online, unless [`Contexts::stop`]
+    /// was called.
     pub(super) fn attach_online_cpus(&mut self) {
         if self.is_stopped {
             return;
@@ -37,7 +39,8 @@ impl Contexts {
                     self.failed_cpus.remove(&cpu);
                     self.cpus.iter_mut().for_each(|cpus| cpus.attach(cpu));
                 }
-                // The next check tries again: the CPU may have gone offline in between.
+                // The CPU may have gone offline before the context was attached. The next check for
+                // online CPUs tries again.
                 Err(error) => {
                     self.live.remove(&cpu);
                     self.failed_cpus.insert(cpu, error);
@@ -46,9 +49,9 @@ impl Contexts {
         }
     }
 
-    /// Starts a context on a CPU that has come online. Before that, opens the kernel's records for
-    /// the processes on the CPU again, and reads the names and mappings that were missed: processes
-    /// may have run on the CPU before its event is open.
+    /// Starts a context on a CPU that has come online. Before that, opens the CPU's perf event for
+    /// records of processes again, and reads all names and mappings from /proc. Processes that ran
+    /// on the CPU before the event was open have left no records.
     fn attach_again(&mut self, cpu: u32) -> io::Result<()> {
         self.drain_task_events();
         let time = now();
@@ -60,7 +63,7 @@ impl Contexts {
         self.start_context(cpu)
     }
 
-    /// Records the gaps that `take` returns, the times in which CPUs were not sampled.
+    /// Adds the gaps that `take` returns to the records and to the total of each CPU.
     pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
         let id = self.config.samplers.first().map_or(0, |s| s.id);
         for gap in self.cpus.as_mut().map_or(Vec::new(), take) {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The beginning and the end of the system time of the running task.
+//!
+//! System time begins at the tracepoint of a system call, or when seccomp checks the call, and ends
+//! at the tracepoint of the call's end. If the task then still has work to do in the kernel, or if
+//! the task enters the kernel by a page fault, the mode is `KERNEL`, and system time ends when the
+//! CPU enters user mode.
+
+use super::cpu::Cpu;
+use super::task::{Task, Values};
+use super::values::{add, is_system, value, KERNEL, SYSTEM, USER};
+use protocols::sync::fence_release;
+
+impl Cpu {
+    /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
+    /// off.
+    #[inline]
+    pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        self.begin_update();
+        // If seccomp has checked the call, system time has begun already.
+        if !is_system(self.mode.load_relaxed()) {
+            self.mode_start.store_relaxed(self.own_time_now(clock));
+        }
+        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
+        // Pairs with the acquire in `stable_mode`.
+        self.mode.store_release(SYSTEM);
+        add(&self.calls, 1);
+        if let Some(values) = task.and_then(Task::group_values) {
+            add(&values[value::CALLS], 1);
+        }
+        self.end_update();
+    }
+
+    /// Begins system time for the check of a system call that has not begun yet. The call of
+    /// [`syscall_exit`](Self::syscall_exit) follows also if the system call is denied. Context: the
+    /// task that makes the call, preemption off.
+    #[inline]
+    pub fn syscall_check(&self, clock: impl Fn() -> u64) {
+        if self.mode.load_relaxed() == USER {
+            self.begin_system(SYSTEM, clock);
+        }
+    }
+
+    /// Accounts work in the kernel for the running task until the CPU enters user mode, when
+    /// [`syscall_exit`](Self::syscall_exit) is called. Begins system time, or continues it after
+    /// the end of a system call. Context: the task, preemption off.
+    #[inline]
+    pub fn enter_kernel(&self, clock: impl Fn() -> u64) {
+        match self.mode.load_relaxed() {
+            USER => self.begin_system(KERNEL, clock),
+            // The system time began earlier, and continues. Release: pairs with the acquire in
+            // `stable_mode`, as in `syscall_enter`.
+            SYSTEM => self.mode.store_release(KERNEL),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn begin_system(&self, mode: u64, clock: impl Fn() -> u64) {
+        self.begin_update();
+        self.mode_start.store_relaxed(self.own_time_now(clock));
+        // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
+        self.mode.store_release(mode);
+        self.end_update();
+    }
+
+    /// Returns true if the time of the running task counts as user time.
+    pub fn is_user_time(&self) -> bool {
+        self.mode.load_relaxed() == USER
+    }
+
+    /// Accounts the end of system time: at the end of a system call, or when the CPU enters user
+    /// mode. Does nothing if the CPU is in another mode. Context: the task, preemption off.
+    #[inline]
+    pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        if !is_system(self.mode.load_relaxed()) {
+            return;
+        }
+        self.begin_update();
+        // The two counts of the CPU's `seqcount` protect the words of the task as well: a reader of
+        // a running task checks the counts of the task's CPU.
+        self.seqcount.write_begin();
+        let own = self.own_time_now(clock);
+        let called = own.wrapping_sub(self.mode_start.load_relaxed());
+        if let Some(values) = task.and_then(Task::group_values) {
+            add(&values[value::SYSTEM], called);
+        }
+        add(&self.system, called);
+        self.mode.store_relaxed(USER);
+        self.seqcount.write_end();
+        self.end_update();
+    }
+
+    /// Begins an update of the words about system calls. Until the update ends, interrupts on this
+    /// CPU must not change these words.
+    #[inline(always)]
+    fn begin_update(&self) {
+        self.updating.store_relaxed(1);
+        // Program order suffices, because only interrupts on this CPU have to see this store before
+        // the update.
+        fence_release();
+    }
+
+    #[inline(always)]
+    fn end_update(&self) {
+        self.updating.store_release(0);
+    }
+
+    /// Returns the mode of the CPU. The caller has read the clock before this call.
+    ///
+    /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
+    /// clock but not stored the mode yet. The time since the probe read the clock would then be
+    /// reported as user time now, and as system time later.
+    #[inline]
+    pub(super) fn stable_mode(&self) -> Option<u64> {
+        let is_quiet = !self.is_updating();
+        // Acquire: pairs with the releases in `syscall_enter` and `begin_system`, so that
+        // `mode_start` belongs to this mode.
+        let mode = self.mode.load_acquire();
+        is_quiet.then_some(mode)
+    }
+
+    /// Returns true if the current interrupt has interrupted an update of the words about system
+    /// calls. During such an interrupt [`replace_task`](Self::replace_task) and
+    /// [`begin`](Self::begin) must not be called. Context: an interrupt on this CPU.
+    pub fn is_updating(&self) -> bool {
+        self.updating.load_acquire() != 0
+    }
+}

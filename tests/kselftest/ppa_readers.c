@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: probes
+ * worlds: stock debug
+ * timeout: 240
+ *
+ * Several readers of /dev/ppa. Each open file that reads gets the record of each task that ends
+ * afterwards, whatever other readers do. With LONG=1 also tests a reader that does not read while
+ * more tasks end than the kernel keeps.
+ */
+#include "memory.h"
+#include "ppa.h"
+#include <pthread.h>
+
+#define NR_CHILDREN	20
+#define MAX_TASKS	20000
+/* The number of records that the kernel keeps, in src/perfcounters/accounting_state.rs. */
+#define MAX_ENDED	16384
+
+static struct ppa_task *tasks;
+static pid_t children[NR_CHILDREN];
+
+/* Creates children that end at once. */
+static void end_children(void)
+{
+	for (int i = 0; i < NR_CHILDREN; i++) {
+		children[i] = fork();
+		if (!children[i])
+			_exit(0);
+		waitpid(children[i], NULL, 0);
+	}
+}
+
+static bool is_child(const struct ppa_task *t)
+{
+	for (int i = 0; i < NR_CHILDREN; i++)
+		if (t->pid == (__u32)children[i] && t->flags & PPA_TASK_ENDED)
+			return true;
+	return false;
+}
+
+/*
+ * Reads until the records of all children were returned, or up to ten times. A child may be reaped
+ * before its last switch, and is then returned as an ended task a little later. Returns the number
+ * of records of ended children.
+ */
+static int read_children(int fd)
+{
+	int found = 0;
+
+	for (int pass = 0; pass < 10 && found < NR_CHILDREN; pass++) {
+		int nr = ppa_tasks(fd, tasks, MAX_TASKS);
+
+		for (int n = 0; n < nr; n++)
+			found += is_child(&tasks[n]);
+		if (found < NR_CHILDREN)
+			sleep_ms(20);
+	}
+	return found;
+}
+
+/* Reads once. Returns the number of records of ended children. */
+static int read_once(int fd)
+{
+	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
+
+	for (int n = 0; n < nr; n++)
+		found += is_child(&tasks[n]);
+	return found;
+}
+
+/* Returns the number of tasks of this program whose records were returned in one pass. */
+static int read_threads(int fd)
+{
+	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
+
+	for (int n = 0; n < nr; n++)
+		found += tasks[n].flags & PPA_TASK_ENDED && tasks[n].tgid == (__u32)getpid();
+	return found;
+}
+
+static void *end_at_once(void *unused)
+{
+	return unused;
+}
+
+static void end_threads(int nr)
+{
+	pthread_attr_t attr;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 16384);
+	for (int i = 0; i < nr; i++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, &attr, end_at_once, NULL))
+			bail("pthread_create");
+		pthread_join(thread, NULL);
+	}
+}
+
+static void test_two_readers(void)
+{
+	int first = ppa_open(), second = ppa_open(), third;
+
+	ppa_tasks(first, tasks, MAX_TASKS);
+	ppa_tasks(second, tasks, MAX_TASKS);
+	end_children();
+	is(read_children(first), NR_CHILDREN, "4.4 two readers: the first one gets all ended tasks");
+	is(read_children(second), NR_CHILDREN,
+	   "4.4 two readers: the second one gets all ended tasks, too");
+	is(read_once(first), 0, "4.4 two readers: the first one gets no ended task twice");
+	is(read_once(second), 0, "4.4 two readers: the second one gets no ended task twice");
+	end_children();
+	is(read_children(second), NR_CHILDREN, "4.4 two readers: the second one may read first");
+	third = ppa_open();
+	is(read_once(third), 0, "4.4 a new reader: gets no ended task that was read before");
+	ok(ppa_info(third).nr_ended < NR_CHILDREN,
+	   "4.4 a new reader: its file does not count ended tasks that were read before as unread");
+	ok(ppa_info(first).nr_ended >= NR_CHILDREN,
+	   "4.4 a reader that has not read yet: its file counts the ended tasks as unread");
+	is(read_children(first), NR_CHILDREN,
+	   "4.4 two readers: the first one gets what the others have got before");
+	close(third);
+	close(second);
+	close(first);
+}
+
+/* Ended tasks of another user are charged to this user until each reader has got their records. */
+static void test_closed_reader(void)
+{
+	int first = ppa_open(), second = ppa_open();
+	pid_t pid;
+
+	ppa_tasks(first, tasks, MAX_TASKS);
+	ppa_tasks(second, tasks, MAX_TASKS);
+	pid = fork();
+	if (!pid) {
+		if (setresuid(1000, 1000, 1000))
+			_exit(1);
+		pid = fork();
+		if (!pid)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+		_exit(0);
+	}
+	waitpid(pid, NULL, 0);
+	sleep_ms(50);
+	ppa_tasks(first, tasks, MAX_TASKS);
+	ok(charged_bytes(1000) > 0,
+	   "9.1 record of an ended task: is kept while a reader has not got it");
+	close(second);
+	is(charged_bytes(1000), 0,
+	   "9.1 record of an ended task: is freed when the only reader without it closes its file");
+	close(first);
+}
+
+/* No reader is open: ended tasks are kept for the next reader. */
+static void test_no_reader(void)
+{
+	int fd;
+
+	end_children();
+	fd = ppa_open();
+	is(read_children(fd), NR_CHILDREN, "4.4 no reader: ended tasks are kept for the next one");
+	close(fd);
+}
+
+/* A reader that does not read loses records; the other reader does not. */
+static void test_slow_reader(void)
+{
+	int fast, slow, got = 0, step = 1024, nr = MAX_ENDED + 2 * step;
+
+	fast = ppa_open();
+	slow = ppa_open();
+	ppa_tasks(fast, tasks, MAX_TASKS);
+	ppa_tasks(slow, tasks, MAX_TASKS);
+	for (int done = 0; done < nr; done += step) {
+		end_threads(step);
+		got += read_threads(fast);
+	}
+	sleep_ms(100);
+	got += read_threads(fast);
+	is(got, nr, "9.4 slow reader: the other reader gets each ended task");
+	is(ppa_info(fast).lost, 0, "9.4 slow reader: the other reader has lost nothing");
+	ok(ppa_info(slow).lost >= (__u64)(nr - MAX_ENDED),
+	   "9.4 slow reader: its file counts the tasks beyond the limit as lost");
+	got = read_threads(slow);
+	ok(got > MAX_ENDED * 9 / 10 && got <= MAX_ENDED,
+	   "9.4 slow reader: gets as many ended tasks as the kernel keeps");
+	note("the slow reader got %d of %d and lost %llu", got, nr, ppa_info(slow).lost);
+	close(slow);
+	close(fast);
+}
+
+int main(void)
+{
+	plan(gate_or_long(12, 16));
+	unload_modules();
+	insmod("perfcounters", "");
+	tasks = mmap(NULL, MAX_TASKS * sizeof(*tasks), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (tasks == MAP_FAILED)
+		bail("mmap");
+	if (ppa_write(SETTINGS, "1 0 0 1"))
+		bail(SETTINGS);
+	test_no_reader();
+	test_two_readers();
+	test_closed_reader();
+	if (is_long_run())
+		test_slow_reader();
+	ppa_write(SETTINGS, "0 0 0 1");
+	rmmod("perfcounters");
+	return finish();
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 120
+ *
+ * Providers while all instance numbers are taken. A device, interrupt line or system call that
+ * would get instances gets none: the kernel log says so once, its events are counted together, no
+ * instance is added or deleted, and the instances that exist go on counting. A provider that
+ * needs instances when it is loaded fails to load.
+ */
+#include "provider.h"
+
+#define NR	20
+
+/* Takes all numbers, with histograms of 64 buckets and then with single counters. */
+static void fill_table(void)
+{
+	long long n = 0;
+
+	errno = -insmod("test_driver", "");
+	if (errno)
+		bail("insmod test_driver");
+	for (int i = 0; n >= 0; i++)
+		n = driver_cmd("desc 32 4 1 0 64 0 -1 full/hist%d", i);
+	n = 0;
+	for (int i = 0; n >= 0; i++)
+		n = driver_cmd("add full/%d", i);
+	if (n != -ENOSPC)
+		bail("fill the table");
+}
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+static void call_getpid_i386(void)
+{
+	long number = 20;
+
+	asm volatile("int $0x80" : "+a"(number) : : "memory", "r8", "r9", "r10", "r11");
+}
+
+static void make_calls(void)
+{
+	for (int i = 0; i < NR; i++) {
+		call_getpid_i386();
+		sleep_ms(10);
+	}
+}
+
+static void add_interfaces(void)
+{
+	shell("ip link set lo up; modprobe dummy numdummies=20");
+	shell("ping -c 3 127.0.0.1 >/dev/null");
+}
+
+static void raise_interrupts(void)
+{
+	errno = -insmod("irq_lines", "lines=20");
+	if (errno)
+		bail("insmod irq_lines");
+	for (int i = 0; i < 10; i++) {
+		write_file("/sys/module/irq_lines/parameters/fire", "1");
+		sleep_ms(20);
+	}
+}
+
+static void read_disks(void)
+{
+	void *block = aligned_alloc(4096, 4096);
+	char path[30];
+
+	shell("modprobe null_blk nr_devices=20 submit_queues=1 hw_queue_depth=1 gb=1");
+	for (int i = 0; i < NR; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/dev/nullb%d", i);
+		fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		if (fd < 0 || read(fd, block, 4096) != 4096)
+			bail(path);
+		close(fd);
+		sleep_ms(10);
+	}
+	free(block);
+}
+
+/*
+ * Loads a provider, takes all numbers, and makes events of things without instances: at least
+ * @events of them.
+ */
+static void test_provider(const char *provider, const char *line, const char *unnamed,
+			  void (*work)(void), long events)
+{
+	__u64 changes;
+	__s64 before;
+	int log;
+
+	load_provider(provider);
+	log = klog_open();
+	fill_table();
+	changes = pc.h->gen2;
+	before = total_by_name(unnamed);
+	work();
+	sleep_ms(100);
+	is(klog_count(log, line), 1, "9.4 full table, %s: the log says once what gets no instance",
+	   provider);
+	is(pc.h->gen2 - changes, 0, "9.4 full table, %s: no instance is added or deleted",
+	   provider);
+	ok(total_by_name(unnamed) - before >= events,
+	   "9.4 full table, %s: events without an instance are counted in %s", provider, unnamed);
+	close(log);
+}
+
+static void remove_provider(const char *provider)
+{
+	is(rmmod(provider), 0, "9.4 full table, %s: it unloads", provider);
+	pc_close(&pc);
+	unload_modules();
+}
+
+static void test_load(const char *provider)
+{
+	__u64 changes = pc.h->gen2;
+
+	is(insmod(provider, ""), -ENOSPC, "9.4 full table, %s: loading it is ENOSPC", provider);
+	is(pc.h->gen2 - changes, 0, "9.4 full table, %s: a failed load leaves nothing", provider);
+}
+
+int main(void)
+{
+	__s64 before;
+
+	plan(22);
+	test_provider("pfc_syscalls", "cannot add counters for system calls", "syscalls/unnamed",
+		      make_calls, NR);
+	before = total_by_name("syscalls/getppid");
+	for (int i = 0; i < NR; i++)
+		syscall(SYS_getppid);
+	ok(total_by_name("syscalls/getppid") - before >= NR,
+	   "9.4 full table, pfc_syscalls: calls with an instance are still counted");
+	remove_provider("pfc_syscalls");
+
+	test_provider("pfc_net", "cannot add counters for interface", "net/unnamed",
+		      add_interfaces, 0);
+	ok(total_by_name("net/lo/rx_packets") >= 3,
+	   "9.4 full table, pfc_net: interfaces with instances are still counted");
+	remove_provider("pfc_net");
+	shell("rmmod dummy");
+
+	test_provider("pfc_irq", "cannot add counters for interrupt", "irq/unnamed",
+		      raise_interrupts, NR * 5);
+	remove_provider("pfc_irq");
+	rmmod("irq_lines");
+
+	test_provider("pfc_block", "cannot add counters for disks", "block/unnamed", read_disks,
+		      NR);
+	test_load("pfc_sched");
+	test_load("pfc_mm");
+	remove_provider("pfc_block");
+	shell("rmmod null_blk");
+	return finish();
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests the system time of a task on two CPUs: seccomp, system calls, task work and page faults.
+
+use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
+use protocols::sync::Word;
+
+#[test]
+fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
+    let words: Vec<Word> = (0..NR_VALUES).map(|_| Word::new(0)).collect();
+    let (cpus, task) = ([Cpu::default(), Cpu::default()], Task::new(words, 1));
+    let bounds = LatencyBounds::new(100);
+    let switch = |n: usize, switch_in: bool, now| {
+        cpus[n].begin_switch();
+        let (prev, next) = match switch_in {
+            true => (None, Some(&task)),
+            false => (Some(&task), None),
+        };
+        if switch_in {
+            task.begin_switch_in();
+        }
+        let prev = (prev, SwitchReason::Blocked);
+        cpus[n].switch(0, prev, (next, &bounds), || !switch_in, now)
+    };
+    let system = |n: usize, now| {
+        let read = task.read(|| now, |_| cpus.get(n));
+        read.expect("nobody changes it").values[value::SYSTEM]
+    };
+    for cpu in &cpus {
+        cpu.begin(true, 1000);
+    }
+    assert!(!switch(0, true, 1000));
+    // Seccomp checks a call that begins 20 ticks later and takes 10 ticks.
+    cpus[0].syscall_check(|| 1100);
+    assert_eq!(system(0, 1110), 10);
+    cpus[0].syscall_enter(Some(&task), || 1120);
+    cpus[0].syscall_exit(Some(&task), || 1130);
+    assert_eq!(system(0, 1200), 30);
+    // Seccomp denies a call: the call only ends.
+    cpus[0].syscall_check(|| 1200);
+    cpus[0].syscall_exit(Some(&task), || 1205);
+    assert_eq!(system(0, 1300), 35);
+    // Task work follows a call, blocks, and continues on another CPU until the CPU enters user mode.
+    cpus[0].syscall_enter(Some(&task), || 1300);
+    cpus[0].enter_kernel(|| 1310);
+    assert_eq!(system(0, 1315), 50);
+    switch(0, false, 1320);
+    assert!(switch(1, true, 1400), "the return to user mode is needed");
+    cpus[1].syscall_exit(Some(&task), || 1430);
+    assert_eq!(system(1, 1500), 85);
+    // A page fault lasts until the CPU enters user mode. CPU 0 is idle when it does so.
+    cpus[0].syscall_exit(None::<&Task<Vec<Word>>>, || 1450);
+    cpus[1].enter_kernel(|| 1500);
+    cpus[1].syscall_exit(Some(&task), || 1540);
+    assert_eq!(system(1, 1600), 125);
+    assert!(cpus[1].is_user_time() && !cpus[0].is_user_time());
+    let all = cpus.each_ref().map(|cpu| cpu.values(true, || 1600));
+    assert_eq!(all.map(|v| v.expect("nobody changes it")[1]), [55, 70]);
+}
