@@ -51,8 +51,9 @@ print_undescribed() {
 unload_modules
 list_files | sort >before
 load_providers
-# The program creates a context of /dev/perfmon, which makes the kernel load PMU descriptions. The
-# next command adds a task to the accounting, so that the task has files in /proc/ppa.
+# The program /tests/examples/faults creates a context of /dev/perfmon, which makes the kernel load
+# PMU descriptions. The write to /proc/ppa/ppactl adds this shell to the accounting, so that
+# /proc/ppa has files of a task.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm

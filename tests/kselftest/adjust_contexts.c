@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests perf_adjust() and the inline functions in every context (task, softirq, hardirq, NMI, ...),
- * and with numbers that no live instance has.
+ * and with instance numbers that are not live.
  */
 #include "kselftest_pc.h"
 

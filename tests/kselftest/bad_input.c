@@ -45,8 +45,8 @@ static bool unchanged(void)
 }
 
 /*
- * Makes a request that must be refused. Checks its errno, and that no value in the snapshots has
- * changed.
+ * Makes a request that must be refused. Checks the errno of the request, and that no value in the
+ * snapshots has changed.
  */
 static void test_refused(int want, const char *what, const char *command, size_t len)
 {

@@ -26,7 +26,8 @@ static inline void drop_capabilities_except(int capability)
 
 /*
  * Makes this process run as user @user, with one capability or none (-1). The change of user
- * clears the dumpable flag. Sets the flag again, as in a program that the user starts.
+ * clears the dumpable flag. Sets the dumpable flag again, as it is in a program that the user
+ * starts.
  */
 static inline void switch_user(int user, int capability)
 {

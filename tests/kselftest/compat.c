@@ -178,8 +178,8 @@ static void test_mapping_not_executable(const char *what, int fd, size_t size, i
 }
 
 /*
- * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets READ_IMPLIES_EXEC for old
- * programs and for programs with an executable stack.
+ * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets READ_IMPLIES_EXEC for 32-bit
+ * programs whose ELF file has no PT_GNU_STACK header.
  */
 static void test_read_implies_exec(void)
 {

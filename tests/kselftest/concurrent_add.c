@@ -3,17 +3,17 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One thread adds and deletes one instance of a driver all the time. Meanwhile, adding other
- * deleted instances again must not wait for a grace period each, and /dev/perfcounters_names must
- * stay readable.
+ * One thread adds and deletes one instance of a driver all the time. Meanwhile, the test adds other
+ * deleted instances again. These additions must not wait for one grace period each, and
+ * /dev/perfcounters_names must stay readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define NR_OTHERS	1000
 /*
- * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the names
- * file.
+ * The two names of a pair are SECOND_OF_PAIR names apart in the names file, so the second is in a
+ * later part of the file.
  */
 #define NR_PAIRS	500
 #define NR_NAMES	4000
@@ -26,8 +26,8 @@ static volatile bool adding = true, deleting;
 static volatile __u32 nr_cycles;
 
 /*
- * Adds and deletes an instance. Each addition waits for an RCU grace period, so that all updates of
- * the deleted instance have ended.
+ * Adds and deletes an instance. Each addition of the deleted instance waits for an RCU grace
+ * period, after which all updates of the deleted instance have ended.
  */
 static void *add_and_delete_forever(void *unused)
 {
@@ -90,8 +90,8 @@ static bool names_are_consistent(void)
 }
 
 /*
- * Adds instances. Returns how many of the instances had no number before or got their previous
- * number.
+ * Adds instances. Returns the number of instances that had no number before or got their previous
+ * number again.
  */
 static int add_instances(int from, int to)
 {

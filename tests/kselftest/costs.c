@@ -250,7 +250,7 @@ static void test_sets(void)
 	close(fd);
 }
 
-/* Samples at 1,000 Hz with a limit of 20 Hz: the context must be throttled. */
+/* Samples 1,000 times a second while max_sample_rate is 20: the context must be throttled. */
 static void test_throttling(void)
 {
 	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";

@@ -12,8 +12,8 @@
 static struct pc costs_pc;
 
 /*
- * Files in debugfs whose names are those of perfmon2's debugfs files. Each file shows the value of
- * one cost instance, or the sum of two.
+ * Files in debugfs whose names are those of perfmon2's debugfs files. Each debugfs file shows the
+ * value of one cost instance, or the sum of two.
  */
 static const struct cost_file {
 	const char *file, *first, *second;
@@ -72,8 +72,8 @@ static __s64 cost_in_debugfs(int cpu, const char *name)
 }
 
 /*
- * Returns true if all debugfs files match the counter pages. No cost may be counted during the
- * comparison.
+ * Returns true if all debugfs files match the counter pages. The caller ensures that no cost
+ * instance changes during the comparison.
  */
 static bool debugfs_matches_pages(void)
 {

@@ -7,8 +7,8 @@
  *
  * Checks the instances that count PMU interrupts, which are part of the modules' own costs. The
  * module must count one PMU interrupt for each overflow, and must count spurious NMIs separately.
- * The counts of interrupts and of spurious NMIs match the NMIs that the kernel counts, and the
- * debugfs files.
+ * The test compares the counts of PMU interrupts and of spurious NMIs with /proc/interrupts and
+ * with the debugfs files.
  */
 #include "costs.h"
 
@@ -65,8 +65,8 @@ static void test_overflows(__u64 period, __u64 rounds)
 	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
 	/*
-	 * If a context switch has processed an overflow first, the NMI of that overflow finds no
-	 * overflow and counts as spurious.
+	 * If a context switch processes an overflow before the NMI of the overflow arrives, the NMI
+	 * finds no overflow and is counted as spurious.
 	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
@@ -82,8 +82,8 @@ static void test_overflows(__u64 period, __u64 rounds)
 }
 
 /*
- * Returns the number of all NMIs, and stores in @spurious the number of spurious NMIs at the same
- * moment.
+ * Returns the number of NMIs in /proc/interrupts, and stores in @spurious the number of spurious
+ * NMIs at the same moment.
  */
 static __s64 nmis_and_spurious(__s64 *spurious)
 {

@@ -7,8 +7,8 @@
  * allocations fail that tests/modules/faults.c cannot: page tables, inodes, and the parts of a
  * per-CPU allocation.
  *
- * Fault injection fails only requests of the calling thread. While a module is being loaded, only
- * requests with an address of module text on the stack fail, which are the requests of the
+ * Fault injection fails only requests of the calling thread. While a module is being loaded, fault
+ * injection fails only requests with an address of module text on the stack: the requests of the
  * module's init function.
  */
 #include "faults.h"
@@ -28,8 +28,8 @@ static void require_start(unsigned long address)
 
 /*
  * Returns an address above the text of the core kernel and below all modules: the address of the
- * test driver, rounded down to a multiple of 512 MB. The region of the kernel's own text has 512 MB
- * or 1 GB.
+ * test driver, rounded down to a multiple of 512 MB. The address region of the core kernel's text
+ * is 512 MB or 1 GB in size.
  */
 static unsigned long modules_address(void)
 {
@@ -108,8 +108,8 @@ static const struct operation load_operation = {
 };
 
 /*
- * Number of operations to test. The last one, which brings CPU 1 online, is left out: other
- * threads make its requests, and fault injection fails only those of the calling thread.
+ * Number of operations to test. The last operation, which brings CPU 1 online, is left out: other
+ * threads make its requests, and fault injection fails only requests of the calling thread.
  */
 #define NTH_OPERATIONS	(NR_OPERATIONS - 1)
 

@@ -35,8 +35,8 @@ static bool set_attribute(const char *attribute, const char *what, const char *v
 
 /*
  * Makes the injection also fail sleeping allocations, highmem allocations and single pages. The
- * kernel log reports each failure, so that tools/rig/guest.sh can ignore the stack trace after the
- * report.
+ * kernel logs each injected failure before the failure's stack trace, so that tools/rig/guest.sh
+ * can ignore that stack trace.
  */
 static void setup_injection(void)
 {
@@ -64,8 +64,8 @@ static void arm_failure(unsigned int n)
 }
 
 /*
- * Reads how many requests were left before the one to fail, and disarms the injection. Before it is
- * disarmed, the injection may also fail this function's read and write.
+ * Reads how many requests were left before the one to fail, and disarms the injection. Until the
+ * injection is disarmed, it may also fail this function's own read and write.
  */
 static void disarm_failure(void)
 {
@@ -81,7 +81,7 @@ static void disarm_failure(void)
 
 /*
  * Checks the result of an attempt that has succeeded or had to succeed. If the attempt succeeded,
- * its effect is undone.
+ * undoes the effect of the operation.
  */
 static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {
@@ -96,7 +96,8 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 
 /*
  * Returns the point (number of the request to fail) to test after point @n. An operation with a
- * stride makes many similar requests, so more and more points above 20 are skipped.
+ * stride makes many similar requests. Above point 20, the distance between the tested points of
+ * such an operation therefore grows.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {
@@ -129,8 +130,8 @@ static void test_failures(const char *row, const struct operation *op, const cha
 			}
 			/*
 			 * Repeats every fourth refused attempt without injection. After the other
-			 * refused attempts, the next attempt shows whether the refused one has left
-			 * something behind.
+			 * refused attempts, the attempt at the next point shows whether the refused
+			 * attempt has left something behind.
 			 */
 			if (refused % 4 != 1)
 				continue;

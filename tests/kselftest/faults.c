@@ -85,8 +85,9 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 /*
  * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
  * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
- * and every 31st call between them are failed. In make test up to 5 calls are failed one by one; of
- * more than 5 calls, the first one, the last 2 and up to 2 between them are failed.
+ * and every 31st call between them are failed. In make test all calls are failed, one by one, if
+ * there are up to 5; of more than 5 calls, the first one, the last 2 and up to 2 between them are
+ * failed.
  */
 static int next_call(int n, int calls)
 {
@@ -103,15 +104,17 @@ static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
-	 * Minimum number of failed calls in make test: next_call() selects 5 of 7 or more calls,
-	 * and an attempt may make one call less than the attempt that counted the calls.
+	 * Minimum number of calls that must fail in make test. If 7 or more calls can fail,
+	 * next_call() selects 5 of them. An attempt may make one call fewer than the attempt that
+	 * counted the calls.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;
 
 	/*
 	 * Makes two attempts without a failure: the first may allocate memory that later attempts
-	 * reuse. In make test one attempt is enough if it makes no call that can fail.
+	 * reuse. In make test the second attempt is left out if the first attempt makes no call
+	 * that can fail.
 	 */
 	attempt_with_failure(op, 0, &ret, &calls);
 	works = check_attempt(op, driver_name, 0, ret);
@@ -124,8 +127,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 
 		if (!attempt_with_failure(op, n, &ret, &this_time)) {
 			/*
-			 * The number of calls varies, because a large allocation takes more calls
-			 * in fragmented memory.
+			 * The number of calls varies between attempts, because a large allocation
+			 * takes more calls in fragmented memory.
 			 */
 			note("%s%s: %d calls this time, not %d", op->what, driver_name, this_time,
 			     calls);
@@ -148,8 +151,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 			op->undo();
 		/*
 		 * Tries the operation again without a failure, but only after some of the failures:
-		 * later attempts would show leftovers, too. In make test only the attempt after the
-		 * last failure follows if more than 5 calls can fail.
+		 * later attempts would show leftovers, too. If more than 5 calls can fail, make
+		 * test tries the operation again only once, after the last failure.
 		 */
 		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -173,7 +176,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 
 /*
  * A worker adds the instances of a disk after the disk's first request. If the worker runs out of
- * memory, a later request starts it again: read from the disk until all its instances exist.
+ * memory, a later request to the disk starts the worker again. The attempt therefore reads from the
+ * disk until all instances of the disk exist.
  */
 static void prepare_block(void)
 {
@@ -237,8 +241,8 @@ static const struct operation disk_operation = {
 };
 
 /*
- * Turns on individual accounting of this task. The first task with individual accounting starts
- * accounting, and the last one ends it.
+ * Turns on individual accounting of this task. The first task that turns on individual accounting
+ * starts accounting; accounting ends when no task has it turned on any more.
  */
 static int account_self(void)
 {
@@ -295,8 +299,8 @@ static const struct operation accounting_operation = {
 };
 
 /*
- * Loads the driver before an attempt. The attempt unloads the driver, which must work when
- * allocations fail.
+ * Loads the driver before an attempt. The attempt then unloads the driver, which must succeed even
+ * if allocations fail.
  */
 static void prepare_loaded(void)
 {

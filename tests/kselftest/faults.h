@@ -235,7 +235,7 @@ static void record_state_and_name(void)
 
 /*
  * Adds instances until the next number is a multiple of @multiple: 16 for the first descriptor of a
- * page, 512 for the first slot of a chunk. A histogram takes 64 numbers at once.
+ * page, 512 for the first slot of a chunk. A histogram instance takes 64 slot numbers at once.
  */
 static void add_until_first_of(__u32 multiple)
 {
@@ -251,8 +251,8 @@ static void prepare_new_page(void)
 {
 	add_until_first_of(16);
 	/*
-	 * The first instance of a chunk also needs the chunk itself, which is a different
-	 * operation.
+	 * The first instance of a chunk also allocates the chunk itself, which is tested as a
+	 * separate operation.
 	 */
 	if (pc.h->nr_slots % 512 == 0) {
 		driver_cmd("add faults/fill/%u", serial++);

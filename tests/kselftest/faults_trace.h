@@ -119,8 +119,8 @@ static bool buffer_is_writable(void)
 }
 
 /*
- * If there is no memory for the buffer, the process gets a dummy page and continues to run. The
- * trace counts the missing buffer in no_memory.
+ * If there is no memory for the buffer, the process gets a dummy page and continues to run.
+ * PERFTRACE_INFO reports the missing buffer in no_memory.
  */
 static bool loss_is_counted(void)
 {

@@ -8,7 +8,7 @@
  * keep perfcounters.ko from being unloaded afterwards. The seed is printed; SEED=n in the
  * environment sets the seed.
  *
- * readonly.c and bad_input.c test calls with only one right result.
+ * readonly.c and bad_input.c test calls for which only one result is right.
  */
 #include "kselftest_pc.h"
 #include <poll.h>
@@ -19,8 +19,8 @@
 #include <sys/uio.h>
 
 /*
- * Number of calls of each of the two users in a long run. Runs that are not long make a quarter of
- * this number.
+ * Number of calls of each of the two users in a long run. Outside of long runs, each user makes a
+ * quarter of this number of calls.
  */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
@@ -80,8 +80,8 @@ static bool expect_sane(bool is_sane, const char *fmt, ...)
 }
 
 /*
- * Counts a call as successful or refused, and returns @ret. An error must be an errno that is
- * defined for user space (1 to 133), not one that is internal to the kernel.
+ * Counts a call as successful or refused, and returns @ret. If the call failed, its errno must be
+ * one that is defined for user space (1 to 133), not one that is internal to the kernel.
  */
 static long count_result(const char *what, long ret)
 {
@@ -102,8 +102,8 @@ static void on_fault(int sig)
 }
 
 /*
- * Reads a byte. Returns the value of the byte, or the negative number of the signal that the access
- * raised.
+ * Reads a byte at @p. Returns its value or, if the read raised a signal, the negative signal
+ * number.
  */
 static int read_byte(const volatile char *p)
 {
@@ -228,8 +228,8 @@ static void do_arena(void)
 		q = mremap(p, len, to, random_below(2) ? MREMAP_MAYMOVE : 0);
 		count_result("mremap", q == MAP_FAILED ? -1 : 0);
 		/*
-		 * mremap() has moved the mapping out of the arena, where no later call would find
-		 * it.
+		 * If mremap() has moved the mapping out of the arena, the mapping is removed,
+		 * because later calls use only mappings in the arena.
 		 */
 		if (q != MAP_FAILED && (q < arena || q >= arena + ARENA))
 			munmap(q, to);
@@ -357,7 +357,7 @@ static void do_fd(void)
 	case 7:
 		/*
 		 * F_DUPFD (0) and F_DUPFD_CLOEXEC (1030) are left out because they would use up
-		 * descriptors. The test also makes no fcntl() commands for file locks.
+		 * descriptors. fcntl() commands for file locks are left out as well.
 		 */
 		count_result("fcntl",
 			     fcntl(fd, random_below(2) ? 1 + random_below(4) :
@@ -378,8 +378,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Random flags, without O_ASYNC and O_CREAT. Whether the open may succeed then depends only
-	 * on the access mode, O_PATH and the user.
+	 * Random flags, without O_ASYNC and O_CREAT. Without these two flags, only the access mode,
+	 * O_PATH and the user decide whether the open may succeed.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |

@@ -63,8 +63,8 @@ static const struct field ring_arg[] = {
 };
 
 /*
- * Arguments of formats that set the flags and the sampled fields themselves: `flags` and `fields`
- * must be 0.
+ * Arguments of formats that set the flags and the sampled fields themselves. For these formats,
+ * `flags` and `fields` of the argument must be 0.
  */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
@@ -328,8 +328,8 @@ static __u16 role_of_new(const struct call *call, const void *arg)
 }
 
 /*
- * Fills the pools with the registers in /proc/perfmon_map. The first three values of each pool are
- * used more often; each process chooses these three at random.
+ * Fills the pools with the registers in /proc/perfmon_map. Calls use the first three values of each
+ * pool more often than the others; each process chooses these three at random.
  */
 static void init_process(void)
 {
@@ -382,8 +382,8 @@ static void prepare(void)
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/*
-	 * In some rounds the calls are made by a user without capabilities, who needs access to the
-	 * device.
+	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets this
+	 * user open the device.
 	 */
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod /dev/perfmon");

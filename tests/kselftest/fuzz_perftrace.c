@@ -10,7 +10,8 @@
  * call must succeed some times and fail some times. The environment variables SEED, CALLS and ROUND
  * repeat a run.
  *
- * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
+ * trace_fuzz.c tests that a reader and a writer work as usual while another process makes random
+ * calls.
  */
 #include "ioctl_fuzz_run.h"
 #include "trace.h"
@@ -101,7 +102,8 @@ static const struct field room_fields[] = {
 };
 
 /*
- * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a file.
+ * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a wake
+ * file.
  */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
@@ -151,7 +153,8 @@ static size_t make_filter(char *to, size_t size)
 	}
 	memcpy(to + at, texts, sizeof(texts));
 	/*
-	 * In some filters, two bytes at a random position are wrong, and in some the size is wrong.
+	 * Makes some filters invalid: overwrites two bytes at a random position, or stores a wrong
+	 * size.
 	 */
 	if (choose_wrong())
 		store_number(to + random_below(bytes - 2), 2, boundary_number(0));
@@ -302,8 +305,8 @@ static struct range ranges[] = {
 };
 
 /*
- * A traced process that writes events as the library does. The mappings of the process are not in
- * the fuzzer's list, so the fuzzer's calls do not change them.
+ * A traced process that writes events as the library does. The fuzzer's list of mappings does not
+ * include the mappings of this process, so the fuzzer's calls do not change them.
  */
 static struct traced_process self;
 static bool is_attached;
@@ -391,8 +394,8 @@ static void write_events(void)
 }
 
 /*
- * Waits for room although the buffer has room, like a writer whose reader emptied the buffer before
- * the call.
+ * Calls PERFTRACE_WAIT_ROOM although the buffer has room, as a writer does if the reader has
+ * emptied the buffer in the meantime.
  */
 static void wait_for_room(void)
 {

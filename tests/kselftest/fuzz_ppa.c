@@ -126,8 +126,8 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 {
 	static char text[12000];
 	/*
-	 * The line begins with the ID of a task of this fuzzer. The fuzzer keeps this ID, so that
-	 * no other task is selected.
+	 * The line begins with the ID of a task of this fuzzer. The fuzzer does not change this ID,
+	 * so that the line selects no other task.
 	 */
 	int keep = extra == WRITE_ENTRIES;
 	size_t bytes = make_line(text, 4000, numbers, nr, keep);
@@ -184,7 +184,7 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 
 /*
  * Returns the ID of a task of this fuzzer, or an ID that no task has. IDs of other tasks are left
- * out, because a write changes the accounting of the task.
+ * out, because a write to ppactl would change the accounting of these tasks.
  */
 static long random_pid(void)
 {
@@ -204,8 +204,8 @@ static void do_extra_operation(void)
 	switch (random_below(16)) {
 	case 0:
 		/*
-		 * The settings are rarely written, because each write attaches or detaches all
-		 * probes.
+		 * The accounting settings are written rarely, because each write attaches or
+		 * detaches all probes.
 		 */
 		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
 		break;
@@ -240,8 +240,8 @@ static void do_extra_operation(void)
 }
 
 /*
- * Turns accounting on, because an earlier call of the fuzzer may have turned it off. Without
- * accounting there is little to read.
+ * Turns accounting on, because an earlier call of the fuzzer may have turned it off. While
+ * accounting is off, the fuzzer's reads return little.
  */
 static void turn_on(void)
 {
@@ -251,8 +251,8 @@ static void turn_on(void)
 }
 
 /*
- * Restores the levels and turns accounting on. A round that runs as a user has no permission to do
- * so.
+ * Restores the levels and turns accounting on. The test calls this function after each round,
+ * because a round that runs as a user may not write these settings.
  */
 static void restore_settings(void)
 {

@@ -35,7 +35,7 @@ static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* Each incarnation of toggled/x changes unit and exponent together. */
+	       /* The incarnation of toggled/x determines both its unit and its exponent. */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }

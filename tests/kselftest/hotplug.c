@@ -30,8 +30,8 @@ static void *read_snapshots(void *wrong)
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
 			/*
-			 * A value that is less than the last one is wrong, as the counter only
-			 * increases.
+			 * A value that is less than the previous value is wrong, as the counter
+			 * only increases.
 			 */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;

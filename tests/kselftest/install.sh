@@ -6,8 +6,8 @@
 # guest: deb
 #
 # Installs the packages with apt, as a user does, on a Debian with its own systemd and the stock
-# kernel, without the sources. Then the test carries out the README's steps for the first hour once,
-# signs the modules, and purges the packages.
+# kernel, without the sources. Then the test runs the commands of the README's five tasks, signs the
+# modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,8 +15,8 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Directory with the programs that tools/deb/disk.sh compiled before the guest was booted, and with
-# the lists that it made.
+# Before the guest was booted, tools/deb/disk.sh compiled programs in this directory and stored
+# lists of the files and groups that existed.
 examples=/examples
 has_patterns() { # FILE PATTERN...
 	local file=$1
@@ -73,8 +73,8 @@ test_doctor() {
 }
 check "install pfc doctor: finds no problem" test_doctor
 
-# The configuration names a provider that does not exist: the service reports it and loads the
-# others.
+# If /etc/default/perfcounters names a provider that does not exist, the service reports this and
+# loads the other providers.
 test_unknown_provider() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
@@ -96,8 +96,8 @@ test_options() {
 	systemctl restart perfcounters && has_patterns words "pages_per_chunk=99: must be 1 to" && return $rc
 }
 check "install /etc/modprobe.d: options are used, an invalid one fails the start" test_options
-# Tests a foreign driver (pfc_mm under another name). The test needs reset-failed because systemd
-# limits how often a service may start.
+# Tests a driver that does not belong to the packages (pfc_mm under another name). `reset-failed` is
+# needed because systemd limits how often a service can start.
 test_foreign_driver() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
@@ -105,7 +105,8 @@ test_foreign_driver() {
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install service: the stop leaves drivers of others loaded, and logs them" test_foreign_driver
-# Runs a program before the module is loaded and after the module is unloaded.
+# Runs a traced program ($examples/requests) from before perfcounters.ko is loaded until after it is
+# unloaded.
 test_program_before_service() {
 	local program rc=0
 	systemctl reset-failed perfcounters
@@ -119,9 +120,9 @@ test_program_before_service() {
 	systemctl start perfcounters && return $rc
 }
 check "install service: a program that started before is traced, and does not pin the module" test_program_before_service
-# All units are started at once while no module is loaded, as at boot.
+# systemd units that are started at the same time while no module is loaded, as at boot.
 units="perfcounters-accounting perfcounters-openmetrics"
-# http_get PORT PATH: stores the answer of a server in this guest in the file answer.
+# http_get PORT PATH: stores the response of a server on this guest in the file `answer`.
 http_get() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 has_task_metrics() { http_get 9464 /metrics && has_patterns answer '^pfc_task_.*comm=' >/dev/null; }
 test_fleet_units() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Instances belong to the module that added them. Instances that the module does not delete become
- * dormant when the module is unloaded or its init fails. A driver may use the number that
+ * dormant when the module is unloaded or its init function fails. A driver may use the number that
  * perf_add() returned without checking it for an error.
  */
 #include "kselftest_pc.h"
@@ -14,7 +14,7 @@
 
 static struct pc pc;
 
-/* Returns how many instances of the driver are in state @state. */
+/* Returns the number of instances careless/... that are in state @state. */
 static int count_careless(unsigned int state)
 {
 	int nr = 0;
@@ -74,8 +74,8 @@ static void test_init_fails(void)
 }
 
 /*
- * careless.ko adds names that the test driver owns. The test driver's instances keep counting, and
- * count only the test driver's updates.
+ * careless.ko calls perf_add() with the names of instances that the test driver owns. The test
+ * driver's instances keep counting, and count only the test driver's updates.
  */
 static void test_names_of_other_driver(void)
 {

@@ -129,8 +129,8 @@ static void pool_add(enum kind kind, __u64 value)
 }
 
 /*
- * Takes the first three values of a pool more often, so that calls often use objects that earlier
- * calls have made.
+ * Takes the first three values of a pool more often than the others, so that calls often use
+ * objects that earlier calls have created.
  */
 static __u64 pool_take(enum kind kind)
 {
@@ -255,8 +255,8 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 		break;
 	case 1:
 		/*
-		 * The call gets an address within the object, so that the end of the memory that
-		 * the call accesses is not mapped.
+		 * Passes an address within the object, so that the end of the memory that the call
+		 * accesses is not mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);
@@ -415,8 +415,8 @@ static void generate_bits(const struct field *f, char *to)
 static void fill_object(const struct shape *shape, char *to);
 
 /*
- * Creates the object that a pointer field points to. Returns NULL, for a null pointer, if no area
- * is left.
+ * Creates the object that a pointer field points to. If no area is left, returns NULL, which makes
+ * the pointer field null.
  */
 static struct object *generate_pointed(const struct field *f)
 {

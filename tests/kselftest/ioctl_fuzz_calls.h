@@ -64,8 +64,8 @@ struct program {
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the role that a descriptor has after a call. If the function pointer is NULL, the
-	 * role is call->new_role.
+	 * Returns the role that a descriptor has after a call. If this function pointer is NULL,
+	 * the new role is call->new_role.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
 	void (*init_process)(void);	/* called in a round's process and its children */
@@ -116,8 +116,8 @@ static bool expect_sane(bool is_sane, const char *fmt, ...)
 }
 
 /*
- * Counts the outcome of a call and returns @ret. An error must be an errno of user space, not one
- * that is internal to the kernel.
+ * Counts the outcome of a call and returns @ret. If the call failed, its errno must be one of user
+ * space, not one that is internal to the kernel.
  */
 static long count_outcome(int row, const char *what, long ret)
 {
@@ -172,8 +172,8 @@ static void on_alarm(int sig)
 }
 
 /*
- * Calls a function that can raise SIGSEGV or SIGBUS. Returns 0, or the number of the signal that
- * the function raised.
+ * Calls a function that can raise SIGSEGV or SIGBUS. Returns 0 or, if the function raised a signal,
+ * the signal number.
  */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {

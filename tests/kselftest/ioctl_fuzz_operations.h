@@ -55,7 +55,7 @@ static void check_objects(const struct call *call)
 
 /*
  * Repeats an ioctl several times, each time with one more number of its structures changed.
- * Changing a number is faster than generating new structures, which takes longer than most calls.
+ * Changing a number is faster than generating new structures, which takes longer than most ioctls.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
@@ -99,8 +99,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Skips three of four calls that create an object. Without this limit, most descriptors
-	 * would belong to new objects, whose close takes long.
+	 * Skips three of four calls that create an object. If all of them were made, most
+	 * descriptors would belong to new objects, and to close such an object takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -156,8 +156,8 @@ static void do_call(void)
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
 		/*
-		 * EBUSY: another descriptor of the same file has created an object, so the role is
-		 * unknown.
+		 * EBUSY means that a call on another descriptor of the same file has created an
+		 * object. The role of this descriptor is therefore unknown.
 		 */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_UNKNOWN;
@@ -304,8 +304,8 @@ static void do_read(void)
 	if (!opened)
 		return;
 	/*
-	 * With a wrong length, read() may write past the end of the buffer, but the page behind the
-	 * area is not writable.
+	 * If read() gets a wrong length, it may write past the end of the buffer, up to the page
+	 * behind the area, which is not writable.
 	 */
 	record_call("read", opened->fd, (unsigned long)o->passed, NULL);
 	got = count_outcome(-1, "read",

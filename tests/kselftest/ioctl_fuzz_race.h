@@ -41,8 +41,8 @@ static void *race_thread(void *unused)
 		race_wait(&race.wanted, 0);
 		race_set(&race.on, 1);
 		/*
-		 * The thread switches the structure between its two values, so that it holds each
-		 * value half of the time.
+		 * This loop switches the structure between its two values. The structure holds each
+		 * value for half of the time.
 		 */
 		for (const __u64 *from = race.b; __atomic_load_n(&race.wanted, __ATOMIC_RELAXED);
 		     from = from == race.b ? race.a : race.b)

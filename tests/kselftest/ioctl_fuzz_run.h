@@ -7,8 +7,8 @@
  * with its open files, and other children that are only targets for monitoring. If a round hangs or
  * dies, the last call of each of its processes is shown.
  *
- * Environment: SEED (of the first round), CALLS (number of calls in all rounds), ROUND (run only
- * that round).
+ * Environment variables: SEED is the seed of the first round, CALLS is the number of calls in all
+ * rounds, and ROUND selects the only round to run.
  */
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
@@ -45,8 +45,8 @@ static void run_victim(int kind)
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
 		/*
-		 * The target sleeps most of the time, so that the processes that make calls get the
-		 * CPUs.
+		 * The target process sleeps most of the time, so that the CPUs are free for the
+		 * processes that make calls.
 		 */
 		sleep_ms(5);
 	}
@@ -54,8 +54,8 @@ static void run_victim(int kind)
 }
 
 /*
- * Fills the pool of task IDs, with this process first. The parent of this process is not in the
- * pool.
+ * Fills the pool of task IDs, with this process first. The pool does not contain the parent of this
+ * process.
  */
 static void refill_pids(void)
 {
@@ -326,8 +326,8 @@ static void run_round(int n, int nr, __u64 first_seed)
 }
 
 /*
- * Shows how often each call succeeded and failed, with the errnos. Returns false if a call
- * succeeded or failed fewer than @min times.
+ * Shows how often each call succeeded and failed, with the errnos. Returns false if any call
+ * succeeded fewer than @min times, or failed fewer than @min times.
  */
 static bool show_rows(unsigned long min)
 {
@@ -390,19 +390,19 @@ static __u64 env_number(const char *name, __u64 fallback)
 
 /*
  * No new round begins after this number of seconds, unless CALLS or ROUND is set. On a busy machine
- * the limit makes the fuzzer end with fewer calls.
+ * this time limit makes the fuzzer end with fewer calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 
 /*
- * Percentage of calls that must succeed. If fewer calls succeed, the program tests little but
- * checks of arguments.
+ * Percentage of calls that must succeed. If fewer calls succeed, the program tests little more than
+ * the checks of arguments.
  */
 #define MIN_SUCCEEDED	30
 
 /*
- * Main function of a program of the fuzzer. @prepare loads the modules. All modules that use
- * perfcounters.ko are removed at the end.
+ * Main function of a program of the fuzzer. @prepare loads the modules. At the end the function
+ * removes all modules that use perfcounters.ko.
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {

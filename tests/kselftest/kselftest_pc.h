@@ -171,8 +171,8 @@ static void exit_cleanup(void)
 }
 
 /*
- * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the program
- * exits.
+ * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the test
+ * program exits.
  */
 static void load_modules(const char *params)
 {
@@ -394,8 +394,8 @@ static void sleep_ms(long ms)
 
 /*
  * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
- * wakeups, so that a busy host extends the wait. After the limit has been reached, the next check
- * of the caller fails.
+ * wakeups, so that a busy host extends the wait. If the condition is still false at the limit, the
+ * macro returns, and the caller's next check fails.
  */
 #define wait_until(condition) do {					\
 	for (int left_ = 60000; left_ && !(condition); left_--)		\
@@ -553,8 +553,8 @@ static inline int klog_count(int fd, const char *what)
 }
 
 /*
- * Returns true if an unread line of the kernel log contains one of these words. Prints each such
- * line, and closes @fd.
+ * Returns true if an unread line of the kernel log contains one of these words. Prints each line
+ * that contains one of the words, and closes @fd.
  */
 static bool klog_has(int fd, const char *const words[])
 {

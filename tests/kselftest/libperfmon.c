@@ -296,7 +296,8 @@ static void test_get_status(void)
 
 /*
  * Returns the number of instructions between two reads of a counter, with spin(@rounds) between the
- * reads: two for each round, and a constant number around the rounds. Returns -1 if a read fails.
+ * reads: two for each round, and a constant number around the rounds. Returns -1 if a read of the
+ * counter fails.
  */
 static __attribute__((noinline)) __u64 insns_between_reads(int fd, const struct perfmon_self *page,
 							   __u64 rounds)

@@ -35,8 +35,8 @@ static int run_example(const char *command)
 }
 
 /*
- * Returns the number before the word @event in a line of the output that begins with @begin; -1 if
- * the output has no such line.
+ * Returns the number before the word @event in a line of the example's output that begins with
+ * @begin. Returns -1 if the output has no such line.
  */
 static long long event_count(const char *begin, const char *event)
 {
@@ -80,8 +80,8 @@ static void test_task(void)
 	long long few, many;
 
 	/*
-	 * Without address randomization each run executes the same number of instructions around
-	 * the loop.
+	 * Without address randomization, each run of the program executes the same number of
+	 * instructions outside of its loop.
 	 */
 	personality(ADDR_NO_RANDOMIZE);
 	is(run_example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
@@ -110,8 +110,8 @@ static void test_syst(void)
 	cpu0 = event_count("CPU0", "instructions");
 	cpu1 = event_count("CPU1", "instructions");
 	/*
-	 * The count includes the kernel's instructions for the command, of which a debug kernel
-	 * executes many.
+	 * The count includes the instructions that the kernel executes for the command. A debug
+	 * kernel executes many.
 	 */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests perf_add() and perf_del(). A name keeps its number. A deleted instance is dormant and
- * keeps its values; when it is added again, the new incarnation begins at 0. An unload of the
- * driver deletes its instances.
+ * Tests perf_add() and perf_del(). A name keeps its instance number, unless it is added again with
+ * more slots. A deleted instance is dormant and keeps its values; when it is added again, the new
+ * incarnation begins at 0. An unload of the driver deletes its instances.
  */
 #include "kselftest_pc.h"
 
@@ -85,7 +85,10 @@ static void test_histogram(void)
 	is(sum, 0, "0.10 histogram added again: all buckets are 0");
 }
 
-/* An instance is added again with more slots or with fewer, as a new version of a driver does. */
+/*
+ * Deletes an instance and adds it again with more or with fewer slots, as a new version of a driver
+ * does.
+ */
 static void test_reshaped(void)
 {
 	__u32 n = driver_cmd("desc 32 4 1 0 8 0 -1 lifecycle/shape");
@@ -125,7 +128,7 @@ static void test_reshaped(void)
 	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
-/* Instances of 100 devices are deleted and added again in another order. */
+/* Deletes the instances of 100 devices and adds them again in another order. */
 static void test_devices(void)
 {
 	__u32 number[DEVICES], tail;

@@ -51,8 +51,8 @@ static bool online_cpus_match(void)
 }
 
 /*
- * Reads all pages of all chunks and returns the number of words that are not 0. The instances of
- * the module's own costs in the first chunk are left out.
+ * Reads all pages of all chunks and returns the number of words that are not 0. The words of the
+ * instances that count the module's own costs, which are in the first chunk, are not counted.
  */
 static long count_nonzero(void)
 {
@@ -192,8 +192,8 @@ static __u32 add_until_full(void)
 }
 
 /*
- * Returns the memory of the per-CPU allocator after the allocator has freed its unused memory: once
- * the memory has not decreased for 10 seconds, or is at most @enough bytes.
+ * Returns the memory use of the per-CPU allocator after the allocator has freed its unused memory:
+ * when the use has not decreased for 10 seconds, or is at most @enough bytes.
  */
 static long long settled_percpu_bytes(long long enough)
 {
@@ -269,8 +269,8 @@ int main(void)
 	/*
 	 * The per-CPU allocator keeps one empty chunk with its populated pages for later requests;
 	 * differences of 43 MiB were seen. The check therefore tolerates a difference of half of
-	 * the memory that one load of the modules takes. A leak of all memory of the second load is
-	 * found; a leak of less than half may not be.
+	 * the memory that one load of the modules takes. The check finds a leak of all memory of
+	 * the second load, but may miss a leak of less than half of it.
 	 */
 	percpu = settled_percpu_bytes(0);
 	load_modules("");

@@ -49,7 +49,8 @@ static struct meminfo_kb read_meminfo_kb(void)
 /*
  * Drops caches, waits until deferred work has freed its memory, and returns the statistics.
  * Deferred work counts as done when, for two seconds, free memory has grown by no more than 64 kB
- * and the per-CPU allocator has freed nothing. The wait takes at most scale_timeout(60) seconds.
+ * and the per-CPU allocator has freed nothing. The function waits for at most scale_timeout(60)
+ * seconds.
  */
 static struct meminfo_kb settled_meminfo_kb(void)
 {

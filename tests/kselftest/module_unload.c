@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
- * Number of load and unload cycles. The test reads the free memory before the cycles, after half of
- * them, and at the end.
+ * Number of load and unload cycles. The test reads the amount of free memory before the first
+ * cycle, after half of the cycles, and after the last cycle.
  */
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24
@@ -82,8 +82,8 @@ static bool load_and_unload(int i)
 static void test_repeated_load(void)
 {
 	/*
-	 * A debug kernel keeps freed memory for some time. The test therefore does not compare free
-	 * memory on a debug kernel, whose detectors check each cycle.
+	 * A debug kernel keeps freed memory for some time. On a debug kernel the test therefore
+	 * does not compare free memory; the kernel's own leak detectors check each cycle.
 	 */
 	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
 	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;
@@ -104,8 +104,8 @@ static void test_repeated_load(void)
 	     m[0].percpu, m[1].percpu, m[2].percpu);
 	/*
 	 * A memory leak shows in both halves of the cycles. A leak of one page per cycle would be
-	 * 200 kB in a half of 50 cycles. A half of 12 cycles, as in make test, only shows a leak of
-	 * 15 kB or more per cycle.
+	 * 200 kB in a half of 50 cycles. With 12 cycles per half, as in make test, the check finds
+	 * only leaks of 15 kB or more per cycle.
 	 */
 	if (!measured)
 		skip("0.10 perfcounters.ko unloaded: its memory is freed",

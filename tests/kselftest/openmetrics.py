@@ -25,8 +25,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 PREFIX = "perfcounters_"
 OWN_PREFIX = "pfc_"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Units of instances that are exported as units of metrics. Instances in other units are exported as
-# plain numbers.
+# Units of instances that pfc export keeps as units of metrics. Instances in other units are
+# exported as plain numbers.
 UNITS = {"bytes", "seconds", "cycles", "sectors", "packets", "pages"}
 TYPES = {
     "counter": "counter",
@@ -177,7 +177,8 @@ def compare_values(scrape, before, after):
         idle = [other.get(k) for k in ("per_cpu", "incarnation")] == [
             instance[k] for k in ("per_cpu", "incarnation")
         ]
-        # A gauge may have changed between two reads and returned to its old value.
+        # If there are two reads, a gauge is not compared: between the reads it may have changed and
+        # returned to its old value.
         if not idle or (before is not after and instance["kind"] == "gauge"):
             continue
         found = by_name.get(name)

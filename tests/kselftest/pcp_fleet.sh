@@ -110,7 +110,7 @@ check "pcp pmrep :pfc-tasks: the report has the busy task" test_pmrep_tasks
 test_pmval_live() {
 	pmval -s 4 -t 1sec -w 20 -i "$(printf %06d $busy)" $metric.tasks.user_time >live.out || { cat live.out; return 1; }
 	cat live.out
-	# A value of pmval is up to a second old, so the difference of two values may be more than a
+	# pmval prints values that are up to a second old, so two values may differ by more than a
 	# second of CPU time.
 	tail -n 4 live.out | awk '{ sum += $NF } END { exit !(NR == 4 && sum > 0.8 && sum < 5.1) }'
 }

@@ -54,7 +54,7 @@ static void pfm_load_modules(const struct pmu_model *m)
 		if (errno)
 			bail("insmod perfcounters");
 	}
-	/* An earlier test may have changed the limits. */
+	/* An earlier test may have changed the limits of sampling. */
 	pfm_set_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
@@ -136,9 +136,9 @@ static __u32 this_thread(void)
 }
 
 /*
- * Returns the events that counter @pmd counts during spin(@rounds). For instructions the count is
- * 2 * @rounds, plus a constant number for the calls around the loop. noinline keeps that number
- * the same for all callers.
+ * Returns the number of events that counter @pmd counts during spin(@rounds). For instructions the
+ * count is 2 * @rounds, plus a constant number for the calls around the loop. noinline keeps that
+ * number the same for all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

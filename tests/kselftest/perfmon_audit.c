@@ -122,8 +122,8 @@ int main(void)
 	kill_child(other);
 	/*
 	 * The tested PERFMON_LOAD fails because a context of CPU 0 uses the same register. If a
-	 * register is taken, the module checks whether the caller is an administrator, who would be
-	 * allowed to evict a user's context.
+	 * register is in use, the module checks whether the caller is an administrator, who may
+	 * evict a user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);

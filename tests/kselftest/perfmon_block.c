@@ -22,7 +22,8 @@ static volatile __u64 *shared;
 
 /*
  * Forks a process of @user that executes a loop and increments shared[0] in each round. When
- * shared[1] is set, the process changes to the user ID in shared[1] and clears shared[1].
+ * shared[1] is set, the process changes its user ID to the value of shared[1] and then clears
+ * shared[1].
  */
 static pid_t fork_worker(int user)
 {
@@ -80,7 +81,8 @@ static int start_blocking_as(int user, int capability, pid_t target)
 
 /*
  * A monitoring process (tool) that has made its checks exits with CHECKED and a bit for each check
- * that passed. Returns these bits, or 0 if the tool ended before it had made its checks.
+ * that passed. Returns the bits of the checks that passed, or 0 if the tool ended before it had
+ * made its checks.
  */
 #define CHECKED	128
 
@@ -90,8 +92,8 @@ static int passed_checks(int status)
 }
 
 /*
- * Calls @try in a child process that runs as user 1000 without capabilities. Returns the result: 0
- * or a negative errno.
+ * Calls @try in a child process that runs as user 1000 without capabilities. Returns the result of
+ * @try: 0 or a negative errno.
  */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
@@ -300,7 +302,7 @@ static void test_target_changes_user(void)
 
 /*
  * Second thread of the monitoring process: executes this program again. The executed program has no
- * capabilities, because the user is not root.
+ * capabilities, because its user is not root.
  */
 static void *exec_other_program(void *unused)
 {
@@ -317,8 +319,8 @@ static void hold_fd(void)
 
 /*
  * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
- * group leader. The executed program has no capabilities, and the credentials of the leader that
- * loaded the context are no longer those of any task.
+ * group leader. The executed program has no capabilities. After the exec, no task has the
+ * credentials of the leader, which loaded the context.
  */
 static void test_capability_lost_by_exec(void)
 {
@@ -352,8 +354,8 @@ static void test_capability_lost_by_exec(void)
 
 /*
  * The tool enters a Landlock domain while its context has stopped a process outside of the domain.
- * ptrace's rule still allows the tool to stop the process; Landlock refuses. The tool makes no call
- * of the context in between.
+ * ptrace's rule still allows the tool to stop the process; Landlock refuses. Until the test has
+ * checked that the process continues, the tool makes no call of the context.
  */
 static void test_landlock_entered(void)
 {

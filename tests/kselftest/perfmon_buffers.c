@@ -6,8 +6,8 @@
  * Tests the memory charges for sampling buffers and for self pages (from which a thread reads its
  * own counters). The memory is charged to the control group and to the user who created the
  * context. Memory of a user in a user namespace is also charged to the owner of the namespace. A
- * call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED are mapped
- * again with the same contents.
+ * call fails if its memory would exceed the limit of the control group or of a user. Pages that a
+ * process drops with MADV_DONTNEED are mapped again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -31,7 +31,7 @@ struct child_report {
 
 static struct child_report *report;
 
-/* Returns the number that follows @word in a file of the test's control group. */
+/* Returns the number that follows @word in the file @file of the control group CGROUP. */
 static long long cgroup_value(const char *file, const char *word)
 {
 	char path[80], line[100];
@@ -193,8 +193,8 @@ static void test_sub_uids(void)
 
 /*
  * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
- * which shares the address space. If a page is missing, the signal kills only the child. The exit
- * status of the child says whether the pages have the same contents as before.
+ * which shares the address space. An access to a missing page kills only the child. The exit status
+ * of the child says whether the pages have the same contents as before.
  */
 static void test_dontneed(void)
 {

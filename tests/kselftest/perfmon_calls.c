@@ -7,7 +7,8 @@
  * Tests errors of /dev/perfmon and lifetimes of contexts:
  *  - what each call refuses, and with which errno;
  *  - permissions of a user without capabilities;
- *  - contexts whose thread exits, executes a program or is killed, and whose CPU goes offline.
+ *  - contexts whose CPU goes offline, and contexts whose thread exits, executes a program or is
+ *    killed.
  */
 #include "perfmon.h"
 #include <sys/stat.h>

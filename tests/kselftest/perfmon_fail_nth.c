@@ -6,8 +6,8 @@
  *
  * Runs each call of /dev/perfmon that allocates memory or copies from user space with the
  * kernel's fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A
- * failed call leaves nothing half done. After the failure, perf can use the PMU, unless a context
- * was loaded before the call. The failed call works when it is repeated.
+ * failed call leaves no partial state behind. After the failure, perf can use the PMU, unless a
+ * context was loaded before the call. The failed call works when it is repeated.
  */
 #include "sampling.h"
 #include "fail_nth.h"
@@ -126,7 +126,7 @@ static int open_and_create(void)
 	return ret;
 }
 
-/* The header page of the context's ring; NULL if it is not mapped. */
+/* The header page of the context's ring, or NULL if the ring is not mapped. */
 static void *ring_page;
 
 static void unmap_ring(void)
@@ -247,7 +247,7 @@ static bool counts_self(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* Stops the context, which may be started already, because pfm_spin() starts it. */
+	/* pfm_spin() starts the context, so stop the context first if it was started. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
@@ -301,7 +301,7 @@ static int map_self(void)
 		self = NULL;
 		return -errno;
 	}
-	/* The fault of this access maps the page. */
+	/* The access to `version` raises a page fault, which maps the self page. */
 	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
 }
 
@@ -348,8 +348,8 @@ int main(void)
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
 	/*
-	 * The first context allocates memory that later contexts share. This shared allocation is
-	 * not under test.
+	 * The first context allocates memory that later contexts share. The allocation of this
+	 * shared memory is not under test.
 	 */
 	close(pfm_create(0));
 	setup_injection();

@@ -173,7 +173,8 @@ static void test_nway(void)
 /*
  * Spins until the histogram has @samples samples. The loop makes no system call. The loop does not
  * use burn(), which reads a clock every 20,000 instructions: in the emulator, the read may take
- * longer than these instructions. The number of rounds is limited in case samples are missing.
+ * longer than these instructions. If samples are missing, the loop ends after 10,000 calls of
+ * spin().
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)
@@ -297,8 +298,8 @@ static void test_target_messages(void)
 }
 
 /*
- * Samples with a period of 1 ns. Sampling is throttled, the ring has records of throttling, and
- * the machine stays usable.
+ * Samples with a period of 1 ns. Sampling must be throttled, the ring must have records of
+ * throttling, and the machine must stay usable.
  */
 static void test_throttling(void)
 {

@@ -87,7 +87,7 @@ static void *hog_thread(void *unused)
  * One thread of this process hogs CPU 1. A CPU allows RDPMC after it has switched to another
  * address space and back, which the hogged CPU does not do. mmap() of the self page does not wait
  * for the hogged CPU. The self page of the thread on CPU 0 has the flag PERFMON_SELF_RDPMC. The
- * self page of the hogging thread does not have the flag.
+ * self page of the hogging thread does not have PERFMON_SELF_RDPMC.
  */
 static void child_map_with_own_hog(void)
 {
@@ -103,8 +103,8 @@ static void child_map_with_own_hog(void)
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_write_pmc(hog_fd, 0, pfm_instructions(SKYLAKE));
 	/*
-	 * Other work on the machine can only make a call longer, so the shortest of up to ten calls
-	 * is judged.
+	 * Other work on the machine can only make a call longer, so the test uses the shortest of
+	 * up to ten mmap() calls.
 	 */
 	for (int i = 0; i < 10 && min_ns >= MAP_NS; i++) {
 		began = now_ns();
@@ -177,8 +177,8 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. The call waits for
- * a kernel worker on CPU 1.
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
+ * for a kernel worker on CPU 1.
  */
 static struct {
 	volatile pid_t tid;
@@ -219,7 +219,7 @@ static pthread_t start_load(void)
 
 /*
  * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for at most 100 ms and fails if
- * the hog ends too late. The test is repeated until a load succeeds, up to 20 times.
+ * the hog ends too late. The test repeats both calls until a PERFMON_LOAD succeeds, up to 20 times.
  */
 static void test_unload_while_loading(void)
 {
@@ -251,7 +251,7 @@ static void test_unload_while_loading(void)
 
 /*
  * A user's context has the register that an administrator's PERFMON_LOAD needs. The load fails
- * because the CPU of the load is hogged, so the user's context must not be evicted.
+ * because a SCHED_FIFO thread keeps its CPU busy, so the user's context must not be evicted.
  */
 static void test_failed_load_evicts_none(void)
 {

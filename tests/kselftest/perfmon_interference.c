@@ -92,7 +92,7 @@ static void test_running_target(void)
 
 /*
  * Counts the calling thread NR_STARTS times, each time with a new context, from open to close.
- * Returns the number of function calls by IPI on both CPUs meanwhile.
+ * Returns the number of function calls by IPI on both CPUs from the first open to the last close.
  */
 static __u64 count_self_repeatedly(int *rc)
 {
@@ -119,7 +119,7 @@ static void test_repeated_self(void)
 
 	/*
 	 * If each context sent one IPI, there would be at least NR_STARTS IPIs. The kernel sends
-	 * some IPIs itself, so the attempt with the fewest IPIs is judged.
+	 * some IPIs for other reasons, so the test uses the attempt with the fewest IPIs.
 	 */
 	for (i = 0; i < 10 && min >= NR_STARTS; i++) {
 		__u64 calls = count_self_repeatedly(&rc);
@@ -131,8 +131,8 @@ static void test_repeated_self(void)
 		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
 		note("%llu IPIs", min);
 	/*
-	 * On a busy machine either of the two timed loops may wait for a CPU, so the test makes up
-	 * to ten attempts.
+	 * On a busy machine either of the two timed loops may have to wait for a CPU. The test
+	 * therefore makes up to ten attempts.
 	 */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
 		start = now_ns();
@@ -180,7 +180,7 @@ static __u64 perf_cycle_ns(void)
 
 /*
  * Compares the time to set up and close a context of the calling thread with the time for a perf
- * event. The two times are measured often and in alternation, and the shortest ones are compared.
+ * event. The test measures the two times alternately, many times, and compares the shortest ones.
  */
 static void test_cost_against_perf(void)
 {
@@ -198,8 +198,8 @@ static void test_cost_against_perf(void)
 }
 
 /*
- * Uses two event sets with a timeout of 10 us. The limit of sampling also applies to switches
- * between sets, so the switches take less than a fifth of the thread's time.
+ * Uses two event sets with a timeout of 10 us. The limit on the time of sampling also applies to
+ * switches between sets, so the timers take less than a fifth of the thread's time.
  */
 static void test_short_timeouts(void)
 {
@@ -252,8 +252,8 @@ static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 }
 
 /*
- * A user's context uses all PMCs (control registers). An administrator's context on the CPU needs
- * one of these PMCs.
+ * A user's context uses all PMCs (control registers). An administrator's context is attached to the
+ * CPU of the user's thread and needs one of these PMCs.
  */
 static void test_evicted(void)
 {

@@ -15,8 +15,8 @@
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
 /*
- * Minimum number of samples that are taken; about 200 are due. On a busy host, throttling skips
- * most samples.
+ * Minimum number of samples that must be taken, of the about 200 samples that the period gives. On
+ * a busy host, throttling skips most samples.
  */
 #define MIN_SAMPLES	10
 

@@ -5,8 +5,8 @@
  * timeout: 60
  *
  * Locks the kernel down for confidentiality, which lasts until the next boot. Under this
- * lockdown, even root may not count in kernel mode. Counting in user mode works as without
- * lockdown.
+ * lockdown, even root is not permitted to count in kernel mode. Counting in user mode works as
+ * without lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

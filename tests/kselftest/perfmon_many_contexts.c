@@ -4,9 +4,9 @@
  * guest: pmu-skylake
  * timeout: 200
  *
- * Attaches perfmon contexts to 3,100 sleeping threads. With these contexts, context switches of
- * other threads execute less than a quarter more instructions, and so do attach and detach of one
- * more context.
+ * Attaches perfmon contexts to 3,100 sleeping threads. While these contexts exist, context switches
+ * of other threads must execute less than a quarter more instructions than before. This limit also
+ * applies to the attach and detach of one more context.
  */
 #include "pmu.h"
 #include "sampling.h"
@@ -35,7 +35,8 @@ static void *sleep_thread(void *number)
 
 /*
  * Returns the smallest count of several tries for 2 * SWITCHES context switches between two
- * processes on this CPU. Interrupts and other tasks can only make a count larger.
+ * processes on this CPU. Interrupts and other tasks can only make the count of a try larger, so the
+ * smallest count is the most exact one.
  */
 static __u64 instructions_of_switches(void)
 {
@@ -72,8 +73,8 @@ static __u64 instructions_of_switches(void)
 }
 
 /*
- * Returns the instructions to attach a context to the calling thread and to detach it again LOADS
- * times: the smallest count of several tries.
+ * Returns the number of instructions that the calling thread executes to attach and detach a
+ * context LOADS times: the smallest count of several tries.
  */
 static __u64 instructions_of_loads(int fd)
 {

@@ -28,7 +28,7 @@ static bool is_mapped(int fd, size_t bytes)
 
 /*
  * Returns the CPU time in ms of a child that maps the buffer. If @killed_at >= 0, the child is
- * killed when it has used that many ms.
+ * killed when it has used @killed_at ms of CPU time.
  */
 static long mapping_time(int fd, long killed_at)
 {

@@ -28,7 +28,7 @@ static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigne
 
 /*
  * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
- * steps of the generator make one number of 62 bits.
+ * steps of the generator make one random number of 62 bits.
  */
 static __u64 next_random(__u32 *state)
 {
@@ -222,8 +222,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
 	/*
-	 * When the message of the process is read, it is possible that the process does not sleep
-	 * yet.
+	 * When the test reads the message, the process possibly does not sleep yet.
 	 */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
@@ -292,9 +291,9 @@ int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
 	/*
-	 * In the guests pmu-late and pmu-merge, some PMU interrupts are late or missing. The
-	 * overflows of these interrupts are only found when the counters are read the next time, so
-	 * exact periods cannot be tested.
+	 * In the guests pmu-late and pmu-merge, some PMU interrupts are late or missing. The module
+	 * finds the overflows of these interrupts only at the next read of the counters, so the
+	 * test cannot check exact periods.
 	 */
 	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");

@@ -6,8 +6,8 @@
  * timeout: 120
  *
  * Tests the permissions of /dev/perfmon: each cell of the table of permissions in
- * Documentation/perfmon.md. A row of the table is an attempt, which a child makes with the
- * credentials of the column.
+ * Documentation/perfmon.md. Each row of the table is an action, and each column has credentials.
+ * For each cell, a child with the credentials of the column tries the action of the row.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -202,8 +202,8 @@ static void test_matrix(void)
 }
 
 /*
- * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. With 2 or
- * more, counting in kernel mode needs CAP_PERFMON.
+ * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. If it is 2 or
+ * more, users need CAP_PERFMON to count in kernel mode.
  */
 static void test_paranoid(void)
 {
@@ -247,7 +247,8 @@ static void copy_self(mode_t mode)
 
 /*
  * Counts a user's process across exec of a program with mode @mode. If @expect_end is set, the
- * context ends at the exec: nothing is counted after the exec, and PERFMON_START is ESRCH.
+ * context must end at the exec: nothing is counted after the exec, and PERFMON_START fails with
+ * ESRCH.
  */
 static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
@@ -296,8 +297,8 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 }
 
 /*
- * Changes that a monitored process makes to itself while another process of the same user monitors
- * it.
+ * Changes that a monitored process makes to its own attributes or program, while another process of
+ * the same user monitors it.
  */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
@@ -347,8 +348,8 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	apply_change(change);
 	/*
 	 * If the monitor makes no calls, the thread sleeps, so that the next context switch notices
-	 * the change. If the monitor makes calls, a call is to notice the change first, so the
-	 * thread does not sleep.
+	 * the change. If the monitor makes calls, one of them has to notice the change before a
+	 * context switch does, so the thread does not sleep.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -417,7 +418,7 @@ static int monitor_change(enum change change, bool calls)
 /*
  * A user makes calls all the time while another process of the user executes programs. During each
  * exec the kernel makes the process undumpable for a moment, which must not end the context.
- * Returns 0 if the context is still attached at the end.
+ * Returns 0 if the context is still attached after the last exec.
  */
 static int monitor_execs(void)
 {

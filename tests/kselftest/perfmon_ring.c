@@ -61,8 +61,8 @@ static void test_arguments(void)
 }
 
 /*
- * Writes to @addr through /proc/self/mem, which can write to read-only mappings. Returns 0 or a
- * negative errno.
+ * Writes to @addr through /proc/self/mem, which can write to read-only mappings. Returns 0 if the
+ * write succeeded, else a negative errno.
  */
 static int write_through_proc_mem(const volatile void *addr)
 {
@@ -256,8 +256,8 @@ static void test_hostile_tail(__u32 flags)
 	   "1.9 %s, %s, hostile tail: some samples are written, some are lost",
 	   source->name, direction);
 	/*
-	 * The kernel has written a sample for each overflow that is not lost, and records of 16
-	 * bytes about losses and throttling.
+	 * The kernel must have written one sample for each overflow whose sample was not lost. All
+	 * other records, about losses and throttling, have 16 bytes.
 	 */
 	all = count_overflows(r.fd);
 	kept = all - r.page->lost;
@@ -287,7 +287,7 @@ static void test_hostile_tail(__u32 flags)
  * Tests a flight recorder, a ring that is written backward and overwrites its oldest records.
  * Snapshots that are taken while the kernel writes have complete records, newest first. The ring
  * does not change while it is paused. After the pause, a LOST record has the number of samples that
- * were dropped.
+ * were dropped during the pause.
  */
 static void test_flight_recorder(void)
 {
@@ -469,8 +469,8 @@ static void test_brief_contexts(void)
 	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;
 	__u64 seen = 0;
 	/*
-	 * This context keeps the scheduler's probes attached, because attaching them for each of
-	 * the other contexts would take long.
+	 * This context keeps the scheduler's probes attached, because it would take long to attach
+	 * them again for each of the other contexts.
 	 */
 	int other = pfm_create(0);
 	unsigned int rounds;
@@ -519,8 +519,8 @@ static void test_throttling(void)
 	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
 	pfm_load(fd, this_thread());
 	/*
-	 * A guest with little CPU time may not reach the limits, so the loop repeats until sampling
-	 * has been throttled and the thread has made some calls.
+	 * In a guest with little CPU time, sampling may not reach its limits at once. The loop
+	 * therefore repeats until sampling has been throttled and the thread has made some calls.
 	 */
 	do {
 		__u64 start = now_ns();

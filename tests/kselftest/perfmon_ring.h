@@ -20,7 +20,7 @@ static __u32 nr_cpus;
 /* Time limit, in nanoseconds, for events that a busy host may delay. */
 #define EVENT_TIMEOUT	100000000000ULL
 
-/* The monitored thread. The thread spins while may_spin is set, and exits when may_end is set. */
+/* The monitored thread spins while may_spin is set, and exits when may_end is set. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
 static pthread_t worker;
@@ -55,7 +55,7 @@ static void stop_worker(void)
 	pthread_join(worker, NULL);
 }
 
-/* The event that is sampled: the thread's clock, or the instructions of the thread. */
+/* An event by which the monitored thread is sampled: its CPU clock or its instructions. */
 struct source {
 	const char *name;
 	__u16 pmd;
@@ -161,7 +161,7 @@ struct reader_state {
 
 /*
  * Reads the records of the ring up to the head. If @release is set, advances the tail, which frees
- * the space.
+ * the space of the records that were read.
  */
 static void drain(const struct ring *r, struct reader_state *f, bool release)
 {

@@ -82,7 +82,10 @@ static void test_exact(void)
 		e = entry_at(hdr, i, 0);
 		wrong += e->ip < (__u64)loop_begin || e->ip > (__u64)loop_end;
 	}
-	/* About ten instructions around the loop are counted and may be sampled. */
+	/*
+	 * The context also counts about ten instructions outside the loop, so a sample may be
+	 * there.
+	 */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);
 	/* A mapping of the buffer would keep the context alive. */
@@ -137,8 +140,8 @@ static void test_notify(void)
 }
 
 /*
- * Two sampling counters with a period each. The samples of both counters record PMD 2, and the
- * samples of PMD 0 reset PMD 2.
+ * Tests two sampling counters, each with a separate period. The samples of both counters record PMD
+ * 2, and the samples of PMD 0 reset PMD 2.
  */
 static void test_two_counters(void)
 {

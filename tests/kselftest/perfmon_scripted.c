@@ -311,8 +311,8 @@ static void test_threads(void)
 	   "1.13 thread's context: a value register is read before the start");
 	pfm_start(fd);
 	/*
-	 * The child and this thread are bound to CPU 0, so the child runs only while this thread
-	 * does not.
+	 * The child and the monitored thread are bound to CPU 0, so the child runs only while the
+	 * monitored thread is not on a CPU.
 	 */
 	is(in_child(set_counter(counter_now + 100)), 0,
 	   "1.13 a child moves the counters while the thread is not on a CPU");

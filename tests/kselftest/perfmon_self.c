@@ -116,8 +116,9 @@ static void test_mapping(void)
 }
 
 /*
- * Returns the number of instructions of a loop, as counted by two reads from the self page.
- * noinline keeps the number of instructions around the loop the same for all callers.
+ * Returns the number of instructions of a loop, as counted by two reads from the self page. The
+ * function is noinline, so that the number of instructions around the loop is the same for all
+ * callers.
  */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
@@ -349,8 +350,8 @@ static void test_unused(void)
 	is(pfm_start(fd), 0,
 	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
 	/*
-	 * The test waits until the thread has been switched out and in, which unloads and loads its
-	 * context.
+	 * The test waits until the thread has been switched out and in 20 times. Switching out
+	 * unloads the thread's context, and switching in loads it.
 	 */
 	blocked = voluntary_switches(getpid());
 	wait_until(voluntary_switches(getpid()) >= blocked + 20);
@@ -374,7 +375,8 @@ static void test_unused(void)
 
 /*
  * The machine is suspended while the thread of the only context sleeps. The test writes a value
- * into PMC (control register) 1, as firmware might leave it. After the resume PMC 1 must be 0.
+ * into PMC (control register) 1, as firmware might leave it. After the resume PMC 1 must be 0,
+ * because no context uses it then.
  */
 static void test_firmware_pmc(void)
 {
@@ -472,7 +474,7 @@ static void *read_other(void *arg)
 
 /*
  * Only the context's own thread can read the increment of a counter by RDPMC and add it. Other
- * threads have to call PERFMON_READ_PMDS.
+ * threads have to call PERFMON_READ_PMDS to get the counter's value.
  */
 static void test_other_threads(void)
 {

@@ -270,7 +270,10 @@ static void test_switch_count(__u64 extra)
 	set_pmc(fd, 1, 1, pfm_instructions(model));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_pmd(fd, 0, 1, 0, 0);
-	/* PMD 1 overflows first, so the switch count of PMD 0 does not matter in set 1. */
+	/*
+	 * In set 1, PMD 1 overflows first and switches the set, so the switch count of PMD 0 does
+	 * not matter.
+	 */
 	pmd.reg_set = 1;
 	pmd.reg_value = -100000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
@@ -298,8 +301,8 @@ static void test_switch_count(__u64 extra)
 }
 
 /*
- * Only the CPU time of the thread counts for a timeout. The remaining time of a timeout is kept
- * while the thread sleeps.
+ * The timeout of an event set measures the CPU time of the thread. While the thread sleeps, the
+ * remaining time does not change.
  */
 static void test_sleep(void)
 {
@@ -316,8 +319,9 @@ static void test_sleep(void)
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
 		/*
-		 * Spins until the clock has advanced. On some machines the clock only advances with
-		 * ticks, at which sleeping threads wake, so a shorter time would be 0 by the clock.
+		 * Spins until CLOCK_MONOTONIC has advanced by half a millisecond. On some machines
+		 * this clock only advances with ticks, at which sleeping threads wake, so it would
+		 * show 0 for a shorter time.
 		 */
 		begin = now_ns();
 		do
@@ -337,7 +341,7 @@ static void test_sleep(void)
 	close(fd);
 }
 
-/* Set 3 samples while set 0 only counts, so all records name set 3. */
+/* Event set 3 samples and event set 0 only counts, so all sample records must name set 3. */
 static void test_sampling_and_counting(void)
 {
 	struct perfmon_ring_arg arg = { .size = 65536 };
@@ -363,7 +367,10 @@ static void test_sampling_and_counting(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/* On a busy machine only a few instructions may be executed in a millisecond. */
+	/*
+	 * On a busy machine the thread may execute only a few instructions in a millisecond, the
+	 * timeout of a set.
+	 */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);

@@ -83,8 +83,8 @@ static void test_self(void)
 	if (!ok(task < cpu + 150000000, "1.13 CPU_CLOCK does not run while the thread sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
 	/*
-	 * A sleep can end before the thread is switched out, so the numbers of sleeps and of
-	 * switches may differ. The test therefore compares with the kernel's own count of switches.
+	 * If the timer of a sleep expires before the thread is switched out, the sleep causes no
+	 * context switch. The test therefore compares with the kernel's own count of switches.
 	 */
 	outer = context_switches();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
@@ -243,7 +243,10 @@ static void test_threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/* Page faults of the thread's stack and of malloc's arena are counted as well. */
+		/*
+		 * The context also counts the thread's page faults in its stack and in malloc's
+		 * arena.
+		 */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
@@ -357,7 +360,9 @@ static void test_shared_context(void)
 		if (recvmsg(pair[1], &msg, 0) != 1)
 			_exit(1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-		/* The context counts the parent's thread. */
+		/*
+		 * The context that this child has received is attached to a thread of its parent.
+		 */
 		if (pfm_read_pmd(fd, PERFMON_TID) != tid || pfm_start(fd))
 			_exit(2);
 		for (i = 0; i < 2000; i++) {
@@ -391,8 +396,8 @@ static void test_shared_context(void)
 }
 
 /*
- * The first PERFMON_CREATE loads the PMU descriptions. Later calls do not try to load the
- * descriptions again.
+ * The first PERFMON_CREATE loads the PMU descriptions. Later calls of PERFMON_CREATE do not try to
+ * load the descriptions again.
  */
 static void test_autoload(void)
 {

@@ -4,7 +4,8 @@
  * timeout: 120
  *
  * Allocations of a caller whose control group is full are slow. Calls of other threads must not
- * wait for the slow caller. tests/modules/faults.c delays the allocations.
+ * wait for the slow caller. The test uses tests/modules/faults.c to delay the allocations of the
+ * caller.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -63,7 +64,7 @@ static bool try_attach(void)
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
  * takes 100 ms. Returns true if this thread was able to use a context of its own during @call,
- * which is proved by two further slow allocations of @call afterwards. Stores the exit status of
+ * which is proved by two further slow allocations of @call afterwards. Stores the wait status of
  * the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
@@ -74,8 +75,8 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the scheduler's probes, which then stay attached for some seconds. Attaching the
-	 * probes interrupts the other CPU, which is not under test.
+	 * Attaches the scheduler's probes, which then stay attached for some seconds. To attach the
+	 * probes, the kernel interrupts the other CPU; the test does not check this wait.
 	 */
 	if (!try_attach())
 		bail("a context of oneself");
@@ -113,8 +114,8 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 }
 
 /*
- * On a busy host this thread may not run until the call has ended, so the test is tried several
- * times.
+ * On a busy host this thread may not run before the child's call has ended, so the test makes
+ * several tries.
  */
 static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 {

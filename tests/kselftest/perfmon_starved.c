@@ -8,8 +8,8 @@
  * of Documentation/rows.md). A thread samples its own system calls, including the kernel's handling
  * of the overflows. As a result, an NMI may find the lock of the context held, or the next NMI may
  * be due when the handler returns. The module test_driver makes each NMI longer, as a hypervisor or
- * other handlers would. Sampling must pause, so that the thread makes progress, both alone and
- * beside a counting context of the CPU.
+ * other handlers would. Sampling must then pause, so that the thread makes progress. The test
+ * checks this for a thread alone, and for a thread on a CPU that also has a counting context.
  */
 #include "sampling.h"
 
@@ -104,15 +104,16 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 	   when, load->period);
 	set_nmi_us(load->nmi_us);
 	/*
-	 * Waits until a pause of sampling is over that began before the NMIs became longer. A pause
-	 * lasts at most 400 ms.
+	 * Waits until a pause of sampling is over that began before the NMIs became longer.
+	 * Sampling pauses for at most 400 ms at a time.
 	 */
 	sleep_ms(500);
 	before = *rounds;
 	first = read_nmis();
 	begin = now_ns();
 	/*
-	 * On a busy host both the NMIs and the thread are slow, so the time alone proves nothing.
+	 * On a busy host both the NMIs and the thread are slow. A long time alone therefore does
+	 * not prove a lack of progress, so the loop also counts NMIs.
 	 */
 	for (long left = scale_timeout(1500); *rounds - before <= 10; left -= 10) {
 		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -scale_timeout(30000)))

@@ -282,8 +282,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * The program that a worker executes does not know the number of this worker. The
-		 * process soon exits, and the test replaces it.
+		 * The program that a worker executes does not know the number of this worker. This
+		 * process soon exits, and the main process replaces it.
 		 */
 		seed = getpid();
 		spin(1000000);
@@ -308,8 +308,8 @@ int main(int argc, char **argv)
 		/* Processes that have exited, or that are killed here, are replaced. */
 		i = random_below(WORKERS + MONITORS);
 		/*
-		 * At least two contexts are opened between two kills, so that there is progress on
-		 * a slow machine.
+		 * Between two kills, the workers open at least two contexts, so that the test
+		 * progresses on a slow machine.
 		 */
 		if (!random_below(3) && all->created >= idle) {
 			kill(pids[i], SIGKILL);

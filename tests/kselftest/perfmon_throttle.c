@@ -6,8 +6,8 @@
  * timeout: 200
  *
  * Tests throttling. If samples are too frequent, the kernel does not take all of them. Each
- * sampling format and PERFMON_STATUS report the number of lost samples and the throttled time. The
- * counts of the sampling counter and of another counter are complete nevertheless.
+ * sampling format and PERFMON_STATUS report the number of lost samples and the throttled time.
+ * Nevertheless the sampling counter and a second counter must count all events.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -48,8 +48,8 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 /*
  * Returns true if the first sample after lost samples has reported the loss. In formats other than
  * the ring, the first sample after lost samples updates the count in the header. A ring counts lost
- * samples in its page at once, and a LOST record precedes the next sample. @r is the ring, or NULL
- * for other formats.
+ * samples in its page at once, and a LOST record precedes the next sample. @r is the ring; it is
+ * NULL for other formats.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {
@@ -62,10 +62,10 @@ static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 }
 
 /*
- * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the number of periods minus the
- * number of lost samples. @throttled is NULL for a ring, whose records have the throttled times. @r
- * is the ring, or NULL for other formats.
+ * Samples until the buffer reports lost samples. Checks that both counters have counted the same
+ * number of instructions. Returns the number of samples that the buffer must have: the number of
+ * periods minus the number of lost samples. @r is the ring; it is NULL for other formats.
+ * @throttled is NULL for a ring, whose records have the throttled times.
  */
 static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const volatile __u64 *throttled,
 			       const struct ring *r, const char *format)
@@ -204,7 +204,7 @@ static void test_no_messages(void)
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
 /*
- * A thread is stopped while its context is throttled. The throttling ends while the thread is
+ * A thread is stopped while its context is throttled. The throttling must end while the thread is
  * stopped.
  */
 static void test_sleep(void)

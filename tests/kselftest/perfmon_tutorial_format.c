@@ -58,7 +58,7 @@ int main(void)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
-	/* An earlier test may have left the module loaded. */
+	/* An earlier test may have left tutorial_format loaded. */
 	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT,
 	   "1.9 tutorial: create is ENOENT before its module is loaded");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Helpers for tests of libperftrace. The library attaches a process to /dev/perftrace when the
- * process starts. Each test therefore first restarts itself with the library turned off, then loads
- * the module, and then executes itself again as the traced program.
+ * process starts. Each test therefore first restarts itself with libperftrace turned off, then
+ * loads the module, and then executes itself again as the traced program.
  */
 #ifndef PERFTRACE_TEST_H
 #define PERFTRACE_TEST_H
@@ -44,7 +44,10 @@ static void *perftrace_map_shared(size_t bytes)
 	return p;
 }
 
-/* Maps the memory of perftrace_map_shared() in a program that perftrace_spawn() has started. */
+/*
+ * For programs that perftrace_spawn() starts: maps the memory that perftrace_map_shared() mapped in
+ * the parent.
+ */
 static void *perftrace_map_inherited(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
@@ -71,8 +74,8 @@ static pid_t perftrace_spawn(const char *argument)
 }
 
 /*
- * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if the bytes do not
- * end at the end of a record.
+ * Calls @each for every record in the @bytes bytes that PERFTRACE_READ has returned. Returns false
+ * if the bytes do not end at the end of a record.
  */
 static bool perftrace_for_each(const char *from, __u32 bytes,
 			       void (*each)(const struct perftrace_record *record, __u32 cpu),

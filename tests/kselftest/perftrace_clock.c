@@ -6,7 +6,7 @@
  *
  * A trace keeps its clock after the kernel has marked the time stamp counter unstable, which
  * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
- * the same clock. Accounting keeps its clock until it is restarted.
+ * the same clock. Process accounting keeps its clock until accounting is turned off and on again.
  */
 #include "perftrace.h"
 #include "ppa.h"
@@ -18,7 +18,7 @@ static struct shared {
 	volatile int write, written, end;
 } *shared;
 
-/* Writes one event for each request in shared->write, until shared->end. */
+/* Writes one event for each request in shared->write, until shared->end is set. */
 static void run_program(void)
 {
 	shared = perftrace_map_inherited(sizeof(*shared));
@@ -44,8 +44,8 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 }
 
 /*
- * Makes the program write an event. Returns true if the event can be read and its time lies between
- * two reads of the trace's clock, one before and one after the request.
+ * Makes the traced program write one event. Returns true if the event can be read and its time lies
+ * between two reads of the trace's clock, one before and one after the request.
  */
 static bool event_time_is_good(int fd)
 {

@@ -5,10 +5,10 @@
  * timeout: 300
  *
  * libperftrace in child processes that were created by each method: by fork(), and by _Fork(),
- * SYS_fork, SYS_clone and SYS_clone3, which call no handlers of pthread_atfork(). The events of
- * each child are read, with the number of its own thread: if the parent is traced, if the parent
- * and the child started before the module was loaded, and if the child was created after the parent
- * had released the device.
+ * SYS_fork, SYS_clone and SYS_clone3, which call no handlers of pthread_atfork(). The test must be
+ * able to read the events of each child, with the child's own thread number. There are three cases:
+ * the parent is traced; the parent and the child start before the module is loaded; the child is
+ * created after the parent has released the device.
  */
 #include "perftrace.h"
 #include "perftrace_wake.h"
@@ -80,8 +80,8 @@ static void run_parent(bool endless)
 	pid_t pids[NR_METHODS];
 
 	/*
-	 * These events let the library learn the number of this thread and enable its fast path,
-	 * before the thread creates its children.
+	 * With these two events, the library learns the number of this thread and enables its fast
+	 * path before the thread creates its children.
 	 */
 	write_event_of(NR_METHODS);
 	write_event_of(NR_METHODS);
@@ -99,8 +99,8 @@ static void run_parent(bool endless)
 /*
  * A program that waits for the module creates a child by SYS_fork, which creates one by vfork().
  * The child of vfork() writes the first event after the module was loaded. The child of vfork()
- * must not attach the memory that it shares with its parent. The parent does so at its own next
- * event.
+ * must not attach the memory that it shares with its parent. The parent attaches the memory at its
+ * own next event.
  */
 static __attribute__((noinline)) void run_vfork_child(void)
 {
@@ -132,7 +132,8 @@ static void run_vfork_parent(void)
 
 /*
  * Writes an event between any two instructions of the handlers that fork() calls in the child. The
- * first one of these handlers sets the trap flag, the last one clears it.
+ * first of these handlers sets the trap flag, and the last one clears it. Both belong to the test;
+ * the library's handlers run between them.
  */
 static bool steps_in_child;
 

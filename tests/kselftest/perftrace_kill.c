@@ -41,7 +41,7 @@ static void run_writer(void)
 	write_until_killed(NULL);
 }
 
-/* Records that were read in one round of the test. */
+/* Statistics of the records that were read in one round of the test. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
 	/*
@@ -93,9 +93,9 @@ static void read_flight_recorder(int fd)
 }
 
 /*
- * Returns true if the other thread may have overwritten all events of @thread. In this case, the
- * flight recorder of one CPU is full of the other thread's events, and these are later than the
- * last event of @thread that was read from another CPU.
+ * Returns true if the other one of the two threads may have overwritten all events of @thread. In
+ * this case, the flight recorder of one CPU is full of the other thread's events, and these are
+ * later than the last event of @thread that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {
@@ -136,8 +136,8 @@ static bool round_is_good(bool flight, int n)
 		if (flight && last <= done && is_overwritten(i))
 			continue;
 		/*
-		 * The thread may have been killed after it committed an event, before the call
-		 * returned.
+		 * The thread may have been killed after it committed an event and before the call
+		 * that wrote the event returned.
 		 */
 		if (last != done && last != done + 1)
 			good = false;

@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
- * trace of that buffer. A later trace that gets the same slot (one of PERFTRACE_NR_TRACES), and
- * selects no event of these threads, has no losses.
+ * trace of that buffer. If a later trace gets the same slot (one of PERFTRACE_NR_TRACES) but
+ * selects no event of these threads, it must have no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -62,8 +62,8 @@ int main(int argc, char **argv)
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
 	/*
-	 * Other traces occupy all slots but one, so that each trace of the loop below gets the same
-	 * slot.
+	 * All slots but one are occupied by other traces, so that each trace of the loop below gets
+	 * the remaining slot.
 	 */
 	for (int i = 0; i < NR_OTHERS; i++) {
 		char name[16];

@@ -34,8 +34,8 @@ static void write_in_children(void)
 	waitpid(pid, &status, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
 	/*
-	 * Forks by the bare system call, not by the C library. The child has no path to the device
-	 * and no open files.
+	 * Forks by the bare system call, not by the C library. The child has neither a path to the
+	 * device nor open files.
 	 */
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
@@ -58,7 +58,7 @@ static void run_program(const char *what)
 	_exit(0);
 }
 
-/* A filter of up to four steps that must all be true. */
+/* A filter of up to four steps; it selects an event if all steps are true. */
 struct filter_program {
 	struct perftrace_filter head;
 	struct perftrace_step steps[4];

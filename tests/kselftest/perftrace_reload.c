@@ -144,7 +144,7 @@ static int resume(void)
 
 /*
  * Repeats PERFTRACE_RELEASE for some seconds, until at most @max processes still use the device.
- * Returns the number of processes that still use the device, or a negative errno.
+ * Returns the number of processes that use the device after the last call, or a negative errno.
  */
 static int release_all(__u32 max)
 {

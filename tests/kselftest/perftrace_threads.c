@@ -19,7 +19,7 @@
 #define EVENTS		300000
 #define MAX_CPUS	64
 
-/* Number of events that a thread has written in its loop, and in its signal handler. */
+/* How many events a thread has written in its loop, and in its signal handler. */
 struct written {
 	__u64 events, handled;
 	pid_t thread;
@@ -102,7 +102,7 @@ static void run_writer(void)
 	_exit(0);
 }
 
-/* Results of reading a trace. */
+/* Statistics of the records that were read from a trace. */
 static struct {
 	__u64 time[MAX_CPUS];
 	/* The expected number of the next event, by CPU, thread and kind (0: loop, 1: handler). */
@@ -199,7 +199,7 @@ static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 		/*
 		 * A PERFTRACE_LOST record with the losses so far precedes the next record that
 		 * fits. A large buffer may become full only at the end of the test, so that no
-		 * record follows.
+		 * PERFTRACE_LOST record follows.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
 		   "3.3 %s: PERFTRACE_LOST records report lost events", name);

@@ -6,8 +6,8 @@
  *
  * Tests libperftrace with the kernel. A child of vfork() shares the memory of its parent, including
  * the thread-local data of libperftrace, but has no restartable sequence. The events of the child
- * are counted as lost. The events of the parent, and of threads that write on the same CPUs at that
- * time, are all read.
+ * are counted as lost. All events of the parent must be read, and all events of other threads that
+ * write on the same CPUs at the same time.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -57,16 +57,16 @@ static void *make_children(void *arg)
 
 		pin_to_cpu(i % 2);
 		/*
-		 * The child runs on another CPU than the one in struct rseq, which the child shares
-		 * with its parent.
+		 * The child runs on another CPU than the parent. The CPU number in struct rseq,
+		 * which the child shares with its parent, is therefore wrong.
 		 */
 		pid = vfork();
 		if (!pid)
 			write_in_child(1 - i % 2);
 		waitpid(pid, &status, 0);
 		/*
-		 * The writes of the parent follow vfork(), so that the first child runs before the
-		 * parent has written any event.
+		 * The parent writes its events after vfork(), so that the first child runs before
+		 * the parent has written any event.
 		 */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),

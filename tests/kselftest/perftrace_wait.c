@@ -165,7 +165,7 @@ static long long measure_wait_ms(void)
 	return shared->ms;
 }
 
-/* The program waits once for the buffer of each of the two CPUs. */
+/* The program waits at most once, for wait_ms, for the buffer of each of the two CPUs. */
 static void test_wait_ms(void)
 {
 	const long max = 2 * WAIT_MS + scale_timeout(5) * 1000;

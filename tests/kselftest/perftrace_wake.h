@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The wake file, which programs map that start before the module is loaded. `pfc trace arm` writes
- * this file on a real machine. libperftrace attaches a program after a word of the file has got
- * PERFTRACE_WAKE.
+ * The wake file, which programs map that start before the module is loaded. On a real machine, `pfc
+ * trace arm` writes the wake file. libperftrace attaches a program after PERFTRACE_WAKE was set in
+ * a word of the file.
  */
 #ifndef PERFTRACE_WAKE_H
 #define PERFTRACE_WAKE_H

@@ -6,8 +6,8 @@
 # shellcheck disable=SC2016,SC2086,SC2317,SC2329,SC3043
 #
 # Tests events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on
-# counter 2, INST_RETIRED.PREC_DIST (0x01c0) on counter 1. On the other counters the emulated
-# processor does not count these events, so a wrong counter shows as 0.
+# counter 2, INST_RETIRED.PREC_DIST (0x01c0) on counter 1. The emulated processor counts each event
+# only on the counter named here, so the count on a wrong counter is 0.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -21,15 +21,15 @@ event_values() { # FILE EVENT
 }
 is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
-# Compares two runs of the program. The second run makes 2,000,000 rounds more, which are 4,000,000
-# instructions.
+# Compares the counts of EVENT in two runs of the program. The second run executes 2,000,000 more
+# rounds of the loop, which are 4,000,000 more instructions.
 test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
 	is_within_one $(($(event_values b "$1") - $(event_values a "$1"))) "$2"
 }
 
-# All events of the list are counted in one set, whatever their order.
+# pfc counts all events in EVENTS in one event set, whatever their order.
 test_one_set() { # EVENTS
 	pfc stat -x, -o all -e "$1" $program spin 1000000 || return 1
 	cat all

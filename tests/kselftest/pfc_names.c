@@ -5,9 +5,9 @@
  * symbols: kept
  *
  * pfc_names.sh samples this program. The arguments of this program are steps, which run_steps()
- * executes in order. Without arguments, the program tests that its twin differs from the program
- * only in the name of the hot function and in the build id. The program and its twin therefore have
- * the same layout.
+ * executes in order. Without arguments, the program tests that its twin, a changed copy of its
+ * file, differs from it only in the name of the hot function and in the build id. The program and
+ * its twin therefore have the same layout.
  */
 #include "kselftest_pc.h"
 #include <elf.h>
@@ -26,7 +26,7 @@
 static char own_path[200];
 static volatile __u64 work_done;
 
-/* Uses nearly all processor time of a "spin" step. */
+/* The function that uses nearly all processor time of a "spin" step. */
 __attribute__((noinline)) void alpha_hot(__u64 rounds)
 {
 	while (rounds--)

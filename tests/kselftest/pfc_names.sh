@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # guest: plain
-# timeout: 300
+# timeout: 600
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
 # Names in samples belong to the program that ran. The tests of pfc record and pfc top check this

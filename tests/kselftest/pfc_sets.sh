@@ -5,7 +5,7 @@
 # timeout: 600
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# Tests pfc stat with more events than counters: event sets that take turns, groups, error bars,
+# Tests pfc stat with more events than counters: multiplexed event sets, groups, error bars,
 # thresholds. The measured program has phases with many instructions in user mode and phases with
 # few. The phases are the same each time, so the true value is known from counting one event alone.
 # Where linux-perf is installed, its scaled values are printed as well.
@@ -20,14 +20,14 @@ esac
 program="/tests/pfc_follow phases"
 # In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# Twelve events need three sets on the four counters of Intel, or two on the six of AMD. The first
-# time that a set is loaded may be long, because code that runs for the first time is slow in the
-# emulator.
+# The twelve events in $many need three event sets on Intel, which has four counters, or two on AMD,
+# which has six. The first run of a set may take long, because the emulator is slow at code that it
+# executes for the first time.
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
-# runs and requires a smaller share of good runs. A test of 8 runs finds error bars that are zero,
-# or a quarter of the right width. To compare with perf: make vm GUEST=debian-skylake CMD='LONG=1
-# RUNS=100 sh /tests/pfc_sets.sh'
+# runs and requires a smaller share of runs whose error bar holds the true value. A test of 8 runs
+# finds error bars that are zero, or a quarter of the right width. To compare with perf: make vm
+# GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}
@@ -47,7 +47,7 @@ test_multiplexed() {
 		END { exit bad }' all
 }
 test_shares() {
-	# The shares of the measured time of all sets add up to 100 percent.
+	# The percentages of the time for which the event sets were loaded add up to 100.
 	awk -F, '/branches/ && !seen[$4]++ { n++; sum += $5 } END { print n, sum; exit !(n >= 2 && sum > 99.5 && sum < 100.5) }' all
 }
 test_whole_words() {
@@ -101,7 +101,7 @@ test_cascade() {
 	pfc stat -x, -o all -e branches:u $program 1 300 || return 1
 	pfc stat -x, --cascade instructions:u=8000000 -o after -e branches:u $program 1 300 || return 1
 	cat all after
-	# The events before the threshold of a million branches are not counted.
+	# branches:u does not count the first million branches, which come before the threshold.
 	a=$(awk -F, '{ print $1 }' all) b=$(awk -F, '{ print $1 }' after)
 	[ $((a - b)) -ge 999900 ] && [ $((a - b)) -le 1000100 ]
 }

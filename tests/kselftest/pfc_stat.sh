@@ -18,8 +18,8 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Milliseconds for which a process is counted. Even a hundredth of the $nap milliseconds has enough
-# instructions.
+# Milliseconds for which a process is counted. Even in a hundredth of this time, a program executes
+# more instructions than the tests require.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
@@ -35,8 +35,8 @@ event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
-# A loop of 3,000,000 rounds has 4,000,000 instructions more than a loop of 1,000,000. Addresses are
-# fixed, because the number of instructions in string functions depends on addresses.
+# A loop of 3,000,000 rounds executes 4,000,000 more instructions than a loop of 1,000,000 rounds.
+# Addresses are fixed, because the number of instructions in string functions depends on addresses.
 test_exact() { # EVENT
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
@@ -118,8 +118,8 @@ test_intervals() {
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
 test_sum_of_intervals() {
-	# On a busy host the program may exit before pfc runs again. If the program exits too early,
-	# the loop repeats the test with more rounds.
+	# On a busy host the counted program may exit before pfc has written two intervals. If the
+	# program exits too early, the loop repeats the test with more rounds.
 	for rounds in 30000000 100000000 300000000; do
 		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break
@@ -137,7 +137,8 @@ test_process() {
 	$program threads 100000000000 2 &
 	victim=$!
 	within 60 test -e /proc/$victim/task && within 60 sh -c "[ \$(ls /proc/$victim/task | wc -l) = 3 ]"
-	# The first thread waits for the others. The others are busy and have the greater numbers.
+	# The first thread of the process only waits for the other threads. The other threads are
+	# busy and have greater thread IDs.
 	# shellcheck disable=SC2012
 	tid=$(ls "/proc/$victim/task" | sort -n | tail -n 1)
 	pfc stat -x, -o all -e instructions:u -p $victim -- sh -c "$run_for" "$victim/task/$tid" $nap
@@ -237,7 +238,7 @@ unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
 check "1.16 pfc pmu without a module: status 2" has_status 2 pfc pmu
 insmod /modules/perfcounters.ko
-# Keeps the kernel from loading a description when pfc creates a context.
+# Keeps the kernel from loading a PMU description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
 check "1.16 pfc stat without a PMU description: the command runs, events are not supported" test_no_pmu
 insmod /modules/$description.ko

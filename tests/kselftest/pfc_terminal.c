@@ -3,8 +3,9 @@
  * worlds: stock
  * timeout: 240
  *
- * The live screens pfc watch, pfc top and pfc ppa --top on a pseudo-terminal. They end when the
- * terminal hangs up, also with SIGHUP ignored, and SIGTERM ends them and restores the terminal.
+ * The live screens pfc watch, pfc top and pfc ppa --top on a pseudo-terminal. When the terminal
+ * hangs up, they must end, even if SIGHUP is ignored. SIGTERM must end them and restore the
+ * terminal.
  */
 #include "kselftest_pc.h"
 #include <poll.h>

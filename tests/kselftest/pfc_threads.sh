@@ -12,10 +12,11 @@
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-# Number of threads of the process, without its first one.
+# Number of threads of the counted process in addition to its first thread.
 nr_threads=350
-# Maximum number of instructions for one more thread, from the creation of its context to the end of
-# the context. `user` is for pfc in user mode, `kernel` for the kernel on behalf of pfc.
+# Maximum number of instructions that pfc executes for one more thread, from the creation of its
+# context to the end of the context. `user` is the maximum in user mode, `kernel` the maximum in
+# kernel mode.
 user=10000 kernel=140000
 
 # Prints the values of an event in a CSV file, one value a line.
@@ -25,8 +26,8 @@ event_values() { # FILE EVENT
 has_threads() { # PID NR
 	[ "$(ls /proc/$1/task | wc -l)" = "$2" ]
 }
-# count_cost FILE THREADS: counts the instructions of a pfc that counts a process with THREADS
-# threads.
+# count_cost FILE THREADS: stores in FILE the number of instructions that pfc executes to count a
+# process with THREADS threads.
 count_cost() {
 	local rc=0
 	$program sleepers $(($2 - 1)) &

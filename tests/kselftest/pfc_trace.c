@@ -183,7 +183,10 @@ static void test_other_cases(void)
 {
 	pid_t pid;
 
-	/* Each subshell is a task, with one switch to the task and one away from the task. */
+	/*
+	 * Each of the six subshells is a task, so the trace has at least one switch to it and one
+	 * away from it.
+	 */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
 	       "3.11 kernel events: a trace of kernel:sched_switch");
@@ -223,7 +226,10 @@ int main(int argc, char **argv)
 	test_killed();
 	test_other_cases();
 	rmmod("test_driver");
-	/* The memory of a killed program is released some time after it has exited. */
+	/*
+	 * The kernel frees the memory of a killed program some time after the program has exited;
+	 * until then its mappings keep the module loaded.
+	 */
 	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
 		sleep_ms(50);
 	is(gone, 0, "3.7 rmmod of perfcounters.ko succeeds at the end");

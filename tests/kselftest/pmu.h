@@ -65,7 +65,7 @@ static bool klog_contains(const char *what)
 			continue;
 		record[len] = '\0';
 		text = strchr(record, ';');
-		/* The lines of a record after the first are properties of the device. */
+		/* After its first line, a record of /dev/kmsg has only properties of the device. */
 		size = text ? strcspn(++text, "\n") : 0;
 		if (used + size >= sizeof(log))
 			break;
@@ -137,8 +137,8 @@ static inline void spin(__u64 rounds)
 }
 
 /*
- * Returns the events that @fd counts during spin(): for instructions 2 * @rounds, plus a constant
- * overhead.
+ * Returns the number of events that @fd counts during spin(): for instructions 2 * @rounds, plus a
+ * constant overhead.
  */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {

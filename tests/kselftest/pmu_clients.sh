@@ -27,7 +27,8 @@ Event times
 Read backward ring buffer
 Perf time to TSC
 Sigtrap"
-# The following tests of perf take longer, and their result is the same on each model.
+# Only the guest of model skylake runs these tests of perf, which take longer and have the same
+# result on each model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
 Object code reading
 perf stat tests
@@ -45,9 +46,9 @@ skip() { # skip NAME REASON
 	echo "ok $n $1 # SKIP $2"
 }
 
-# The program executes two instructions a round, plus a number that is constant, because the
-# addresses and the environment are the same in each run. DEBUGINFOD_URLS is set so that perf record
-# does not add it to the environment.
+# The program executes two instructions a round, plus a constant number. This number is constant
+# because the addresses and the environment are the same in each run. DEBUGINFOD_URLS is set so that
+# perf record does not add it to the environment.
 perf="setarch -R perf"
 program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
@@ -135,8 +136,8 @@ check_samples() {
 		[ "$(awk '/ SAMPLE events:/ { print $3; exit }' stats)" = "$got" ] && ! grep -qE 'LOST|THROTTLE' stats
 		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
-	# The loop has two instructions, of three and of two bytes. An even period is a multiple of
-	# the two instructions, so all of its samples are at the same instruction.
+	# The loop has two instructions, of three and of two bytes. If the period is even, there is
+	# a whole number of rounds between two samples, so all samples are at the same instruction.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]
@@ -153,17 +154,18 @@ check_samples() {
 	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
-# check_own NAME: runs the test NAME of perf. The result is taken from the output, because the exit
-# status does not depend on the result. A skipped test counts as failed, since all tests of the list
-# can run in this guest. A test that waits for a fixed time may fail on a busy host. perf reports
-# such a failure, and the test is repeated, up to three times.
+# check_own NAME: runs the test NAME of perf. The result is taken from the output of perf, because
+# the exit status of perf does not depend on the result. A skipped test counts as failed, since all
+# tests in $perf_tests can run in this guest. A test that waits for a fixed time may fail on a busy
+# host. perf reports such a failure, and the test is repeated, up to three times.
 check_own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)
 		perf test -v "$1" >out 2>&1 </dev/null
 		echo "# $(($(date +%s) - begin)) seconds"
-		# perf prints a line for the test and for each of its parts. The line of a test with
-		# parts has no result. perf 7.3 and later also print a line when a test begins.
+		# perf prints a line for the test and for each of its parts. If a test has parts,
+		# the line of the test itself has no result. perf 7.3 and later also print a line
+		# when a test begins.
 		grep -E '^ *[0-9]+[:.].*:' out | grep -Ev ': *(Running \([0-9]+ active\))?$' >results
 		grep -q . results && ! grep -qv ': Ok$' results
 		ok=$?

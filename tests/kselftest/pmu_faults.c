@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * Tests the faults that the emulated PMU can inject, as tests/vm/guests requests them. The test
- * observes each fault in the registers, and the counts of perf must be exact nevertheless.
+ * Tests the fault that the emulated PMU injects in this guest (pmu_faults in tests/vm/guests). The
+ * registers must show the fault, and the counts of perf must be exact nevertheless.
  */
 #include "pmu.h"
 
@@ -129,7 +129,7 @@ int main(void)
 	unsigned int i;
 
 	msr_raw_load();
-	/* An earlier user of the PMU may have cleared the global control. */
+	/* An earlier user of the PMU may have cleared the register GLOBAL_CTRL. */
 	msr_raw("wr %#x 0xf", GLOBAL_CTRL);
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))

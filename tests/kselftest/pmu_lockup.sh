@@ -5,7 +5,7 @@
 # timeout: 300
 #
 # The hard lockup detector must find a CPU that loops with interrupts off. Only overflows of a
-# hardware counter send NMIs to this CPU. The host checks that the kernel reported the lockup
+# hardware counter send NMIs to the looping CPU. The host checks that the kernel reported the lockup
 # (expected_reports in tools/rig/guest.sh).
 
 echo "TAP version 13"

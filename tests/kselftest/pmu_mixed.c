@@ -16,8 +16,8 @@
 #define ATOM	0x20
 
 /*
- * The number of general counters that both CPUs have; the number of the last counter; the number of
- * the first counter that only CPU 0 has.
+ * How many general counters both CPUs have; the index of the last general counter of CPU 0; the
+ * index of the first counter that only CPU 0 has.
  */
 static int nr_common, last_counter, cpu0_counter;
 
@@ -122,7 +122,7 @@ static int start_counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/* Checks that the last general counter that both CPUs have counts on both CPUs. */
+/* Checks that the last general counter of those that both CPUs have counts on either CPU. */
 static void test_common_counter(pid_t pid)
 {
 	int fd = start_counting(nr_common - 1, shared->tid);
@@ -215,8 +215,8 @@ static void test_cpu0_counter(pid_t pid)
 }
 
 /*
- * The self page offers no counters on a CPU that lacks one of the context's counters. On such a
- * CPU, a reader has to use a system call.
+ * On a CPU that lacks one of the context's counters, the self page lists no counters (`nr` is 0),
+ * so a reader has to use a system call.
  */
 static void test_self_page(void)
 {
@@ -471,7 +471,7 @@ int main(void)
 	shared->end = 1;
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
-	/* Loads the description again, while CPU 0 is the only one online. */
+	/* Loads the PMU description again while only CPU 0 is online. */
 	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");

@@ -6,8 +6,8 @@
  *
  * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
  * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
- * Performance Monitoring", and volume 4; AMD APM volume 2). The test lists the masks independently
- * of the emulator, which derives them.
+ * Performance Monitoring", and volume 4; AMD APM volume 2). The test lists each mask explicitly, so
+ * that it is independent of the emulator, which derives the masks.
  */
 #include "pmu.h"
 

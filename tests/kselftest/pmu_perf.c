@@ -79,8 +79,8 @@ static void skip_instruction(int sig, siginfo_t *info, void *context)
 }
 
 /*
- * Defines a function that returns the counted instructions of 500 rounds. Each round has an
- * instruction that faults.
+ * Defines a function that returns the number of instructions counted in 500 rounds. Each round has
+ * an instruction that faults.
  */
 #define FAULTING(name, insn)							\
 static __attribute__((noinline)) __u64 name##_rounds(int fd, __u64 rounds)	\
@@ -98,8 +98,8 @@ static __u64 name(int fd)							\
 }
 
 /*
- * The emulator knows that ud2 faults when it translates the instruction. Instructions other than
- * ud2 fault when they are executed.
+ * The emulator detects the fault of ud2 when it translates the instruction. The other instructions
+ * fault when they are executed.
  */
 FAULTING(fault_at_translation, "ud2")
 FAULTING(fault_at_run_time, "incl 0")
@@ -158,8 +158,8 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
 	/*
-	 * A fraction of an event that is left from an earlier use of the counter may complete one
-	 * more event.
+	 * A counter may keep a fraction of an event from an earlier use, and may therefore count
+	 * one event more.
 	 */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
@@ -266,7 +266,9 @@ static void test_samples(__u64 period)
 	is(outside, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
 }
 
-/* A loop of ten instructions a round, the first of them at breakpoint_label. */
+/*
+ * The first instruction of the loop in run_breakpoint_loop(), which has ten instructions a round.
+ */
 extern const char breakpoint_label[];
 
 static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
@@ -276,8 +278,9 @@ static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
 }
 
 /*
- * With 101 instructions between two interrupts, one in a hundred rounds has an interrupt just
- * before the breakpoint. The RF flag that the interrupt pushes must not suppress the breakpoint.
+ * There are 101 instructions from one interrupt to the next, so in one of a hundred rounds, an
+ * interrupt is just before the breakpoint. The RF flag that the interrupt pushes must not suppress
+ * the breakpoint.
  */
 static void test_breakpoints(void)
 {

@@ -94,8 +94,8 @@ static void test_counts(void)
 }
 
 /*
- * The read of a counter must count as many instructions as the read of the time stamp counter (MSR
- * 0x10).
+ * A read of a counter must not change the counter: the count must be the same as with a read of the
+ * time stamp counter (MSR 0x10) instead.
  */
 static void test_reads(void)
 {
@@ -138,7 +138,10 @@ static void test_ratios(void)
 		__u64 code = model->amd ? events[i].amd : events[i].intel;
 		__u64 insns = 2 * 7777 + overhead, got, want;
 
-		/* The event select registers of K8 lack the upper four bits of the event code. */
+		/*
+		 * K8 cannot count these events: its event select registers lack the upper four bits
+		 * of the event code.
+		 */
 		if (!code || (model->amd && !model->version && code >> 32))
 			continue;
 		got = count_run(0, code, 7777);
@@ -166,8 +169,8 @@ static void test_fixed(void)
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
 		/*
-		 * A fraction of an event from an earlier use of the counter may complete one more
-		 * event.
+		 * A counter may keep a fraction of an event from an earlier use, and may therefore
+		 * count one event more.
 		 */
 		a = msr_raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			    0x309 + i);
@@ -182,8 +185,8 @@ static void test_fixed(void)
 }
 
 /*
- * Starts a counter at -@period. Returns the number of instructions of "run" that were complete when
- * the NMI of the counter's overflow arrived.
+ * Starts a counter that overflows after @period instructions. Returns the number of instructions of
+ * "run" that were complete when the NMI of the counter's overflow arrived.
  */
 static __u64 nmi_position(__u64 period)
 {
@@ -268,7 +271,10 @@ static void test_masked_lvtpc(void)
 	stop_counters();
 }
 
-/* Counter 1 overflows in the handler of the first NMI. Later NMIs find counter 1 turned off. */
+/*
+ * Counter 1 overflows in the handler of the first NMI. When later NMIs arrive, counter 1 is
+ * disabled.
+ */
 static void test_overflow_in_nmi(void)
 {
 	__u64 start = value_before(1000), inner = value_before(50);
@@ -377,8 +383,8 @@ static void test_rdpmc(void)
 }
 
 /*
- * A counter of user mode does not count in the NMI handler, so the handler can read the value at
- * the overflow.
+ * A counter that counts in user mode only does not count in the NMI handler, so the handler can
+ * read the value at the overflow.
  */
 static void test_nmi_reads_counter(void)
 {

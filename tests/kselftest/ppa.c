@@ -95,8 +95,8 @@ static void child_of_known_work(int start, int done)
 }
 
 /*
- * A child that has done known work: its accounted values before the work and of the work, and the
- * values of the work by the kernel.
+ * A child that does known work: its accounted values before the work, the accounted values of the
+ * work, and the kernel's own figures for the work.
  */
 struct known_child {
 	int start_pipe[2], done_pipe[2], pid;
@@ -183,9 +183,9 @@ static void test_known_work(void)
 
 	start_work(&k);
 	/*
-	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
-	 * the two times differ. The host rarely stops the CPU at this point, so the test repeats
-	 * the work.
+	 * If the host stops the CPU after the scheduler has read the clock and before the module
+	 * reads it, the two times differ. The host rarely stops the CPU at this point, so the test
+	 * repeats the work.
 	 */
 	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);
@@ -269,8 +269,8 @@ static void *exec_from_thread(void *arg)
 }
 
 /*
- * A thread other than the first executes another program. The thread gets the id of the first
- * thread.
+ * A thread other than the first executes another program. By the exec, the thread gets the id of
+ * the first thread.
  */
 static void test_exec_by_thread(void)
 {
@@ -306,8 +306,8 @@ static void test_exec_by_thread(void)
 	close(start[1]);
 	waitpid(pid, NULL, 0);
 	/*
-	 * The ended first thread has the old id of the other thread. The records of both threads
-	 * are returned once.
+	 * The record of the first thread, which has ended, has the id that the other thread had
+	 * before its exec. /dev/ppa returns the record of each of the two threads once.
 	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);

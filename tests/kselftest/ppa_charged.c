@@ -4,8 +4,8 @@
  * timeout: 120
  *
  * The memory of an accounted task's record, about 1 kB, is charged to the control group of the task
- * that creates it. The bytes of records are also shown for each user, including the records of
- * ended tasks that were not read yet.
+ * that creates it. The file perfmon/records in debugfs shows the bytes of records for each user,
+ * including the records of ended tasks that were not read yet.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -73,8 +73,8 @@ static long long bytes_per_thread(void)
 }
 
 /*
- * Checks the bytes that are shown for the threads of a user: while the threads live, when they have
- * ended, and after accounting was turned off.
+ * Checks the bytes that the file shows for the threads of a user: while the threads live, when they
+ * have ended, and after accounting was turned off.
  */
 static void test_user_charge(void)
 {

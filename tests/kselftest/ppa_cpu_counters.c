@@ -58,8 +58,8 @@ static void work(void)
 }
 
 /*
- * Reads the counter pages into page[@reading]. Returns true if any value is older than the reading
- * of /proc/rawsysppa with the number @before.
+ * Reads the counter pages into page[@reading]. Returns true if any value of the counter pages is
+ * older than the value in raw[@before], an earlier reading of /proc/rawsysppa.
  */
 static bool page_is_older(int nr, int before, int reading)
 {
@@ -151,8 +151,9 @@ int main(void)
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
 	/*
-	 * The values of accounting restart at 0 when accounting is turned on. The counter pages add
-	 * the new values to the old ones.
+	 * The values of accounting restart at 0 when accounting is turned on. The counter pages,
+	 * however, add these values to the earlier ones, so the values of the pages must not
+	 * decrease.
 	 */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
 	for (decreased = cpu = 0; cpu < nr; cpu++)

@@ -73,8 +73,8 @@ static bool has_stopped(void)
 }
 
 /*
- * Reads the file rawppa of task @pid, which has @groups groups of CPUs. Returns 0, a negative
- * errno, or the size of the file if it is not the expected size.
+ * Reads the file rawppa of task @pid. The file is expected to hold @groups groups of CPUs. Returns
+ * 0, a negative errno, or the size of the file if it is not the expected size.
  */
 static int read_rawppa(int pid, int groups, bool latencies, struct rawppa *raw)
 {

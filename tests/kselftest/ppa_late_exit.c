@@ -31,7 +31,7 @@ int main(void)
 	insmod("late_exit", "");
 	pid = read_parameter(PARAMETERS "pid");
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 exiting thread: accounting is turned on");
-	/* The thread's last switch comes after its handler has set the parameter. */
+	/* The module sets the parameter "passed" before the last context switch of the thread. */
 	wait_until(read_parameter(PARAMETERS "passed"));
 	is(read_parameter(PARAMETERS "passed"), 1,
 	   "9.1 exiting thread: it exits between insertion and check of its record");

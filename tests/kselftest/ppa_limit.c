@@ -32,7 +32,9 @@ static void *sleep_thread(void *number)
 	return NULL;
 }
 
-/* The child's main thread: starts threads until there are shared->nr_wanted of them. */
+/*
+ * Runs in the main thread of the child: starts threads until there are shared->nr_wanted of them.
+ */
 static void run_threads(int user)
 {
 	if (user)
@@ -61,7 +63,7 @@ static pid_t start_process(int user)
 	return child;
 }
 
-/* Makes the child start threads until it has @nr. Returns the ID of the last one. */
+/* Makes the child start threads until it has @nr of them. Returns the ID of the last thread. */
 static pid_t start_threads(int nr)
 {
 	shared->nr_wanted = nr;
@@ -127,7 +129,7 @@ int main(void)
 	is(ppa_write("/proc/ppa/ppactl", text), -EDQUOT,
 	   "9.4 user_kb: accounting the refused task individually is EDQUOT");
 
-	/* A thread ends, and its record is read. */
+	/* Ends a thread and reads its record; from then on the record is not charged. */
 	shared->nr_ended = 1;
 	wait_until((ppa_tasks(dev, tasks, 4096), charged_bytes(USER)) == (nr - 1) * one);
 	is(charged_bytes(USER), (nr - 1) * one,
@@ -135,7 +137,10 @@ int main(void)
 	is(get_task(start_threads(nr + 2)), 0,
 	   "9.4 user_kb: a task is accounted again after another one has ended");
 
-	/* At the start, the first thread of the process is also a task of the user. */
+	/*
+	 * When accounting starts, it also adds a record for the first thread of the process, which
+	 * is a task of the user.
+	 */
 	is(ppa_write(LEVELS, "7"), 0,
 	   "9.4 user_kb: accounting starts again with a user at the limit");
 	is(charged_bytes(USER), nr * one,

@@ -35,8 +35,8 @@ static struct {
 	__u64 wrong[NR_WORKERS];
 	char message[NR_WORKERS][120];
 	/*
-	 * Sums over the records of ended tasks; `ended_children` counts the tasks that are children
-	 * of a worker.
+	 * Sums over the records of ended tasks. `ended_children` counts those ended tasks that were
+	 * children of a worker.
 	 */
 	__u64 ended, ended_children, run_time, calls, interrupts;
 	/* Set to make all workers exit. */
@@ -362,7 +362,7 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * Amount by which the values of CPUs are ahead of the values of tasks at the start. CPUs are
+ * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. CPUs are
  * counted from the attachment of the probes on, tasks only when all tasks have records. @min and
  * @max come from reads of the CPUs before and after the read of the tasks.
  */
@@ -407,8 +407,8 @@ static bool has_enough(int nr_toggles)
 }
 
 /*
- * Returns the kernel's number of threads. A thread that its parent has waited for is not included,
- * even if the thread has not done its last context switch.
+ * Returns the number of threads in the system. A thread that its parent has waited for is not
+ * included, even if the thread has not done its last context switch.
  */
 static __u64 nr_threads(void)
 {

@@ -79,8 +79,8 @@ static void test_known_work(void)
 	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
 	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 1");
 	/*
-	 * A sleep may be over before the task has blocked. Migrations and stops block the task,
-	 * too.
+	 * A sleep may be over before the task has blocked. Migrations and stops of the task count
+	 * as blocking as well.
 	 */
 	note("it has blocked %llu times", blocked);
 	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
@@ -220,8 +220,7 @@ static void test_unprivileged(void)
 }
 
 /*
- * Checks that PPA_GETTASK returns the same values for the stopped task @pid as
- * in @t, after @change.
+ * Checks that, after @change, PPA_GETTASK still returns the values @t for the stopped task @pid.
  */
 static void check_values_kept(int pid, const struct ppa_task *t, const char *change)
 {
@@ -421,8 +420,8 @@ static void test_reaped(void)
 			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
 			/*
-			 * Check this task only: other tasks may end during the read, and their
-			 * records are then returned twice.
+			 * Counts only records of this task: other tasks may end during the read,
+			 * and their records are then returned twice.
 			 */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Permissions of the files of accounting: CAP_PERFMON decides, and not the user id. Each operation
- * is tried by a user without capabilities, by root without capabilities, and by a user whose only
- * capability is CAP_PERFMON.
+ * Permissions of the files of accounting: CAP_PERFMON gives access, and the user id of root does
+ * not. Each operation is tried by a user without capabilities, by root without capabilities, and by
+ * a user whose only capability is CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -87,7 +87,10 @@ static int write_ppactl(void)
 	return try_write(PPACTL, text);
 }
 
-/* Results for a user and for root without capabilities, and for a user with CAP_PERFMON. */
+/*
+ * Operations, each with its expected results: for a user without capabilities, for root without
+ * capabilities, and for a user with CAP_PERFMON.
+ */
 static const struct {
 	const char *name;
 	int (*run)(void);
@@ -108,7 +111,7 @@ static const struct {
 	{ "read of ppa/PID/rawppa of a task of root", read_task_raw, { -EPERM, -EPERM, 0 } },
 	{ "read of ppa/PID/ppactl of a task of root", read_task_ppactl, { -EPERM, -EPERM, 0 } },
 	{ "write of ppa/PID/ppactl of a task of root", write_task_ppactl, { -EPERM, -EPERM, 0 } },
-	/* The kernel refuses to give a parameter to users other than root. */
+	/* The file of the parameter belongs to root, so other users get EACCES. */
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
 

@@ -7,7 +7,7 @@
  * Compares two measures of a task's share of system time, and the cost of a system call with each
  * measure. The first measure is the PMU's user and kernel cycles, which are saved at context
  * switches. The second measure is the system-call probes of process accounting. With arguments, the
- * program is the work that is measured.
+ * program executes the work that the test measures.
  */
 #include "ppa.h"
 
@@ -112,9 +112,9 @@ static struct run run_min(const char *what, long rounds, const char *levels)
 
 /*
  * Executes the work twice. With the probes of the scheduler only (level 1), the PMU measures the
- * shares. With the probes of interrupts and system calls as well (level 7), accounting measures
- * the shares. A busy host may stop the guest inside or outside of a system call. A share by the
- * probes that is not from @min to @max is therefore measured again, up to ten times.
+ * shares. With the probes of interrupts and system calls as well (level 7), accounting measures the
+ * shares. A busy host may stop the guest inside or outside of a system call. If the share by the
+ * probes is not from @min to @max, that run is therefore repeated, up to ten times.
  */
 static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
 				 double min, double max)

@@ -42,7 +42,7 @@ static bool is_child(const struct ppa_task *t)
 /*
  * Reads until the records of all children were returned, or up to ten times. A child may be reaped
  * before its last switch, and is then returned as an ended task a little later. Returns the number
- * of records of ended children.
+ * of records of ended children that were read.
  */
 static int read_children(int fd)
 {

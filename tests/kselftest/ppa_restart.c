@@ -5,8 +5,8 @@
  * timeout: 600
  *
  * Turns process accounting on and off, again and again, while tasks start and end and packets are
- * sent. After each start all tasks must be accounted. At the end no probe may be left attached. In
- * a guest, the argument N sets the number of repetitions.
+ * sent. After each start all tasks must be accounted. At the end no probe may be left attached. The
+ * command-line argument N sets the number of times that accounting is turned on and off.
  */
 #include "ppa.h"
 #include <netinet/in.h>
@@ -24,8 +24,8 @@ static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
- * without calls. Calls and loop are measured alternately 100 times, and the shortest times count,
- * as a busy host makes both slower.
+ * without calls. Calls and loop are measured alternately, 100 times each, and the shortest times
+ * are used, because a busy host makes both slower.
  */
 static __u64 call_cost(void)
 {
@@ -124,7 +124,7 @@ static bool has_ended(__u32 tid)
 /*
  * Returns true if the task is accounted or has ended, now or within two seconds. While a task is
  * being forked, /proc lists the task before its parent calls the probe that creates its record. The
- * parent may have been preempted before that call; the new task has not run yet then.
+ * parent may have been preempted before that call; in this case the new task has not run yet.
  */
 static bool is_accounted_or_ended(__u32 tid)
 {
@@ -230,8 +230,8 @@ int main(int argc, char **argv)
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	/*
-	 * Opens the log after the modules are loaded, because the kernel logs the load of the first
-	 * out-of-tree module of a boot.
+	 * Opens the log only after the modules are loaded, because the kernel logs the first load
+	 * of an out-of-tree module after boot.
 	 */
 	log = klog_open();
 	dev = ppa_open();

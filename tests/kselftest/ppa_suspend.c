@@ -6,7 +6,7 @@
  *
  * Accounting does not count the time in which the machine is suspended. With pm_test "core" the
  * kernel does all but the last step of a suspend, and then waits for some seconds with interrupts
- * off. CLOCK_MONOTONIC does not count that time.
+ * off. CLOCK_MONOTONIC does not count the time of a suspend, either.
  */
 #include "ppa.h"
 

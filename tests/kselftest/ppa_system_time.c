@@ -76,7 +76,7 @@ static double share(double system, double user)
 }
 
 /*
- * Checks that accounting counts at least 80 % of the time as system time, and at most 20 % less
+ * Checks that accounting counts at least 70 % of the time as system time, and at most 20 % less
  * than getrusage() does.
  */
 static void test_is_system(struct times t, const char *what)
@@ -86,8 +86,8 @@ static void test_is_system(struct times t, const char *what)
 
 	note("%s: %.1f ms user, %.1f ms system (%.0f %%); by getrusage %.1f, %.1f (%.0f %%)", what,
 	     t.ppa_user, t.ppa_system, by_ppa, t.usage_user, t.usage_system, by_usage);
-	ok(by_ppa >= 80 && by_ppa >= by_usage - 20,
-	   "4.2 %s: at least 80 %% is system time, as by getrusage()", what);
+	ok(by_ppa >= 70 && by_ppa >= by_usage - 20,
+	   "4.2 %s: at least 70 %% is system time, as by getrusage()", what);
 }
 
 /* A file with BYTES bytes of memory, and without a name. */
@@ -157,7 +157,8 @@ static struct times page_faults(void)
 
 /*
  * Installs seven filters that take long for getppid(), and then allow or deny it. With fewer
- * instructions, the loop in user mode would take more than a tenth of the time.
+ * instructions in the filters, the test's loop in user mode would take more than a tenth of the
+ * time.
  */
 static void install_filters(unsigned int action)
 {
@@ -247,8 +248,8 @@ static bool read_ended(pid_t pid, struct ppa_task *found)
 }
 
 /*
- * Measures the end of a process with much memory by a signal. The signal is sent by the process
- * itself, or is the result of a fault.
+ * Measures the end of a process with much memory by a signal. The process sends the signal to
+ * itself, or causes it by a fault.
  */
 static void test_death(bool by_fault, const char *what)
 {

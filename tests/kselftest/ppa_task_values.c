@@ -161,8 +161,8 @@ static void trace_start(pid_t pid)
 }
 
 /*
- * Returns the sum of the times from each wakeup to the next switch. Stores the number of these
- * times in @nr.
+ * Returns the sum of the times from each wakeup of the task to the next switch to it. Stores the
+ * number of these times in @nr.
  */
 static double sum_trace_waits(int *nr)
 {

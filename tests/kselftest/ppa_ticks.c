@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Compares process accounting with accounting by ticks. Work of known times and counts runs alone
- * on a CPU. Time stamps, getrusage(), schedstat and /proc/stat measure the work, and a table shows
- * their results. One task sleeps at each tick, and another one is in a system call at each tick.
+ * Compares process accounting with accounting by ticks. A load whose times and counts are known
+ * runs alone on a CPU. Time stamps, getrusage(), schedstat and /proc/stat measure the load, and a
+ * table shows their results. One task sleeps at each tick, and another one is in a system call at
+ * each tick.
  */
 #include "ppa.h"
 #include <sys/prctl.h>
@@ -81,8 +82,8 @@ struct differences {
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
 	/*
-	 * Measured by the work: milliseconds in each mode, and the number of ticks that found it
-	 * working.
+	 * Values that the work measures itself: the milliseconds in each mode, and the number of
+	 * ticks at which it was working.
 	 */
 	double self_user, self_system;
 	unsigned int ticks_at_work;
@@ -210,7 +211,7 @@ static void work_between_ticks(struct differences *c)
 		t.tv_nsec = begin % 1000000000;
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 		begin = now_ns();
-		/* The wakeup was late, so the task waits for the next tick. */
+		/* If the wakeup was late, the task waits for the next tick. */
 		if (begin > tick + 2000 * US)
 			continue;
 		compute_until(c, begin + (tick + 3000 * US - begin) / 2);
@@ -300,9 +301,10 @@ static double time_of_others(const struct differences *c)
 }
 
 /*
- * Returns a tolerance in milliseconds. With busy loops on the host (LOAD) the guest is stopped for
- * milliseconds. If the stop happens after the work has read the clock and before its system call,
- * the work counts the stop as time in the call, and accounting counts the stop as user time.
+ * Returns the tolerance, in milliseconds, for stops of the guest by the host. With busy loops on
+ * the host (LOAD) the guest is stopped for milliseconds. If the stop happens after the work has
+ * read the clock and before its system call, the work counts the stop as time in the call, and
+ * accounting counts the stop as user time.
  */
 static double host_stop_ms(void)
 {
@@ -367,8 +369,8 @@ static void test_counts(void)
 	c = measure("300 yields, no other task", work_yields);
 	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
 	/*
-	 * The counts of the empty measurement are not subtracted: another task may have run during
-	 * that measurement, and none during this one.
+	 * The counts in `overhead` are not subtracted: another task may have run while `overhead`
+	 * was measured, but not while the yields were measured.
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
@@ -474,8 +476,8 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * Counts of an empty measurement. The test uses the second empty measurement, because the
-	 * first one touches new pages.
+	 * Counts that the measurement itself adds: those of a load that does nothing. The second
+	 * measurement is used, because the first one touches new pages.
 	 */
 	measure("nothing", work_nothing);
 	overhead = measure("nothing", work_nothing);

@@ -84,8 +84,7 @@ def check_dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
     variables = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # Grafana would replace these variables in expressions: those of the dashboard and
-    # $__rate_interval.
+    # Variables that Grafana replaces in expressions: those of the dashboard, and $__rate_interval.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:

@@ -15,7 +15,8 @@
 . /tests/fleet.sh
 
 http_query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
-# Prints the values of an expression, each with its labels. Fails if the expression has no value.
+# Prints the values of a PromQL expression, each with its labels. Fails if the expression has no
+# value.
 print_values() { http_query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
 first_value() { print_values "$1" | awk 'NR == 1 { print $1 }'; }
 value_is() { [ "$(first_value "$1")" = "$2" ] || { echo "$1 is $(first_value "$1"), not $2"; return 1; }; }
@@ -28,7 +29,8 @@ wait_scraped() {
 }
 is_later() { awk "BEGIN { exit !($(first_value "timestamp($1)") + 0 > $2) }"; }
 unit=perfcounters-openmetrics.service
-# Leaves out most system calls: the emulator takes most of a second to scrape them.
+# Instances of the kernel that are exported. Most system calls are left out, because the emulator
+# takes most of a second to export them.
 kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
 start_exporter() {
 	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &
@@ -90,7 +92,8 @@ test_between_reads() {
 }
 check "prometheus a counter of the kernel: the value is between two reads of pfc" test_between_reads
 
-# Compares the rate of a counter by Prometheus with the rate by pfc over the same time.
+# Compares the rate that Prometheus computes for a counter with the rate that pfc shows over the
+# same time.
 test_rate() {
 	local v0 v1 t0 t1 wanted is
 	v0=$(instance_total test/pace) t0=$(date +%s.%N)
@@ -136,7 +139,7 @@ check "prometheus --tasks 5: at most five tasks are exported" test_nr_tasks
 test_waiting_time() { is_between 0.0001 "$(first_value 'rate(pfc_tasks_waiting_time_seconds_total[30s])')" 100; }
 check "prometheus waiting time of all tasks: the rate is plausible" test_waiting_time
 
-check "prometheus dashboard: each expression returns data" python3 /tests/prometheus.py dashboard $fleet/dashboard.json
+check "prometheus dashboard: each expression returns data" within 60 python3 /tests/prometheus.py dashboard $fleet/dashboard.json
 check "prometheus alerts: each one is evaluated without an error" within 60 python3 /tests/prometheus.py rules
 test_cost() {
 	echo "# a scrape: $(first_value scrape_samples_scraped) samples, $(first_value scrape_samples_post_metric_relabeling) kept, $(first_value 'avg_over_time(scrape_duration_seconds[30s])') s" >&3
@@ -146,8 +149,8 @@ test_cost() {
 	has_no_values '{__name__=~"perfcounters_.*_created"}'
 }
 check "prometheus creation times: dropped by the configuration" test_cost
-# promtool supports only the older text format, in which the help of a counter has another name.
-# promtool must not find any other fault.
+# promtool supports only the older text format, in which the HELP line of a counter has another
+# name, so promtool misses the help texts. promtool must not find any other fault.
 test_lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others
@@ -156,7 +159,7 @@ test_lint() {
 }
 check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" test_lint
 
-# A counter is deleted and added again.
+# Deletes a counter and adds it again.
 driver_cmd del $counter >deleted
 check "prometheus a counter was deleted: its series disappears" within 60 has_no_values perfcounters_test_counter_total
 counter=$(add_desc 0 1 0 1 "what it counts" test/counter)
@@ -164,7 +167,7 @@ on_cpu 0 adjust $counter 7
 check "prometheus a counter was added again: it has the new value" within 60 value_is 'perfcounters_test_counter_total{cpu="0"}' 7
 check "prometheus a counter was added again: resets() is 1" value_is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
 
-# The exporter is killed and started again.
+# Kills pfc export and starts it again.
 kill -9 $exporter
 wait $exporter 2>/dev/null
 check "prometheus exporter killed: the scrape target is down" within 60 value_is 'up{job="perfcounters"}' 0

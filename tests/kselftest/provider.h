@@ -58,8 +58,8 @@ static int64_t proc_field(const char *path, const char *first, int column)
 }
 
 /*
- * Returns the sum of the columns of the line that begins with @first, one column for each online
- * CPU.
+ * Returns the sum over the columns of one line of the file @path. The line begins with @first and
+ * has one column for each online CPU.
  */
 static int64_t proc_row_sum(const char *path, const char *first)
 {
@@ -90,7 +90,7 @@ static int64_t instance_total(const void *name)
  * @min, so that the test does not pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
- * Returns true if all other conditions hold.
+ * Returns true if all conditions hold, apart from the one that sets @overcounted.
  */
 static bool compare_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
 			 const void *their_arg, void (*work)(void), int64_t min, int64_t slack,
@@ -131,8 +131,8 @@ static bool test_matches_proc(const char *test, read_fn ours, const void *our_ar
 
 /*
  * Unloads a provider and loads it again. After the unload, the instances of the provider are
- * dormant and keep their values, and no probe is left. After the load, the instances have the same
- * numbers and the next incarnation.
+ * dormant and keep their values, and no probe is left. After the provider is loaded again, its
+ * instances have the same numbers as before and the next incarnation.
  */
 static void test_unload_and_reload(const char *module, const char *name, void (*work)(void))
 {

@@ -5,7 +5,8 @@
  *
  * Tests pfc_net while an interface is renamed on a CPU that a SCHED_FIFO thread keeps busy. A
  * thread of higher priority renames the interface. The rename returns while the CPU is still busy,
- * so RTNL is not held until the thread ends. A worker adds the instances of the new name.
+ * so RTNL is not held until the thread ends. A kernel worker adds the instances of the interface's
+ * new name later.
  */
 #include "provider.h"
 #include <net/if.h>
@@ -120,7 +121,8 @@ int main(void)
 	   !pc_find(&pc, "net/pcvx/tx_packets"),
 	   "0.14 net: two interfaces that swap names have instances under both");
 	/*
-	 * The interface may be deleted before the worker has added the instances of its new name.
+	 * The interface may be deleted after it was renamed and before the worker has added the
+	 * instances of the new name.
 	 */
 	if (rename_interface("pcv9", "pcv8"))
 		bail("rename");

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. Instances
- * are added until no entry is left. The kernel log reports once that the other devices are counted
- * together, and no instance is added any more.
+ * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. Each of
+ * the two providers adds instances until its table has no free entry. Then no instance is added any
+ * more, and the kernel log reports once that the other devices are counted together.
  */
 #include "provider.h"
 
@@ -13,7 +13,7 @@
 #define NR_DEVICES_TEXT	"1100"
 #define NR_DEVICES	1100
 
-/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
+/* Maximum number of entries of a provider, as in src/perfcounters/sys/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
 static int count_live(const char *prefix, const char *suffix)
@@ -36,7 +36,7 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* Unloads a provider. Returns the time of the unload. */
+/* Unloads a provider. Returns how long the unload took, in nanoseconds. */
 static __u64 unload_time(const char *provider)
 {
 	__u64 begin = now_ns();
@@ -137,7 +137,9 @@ int main(void)
 {
 	plan(gate_or_long(6, 12));
 	test_interfaces();
-	/* Long runs only: the kernel takes long to add and remove 1,100 disks. */
+	/*
+	 * Only long runs test disks, because the kernel takes long to add and remove 1,100 disks.
+	 */
 	if (is_long_run())
 		test_disks();
 	return finish();

@@ -2,16 +2,19 @@
 /*
  * timeout: 240
  *
- * Tests pfc_irq with many interrupt lines. Lines get instances until no entry is left. When no
- * entry is left, no instance is added, the log reports once that the other lines are counted
- * together, and no interrupt is lost.
+ * Tests pfc_irq with many interrupt lines. pfc_irq adds instances for lines until its table has no
+ * free entry. When the table is full, no instance is added, the log reports once that the other
+ * lines are counted together, and no interrupt is lost.
  */
 #include "provider.h"
 
-/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
+/* Maximum number of entries of a provider, as in src/perfcounters/sys/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
-/* Entries that are left for the lines of devices, which may have interrupts as well. */
+/*
+ * Number of entries that the test leaves for lines of devices, which may raise interrupts during
+ * the test.
+ */
 #define NR_OTHER_LINES	30
 
 static long first, lines;
@@ -55,8 +58,8 @@ static void raise_interrupts(int times)
 }
 
 /*
- * Raises interrupts until @want lines have an instance, or until their number has not changed in 20
- * rounds. Returns the number of interrupts on each line.
+ * Raises interrupts until @want lines have an instance, or until the number of lines with an
+ * instance has not changed in 20 rounds. Returns the number of interrupts on each line.
  */
 static int raise_until_instances(int want)
 {
@@ -107,8 +110,7 @@ static void test_lines(int nr)
 	}
 	read_instances();
 	/*
-	 * The only lines that may get an instance here are those of devices, at their first
-	 * interrupt.
+	 * From here on, only lines of devices can get a new instance, at their first interrupt.
 	 */
 	is(pc.h->gen2 - changes, now.others - before.others,
 	   "9.4 %d lines: no further instance is added", nr);

@@ -67,9 +67,9 @@ int main(void)
 	ok(increase >= PAGES && increase < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
-	 * pgfault is counted in the memory manager, so its value differs from the number of faults:
-	 * a fault counts again after a retry, a fault that is refused earlier does not count, and
-	 * pages that exec and fork populate count without a fault. The test allows 2 % for these
+	 * pgfault is counted in the memory manager, so its value differs from the number of faults.
+	 * A fault counts again after a retry. A fault that is refused earlier does not count. Pages
+	 * that exec and fork populate count without a fault. The test tolerates 2 % for these
 	 * differences.
 	 */
 	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,

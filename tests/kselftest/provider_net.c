@@ -27,7 +27,9 @@ static bool has_instances(const char *name)
 
 static void add_pair(void)
 {
-	/* busybox cannot name the other interface of the pair. */
+	/*
+	 * The ip command of busybox cannot name the second interface of a new pair, so rename it.
+	 */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");
 	if (!has_instances("net/pcv0/tx_packets") || !has_instances("net/pcv1/tx_packets"))
@@ -47,7 +49,7 @@ static void send_frames(void)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
 			bail("sendto");
 	close(fd);
-	/* The frames are received in a softirq, which may run later. */
+	/* A softirq, which may run later than sendto(), receives the frames. */
 	wait_until(total_by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
@@ -99,7 +101,10 @@ static int64_t proc_net_dev(const void *arg)
 static void test_counter(const struct counter *counter, void (*work)(void))
 {
 	char test[120];
-	/* A packet in progress at a read counts as 1514 bytes, the largest packet. */
+	/*
+	 * The tolerance for a packet that is in progress during a read is 1514 bytes, the largest
+	 * packet.
+	 */
 	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
@@ -143,7 +148,7 @@ int main(void)
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "0.14 net: a renamed interface has instances of its new name only");
-	/* Two names that are not UTF-8 and differ in one byte only. */
+	/* Give two interfaces names that are not UTF-8 and that differ in one byte only. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
 	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),

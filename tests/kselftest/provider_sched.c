@@ -15,7 +15,7 @@ static int64_t proc_processes(const void *arg)
 	return proc_field("/proc/stat", "processes", 0);
 }
 
-/* Runs two tasks on one CPU that wait for each other alternately. */
+/* On one CPU, runs two tasks that wake each other in turn. */
 static void ping_pong(void)
 {
 	int to_child[2], from_child[2];

@@ -45,8 +45,8 @@ static void read_zero(void)
 
 /*
  * The system calls of all processes are counted, and the kernel may start a helper process at any
- * time. The count of a system call is therefore never below the calls of this process, and equals
- * them in at least one of ATTEMPTS attempts.
+ * time. The count of a system call is therefore never below the number of calls that this process
+ * makes. The two must be equal in at least one of ATTEMPTS attempts.
  */
 #define ATTEMPTS 20
 
@@ -106,8 +106,8 @@ static void call_getpid_i386(void)
 }
 
 /*
- * If x32 is disabled, the kernel fails these calls with ENOSYS. The provider counts them in any
- * case.
+ * If x32 is disabled, the kernel fails these calls with ENOSYS. pfc_syscalls counts these calls in
+ * any case.
  */
 static void call_getpid_x32(void)
 {
@@ -116,8 +116,8 @@ static void call_getpid_x32(void)
 }
 
 /*
- * The first call of an i386 or x32 system call adds its counter. syscalls/unnamed counts this
- * first call.
+ * When an i386 or x32 system call is called for the first time, pfc_syscalls adds its instance.
+ * syscalls/unnamed counts this first call.
  */
 static void test_first_call(const char *abi, const char *name, void (*work)(void), bool has_calls)
 {
@@ -131,7 +131,9 @@ static void test_first_call(const char *abi, const char *name, void (*work)(void
 	   "0.15 syscalls: counter of %s after the first call, if the kernel has the ABI", abi);
 	is(total_by_name("syscalls/unnamed") - unnamed > 0, has_calls,
 	   "0.15 syscalls: first call of %s counts in syscalls/unnamed", abi);
-	/* The provider uses a counter shortly after it has added the counter's name. */
+	/*
+	 * pfc_syscalls starts to count in an instance a little later than it adds the instance.
+	 */
 	if (has_calls)
 		wait_until((work(), total_by_name(name) > 0));
 }

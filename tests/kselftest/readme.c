@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests the program that counter-pages.md quotes, which prints lines of a name and a value. The
- * source of the program is included here, so main() is the main() of that program. The test runs in
- * a constructor, before main(), and executes itself again to run the program.
+ * Tests the program that counter-pages.md quotes, which prints lines of a name and a value. This
+ * file includes the source of the program, so main() is the main() of that program. The test runs
+ * in a constructor, before main(), and executes itself again to run the program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"
 
 static char text[65536];
 
-/* Runs the program as a child and stores its output in @text. Returns the wait status. */
+/* Runs the example program as a child and stores its output in @text. Returns the wait status. */
 static int run_reader(void)
 {
 	int fds[2], status;

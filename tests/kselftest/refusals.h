@@ -18,10 +18,13 @@ struct refusal {
 /* A call that returns a negative errno if it is refused. */
 #define REFUSAL(error, call)		{ #call, #error, (call), -(error) }
 
-/* A call of a loop; @text describes the arguments of this round. */
+/* A call in a loop. @text describes the arguments of this iteration. */
 #define REFUSAL_OF(error, text, call)	{ text, #error, call, -(error) }
 
-/* Returns true if all calls are refused with their errnos, and prints each other call. */
+/*
+ * Returns true if all calls are refused with their errnos. Prints each call that is not refused
+ * with its errno.
+ */
 #define refused(...)							\
 	check_refusals((struct refusal[]){ __VA_ARGS__ },		\
 		       sizeof((struct refusal[]){ __VA_ARGS__ }) / sizeof(struct refusal))

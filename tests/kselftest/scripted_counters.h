@@ -37,7 +37,7 @@ static void set_counter(__u64 value)
 
 /*
  * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
- * the counter's width. The caller must have read the counters since their last move.
+ * the counter's width. The caller must have read the counters since the last call.
  */
 static void move_counter(__u64 value)
 {

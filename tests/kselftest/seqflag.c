@@ -78,8 +78,8 @@ static void *hold_group(void *unused)
 }
 
 /*
- * Reads the counters while a group is held open on the other CPU. On a busy host this thread may
- * miss the group, so the test has several tries.
+ * Reads the counters while the other CPU is inside a group of updates. On a busy host this thread
+ * may miss the group, so the test has several tries.
  */
 static void test_in_flight(void)
 {
@@ -141,16 +141,16 @@ static void test_hidden_change(void)
 }
 
 /*
- * Adds 1 to a value and subtracts 1, across a carry into its upper half. A torn read would return a
- * third value.
+ * Adds 1 to a value and subtracts 1, across a carry into its upper half. A torn read would return
+ * neither of the two values.
  */
 static void *flip_value(void *unused)
 {
 	(void)unused;
 	pin_to_cpu(1);
 	/*
-	 * Continue until the reader has read 1,000 times, because a busy host may give it little
-	 * time.
+	 * Continue until the reader has read 1,000 times, because the reader may get little CPU
+	 * time on a busy host.
 	 */
 	for (__u64 i = 0; i < scale_min(NR_FLIPS) || reads <= 1000; i++) {
 		driver_cmd("adjust %u 1", second);

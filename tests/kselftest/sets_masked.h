@@ -73,9 +73,9 @@ static void test_masked_by_switch(void)
 }
 
 /*
- * Masks a set among sets that are switched by time. Until PERFMON_RESTART, the time of the masked
- * set does not advance, and no set is switched. On a slow machine the calls of this loop take most
- * of a set's time, so the test counts switches from the first restart on.
+ * Masks one of several event sets that are switched by time. Until PERFMON_RESTART, the time of the
+ * masked set does not advance, and no set is switched. On a slow machine the calls of this loop
+ * take most of a set's time, so the test counts switches from the first restart on.
  */
 static void test_masked_time_switch(void)
 {

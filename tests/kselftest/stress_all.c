@@ -4,10 +4,10 @@
  * guest: probes
  *
  * Tests everything at once: CPUs are taken offline and online, chunks are appended, and drivers and
- * providers load and unload. Children with mappings run and are killed. Instances are added,
- * deleted and updated from every context. Readers, pfc and hostile mapping calls run at the same
- * time. Each activity is a role: a process that stores its results in shared memory. At the end
- * every count is exact.
+ * providers load and unload. Children that inherit mappings of the counter pages run and are
+ * killed. Instances are added, deleted and updated from every context. Readers, pfc and hostile
+ * mapping calls run at the same time. Each activity is a role: a process that stores its results in
+ * shared memory. At the end every count is exact.
  *
  * stress_all.h lists the events that must happen with their minimum numbers, and the errors that
  * must not happen.
@@ -38,7 +38,7 @@ static const struct {
 
 #define NR_ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* Results of all sessions, see run_session(). */
+/* Results, added up over all sessions (see run_session()). */
 static __u64 role_failed, wrong_pairs, updates;
 static bool cpu0_is_exact = true, cpu1_is_exact = true, all_is_exact = true;
 static bool dormant_unchanged = true, is_settled = true;
@@ -245,9 +245,9 @@ int main(void)
 	unload_modules();
 
 	/*
-	 * The first session is a warm-up with the same number of chunks. The kernel's allocators
-	 * keep some of the memory that is freed after the first session, but keep no further memory
-	 * after the second session.
+	 * The first session is a warm-up, with as many chunks as the second session. The kernel's
+	 * allocators keep some of the memory that is freed after the first session, but keep no
+	 * further memory after the second session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
 	before = settled_meminfo_kb();
@@ -298,8 +298,8 @@ int main(void)
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
 	/*
-	 * The descriptors of instances alone take more memory than these limits. The free memory of
-	 * a debug kernel is not checked, because such a kernel keeps freed memory.
+	 * These limits are smaller than the memory of the instance descriptors alone. The free
+	 * memory of a debug kernel is not checked, because such a kernel keeps freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: the memory is freed at the end");

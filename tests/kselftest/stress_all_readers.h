@@ -198,7 +198,7 @@ static void names_reader(void)
 		expect(poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN, WRONG_NAMES,
 		       "poll gives %#x", poll_fd.revents);
 		count_event(NAMES_POLLED);
-		/* Read the same text in pieces, and once more from a random position. */
+		/* Read the names file again in pieces, and once more from a random position. */
 		while ((got = read(fd, pieces + pos, 1 + random_below(9000))) > 0)
 			pos += got;
 		expect(pos == len && !memcmp(whole, pieces, len), WRONG_NAMES,

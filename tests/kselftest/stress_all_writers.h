@@ -29,8 +29,8 @@ static void worker(int id)
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;
 		/*
-		 * Sometimes a group takes longer, so that readers copy the pair between its two
-		 * updates.
+		 * In some groups, the test driver waits between the two updates of the pair, so
+		 * that readers copy the pair in this state.
 		 */
 		if (!random_below(16) &&
 		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
@@ -98,7 +98,8 @@ static void add_chunk_and_pair(void)
 	}
 	/*
 	 * The two numbers of a pair must be consecutive. Another role may add an instance between
-	 * the two calls, so the calls are repeated.
+	 * the two calls. The two instances are therefore added again until their numbers are
+	 * consecutive.
 	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);

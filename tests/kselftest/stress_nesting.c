@@ -31,7 +31,7 @@
 #define TIMEOUT		480	/* seconds */
 
 /*
- * The kinds of updates. Their values are arguments of driver_count(), and the same as in
+ * The kinds of updates. The values are arguments of driver_count(), and must be the same as in
  * test_driver_nesting.c.
  */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };

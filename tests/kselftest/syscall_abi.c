@@ -37,7 +37,7 @@ static long make_call(int abi, long number)
 	return ret;
 }
 
-/* The calls that were read from a trace. */
+/* Counts of the calls that were read from a trace, for each ABI. */
 static struct {
 	__u64 events[NR_ABIS], others, broken;
 } nr;

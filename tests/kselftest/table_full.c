@@ -18,8 +18,8 @@ static __u64 header_digest(void)
 }
 
 /*
- * The adding and deleting of SAMPLES names is timed from the name EARLY_FROM on, and again from
- * LATE_FROM on.
+ * The test times the addition and the deletion of SAMPLES names, first from the name EARLY_FROM on
+ * and then from LATE_FROM on.
  */
 #define EARLY_FROM	10
 #define LATE_FROM	60000
@@ -76,7 +76,10 @@ static void test_single_counters(void)
 	}
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
-	/* An operation that visits each instance would take more than 100 times as long. */
+	/*
+	 * If perf_add() or perf_del() visited each instance, the late names would take more than
+	 * 100 times as long as the early ones.
+	 */
 	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
 	   "scale perf_add: the 60,000th name takes at most twice as long as the 10th");
 	ok(median(early.del) > 0 && median(late.del) <= 2 * median(early.del),

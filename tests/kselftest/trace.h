@@ -5,7 +5,7 @@
  *
  * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
  * enough, in the order that the uapi header requires. For each event, the writer does what the slow
- * path of the library does.
+ * path of libperftrace does.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -160,8 +160,8 @@ static bool is_wanted(const struct traced_process *t, int marker, int slot)
 
 /*
  * Waits until is_wanted() returns @on. Returns true if is_wanted() returns @on before the time
- * limit. Another task may still be matching the marker with the globs of traces when a call
- * returns.
+ * limit. When a call that changes traces or markers returns, another task may still be matching the
+ * marker with the globs of traces.
  */
 static bool wait_wanted(const struct traced_process *t, int marker, int slot, bool on)
 {
@@ -283,7 +283,10 @@ static bool write_event(const struct traced_process *t, int slot, int cpu, __u16
 		return false;
 	}
 	if (b->head > b->limit) {
-		/* The buffer is at least half full: notify the reader, once for each half. */
+		/*
+		 * If the buffer is at least half full, notify the reader, at most once for each
+		 * half.
+		 */
 		if (b->head - b->tail >= ring / 2)
 			notify(t, slot, cpu);
 		b->limit = b->tail + ring;
@@ -311,7 +314,7 @@ static struct perftrace_create make_trace(const char *name, const char *globs, _
 	return create;
 }
 
-/* Creates or opens a trace. Returns the file of the trace, or a negative errno. */
+/* Creates or opens a trace. Returns the file descriptor of the trace, or a negative errno. */
 static int try_open_trace(unsigned long request, struct perftrace_create *create)
 {
 	int fd = open_trace_device(), rc = trace_ioctl(fd, request, create);
@@ -368,7 +371,10 @@ static struct perftrace_info trace_info(int fd)
 	return info;
 }
 
-/* Waits for up to @ms milliseconds. Returns the events of poll(), or a negative errno. */
+/*
+ * Waits up to @ms milliseconds until the trace can be read. Returns the events of poll(), or a
+ * negative errno.
+ */
 static int trace_poll(int fd, int ms)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };

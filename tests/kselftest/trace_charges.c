@@ -57,8 +57,8 @@ static void attach_often(void)
 }
 
 /*
- * Attaches this process 100 times. Each time, the process keeps the file and removes its mappings,
- * which ends the traced process.
+ * Attaches this process 100 times. In each cycle, the process keeps the file open and removes its
+ * mappings. The kernel then ends the traced process of that file.
  */
 static void attach_and_end_often(void)
 {
@@ -241,7 +241,8 @@ static void test_resume(void)
 
 /*
  * A buffer's count of lost events may rise only by as many events as a process can write since the
- * last read. After a time without losses, this test raises the count by more.
+ * last read. After a time in which the process writes nothing, this test raises the count by more
+ * than that.
  */
 static void test_impossible_losses(void)
 {

@@ -6,7 +6,7 @@
  *
  * Tests processes that change their credentials while they are traced and read. Events that a
  * process writes after it has become undumpable are never read, and a reader never waits for a
- * change to end.
+ * change of credentials to end.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -236,8 +236,8 @@ static void test_new_credentials(void)
 
 /*
  * Makes the target execute another program. If @undumpable is set, the target becomes undumpable
- * before the exec. Returns bit 0 if an event of the first program is read, and bit 1 if the
- * process is denied to the reader.
+ * before the exec. Returns bit 0 if an event of the first program is read, and bit 1 if
+ * PERFTRACE_INFO reports that the reader was denied a process.
  */
 static int exec_in_trace(bool undumpable)
 {
@@ -257,7 +257,10 @@ static int exec_in_trace(bool undumpable)
 		run_step(STEP_EXEC);
 		wait_until(!strcmp(read_file(path, text, sizeof(text)) + strlen(text) + 1,
 				   "pauses"));
-		/* The kernel frees the memory of the first program some time after the exec. */
+		/*
+		 * Some time after the exec, the kernel frees the memory of the program that the
+		 * target ran before.
+		 */
 		wait_until(trace_drain(fd, target->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);

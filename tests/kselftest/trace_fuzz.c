@@ -6,7 +6,8 @@
  *
  * Fuzzes user tracing for some seconds. A traced process writes random values into all memory of
  * the device that it may write, another process makes ioctls with random arguments, and a reader
- * reads everything. The kernel keeps working, and all events of a well-behaved process are read.
+ * reads everything. The kernel must keep working, and all events of a well-behaved process must be
+ * read.
  */
 #include "trace.h"
 #include <sys/prctl.h>

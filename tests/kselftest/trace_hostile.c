@@ -5,7 +5,7 @@
  * timeout: 300
  *
  * Tests calls with arguments that must be refused, and buffers into which their writer has put
- * invalid data. The kernel and well-behaved processes are not harmed.
+ * invalid data. The kernel and well-behaved processes must not be harmed.
  */
 #include "trace.h"
 #include "refusals.h"
@@ -492,8 +492,9 @@ static void test_readers(void)
 }
 
 /*
- * Passes arguments in pages of the device's mappings. The pages of the arguments are allocated when
- * the kernel copies the arguments, so the call must not hold a lock that the page fault needs.
+ * Passes arguments in pages of the device's mappings. The kernel allocates the pages of the
+ * arguments when it copies the arguments, so the call must not hold a lock that the page fault
+ * handler needs.
  */
 static void test_args_in_own_pages(void)
 {

@@ -14,7 +14,10 @@
 
 #define FIELDS	"number:u64"
 
-/* Attaches by a second file of the process. The second file uses the mappings of the first file. */
+/*
+ * Attaches the process through a second open file of the device. The second file uses the mappings
+ * of the first file.
+ */
 static int attach_second(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;
@@ -94,8 +97,8 @@ static void test_copies(void)
 }
 
 /*
- * Thread data of each copy of the library. The kernel keeps the addresses for up to four copies at
- * a time.
+ * Thread data of each copy of the library. The kernel keeps the addresses of the thread data of up
+ * to four copies at a time.
  */
 #define MAX_COPIES	4
 
@@ -157,8 +160,8 @@ static void test_thread_data(void)
 }
 
 /*
- * Tests that a file of another device node cannot attach to the process. The first file may be
- * closed earlier than the other file, and the mappings of the process belong to the first node.
+ * Tests that a process cannot attach through files of two device nodes: the mappings of the process
+ * belong to the first node, but the file of the first node may be closed first.
  */
 static void test_other_node(void)
 {

@@ -84,7 +84,10 @@ static void test_killed(void)
 		kill_child(pid);
 		committed = shared->committed;
 		trace_drain(fd, shared->key, &stats);
-		/* One more event may have been committed than was stored in shared->committed. */
+		/*
+		 * If the process is killed between the commit of an event and the store to
+		 * shared->committed, one more event can be read.
+		 */
 		if (!stats.broken && !stats.gaps && !stats.lost_records &&
 		    (stats.events == committed || stats.events == committed + 1) &&
 		    (!stats.events || (!stats.first && stats.last == stats.events - 1)))
@@ -105,7 +108,9 @@ static void test_killed(void)
 	close(fd);
 }
 
-/* Tests that losses after the last event of a process are reported by a read without any bytes. */
+/*
+ * Tests that losses after the last event of a process are reported by a read that returns 0 bytes.
+ */
 static void test_lost_after_last_event(void)
 {
 	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, start[2];
@@ -229,14 +234,14 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 		return 2;
 	if (get_buffer(t, slot, 0)->head)
 		return 3;
-	/* A slot without a trace must not show the parent's data, either. */
+	/* The child must not see the parent's data in a slot without a trace, either. */
 	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	self.attach.key = t->control->key;
 	write_number(&self, slot, 0, marker, 2000);
 	/*
-	 * The file of the parent also works for the child. Another file of the child attaches to
-	 * the traced process of the child.
+	 * The file of the parent also works for the child. If the child opens and attaches another
+	 * file, that file also attaches to the traced process of the child.
 	 */
 	n = marker_register(&self, "life:more", FIELDS);
 	if (n <= marker || !wait_wanted(&self, n, slot, true))
@@ -262,7 +267,10 @@ static void test_fork(const char *how, bool keep)
 	marker = marker_register(&t, "life:fork", FIELDS);
 	write_number(&t, slot, 0, marker, 0);
 	get_buffer(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
-	/* The kernel allows MADV_KEEPONFORK, which must have no effect here. */
+	/*
+	 * The kernel permits MADV_KEEPONFORK for these mappings, but it must have no effect on
+	 * them.
+	 */
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
@@ -312,7 +320,7 @@ static void test_parent_ended(void)
 
 /*
  * Tests a child of a clone() call that the program makes directly, not through the C library. The
- * child has no files and no path to the device.
+ * child has neither open files nor a path to the device.
  */
 static void test_bare_clone(void)
 {
@@ -339,7 +347,7 @@ static void test_bare_clone(void)
 	close(fd);
 }
 
-/* Tests that the charge for children is given back, however many children there were. */
+/* Tests that the memory charges for children are released, however many children there were. */
 static void test_many_children(void)
 {
 	struct traced_process t;
@@ -382,7 +390,10 @@ static void test_exec(char *self)
 	close(fd);
 }
 
-/* Changes that a process may make to its mappings. The process continues, or gets a signal. */
+/*
+ * Changes that a process can make to its mappings. After the change, the process continues or gets
+ * a signal.
+ */
 static void unmap_half(struct traced_process *t, int slot)
 {
 	(void)slot;

@@ -21,7 +21,7 @@
 #define MAX_PER_USER	5
 #define NR_USERS	4
 
-/* Maximum number and bytes of ended processes that are kept. */
+/* Limits of a trace for ended processes: how many it keeps, and how many bytes they take. */
 #define MAX_ENDED	4096
 #define MAX_ENDED_BYTES	(64ULL << 20)
 
@@ -105,8 +105,8 @@ static int run_traced_user(int slot)
 }
 
 /*
- * Tests that ended processes count for the owner of the trace that keeps them, and not for the
- * user of the processes.
+ * Tests that ended processes count towards the limit of the owner of the trace that keeps them, and
+ * not towards the limit of the user of the processes.
  */
 static void test_ended_charged_to_owner(void)
 {

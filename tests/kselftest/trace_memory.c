@@ -5,7 +5,8 @@
  * timeout: 200
  *
  * Tests the memory of user tracing. The memory that a trace keeps for ended processes is limited,
- * and PERFTRACE_INFO shows the amount. The memory of a user is limited, and charged to this user.
+ * and PERFTRACE_INFO shows the amount. The memory that user tracing uses for a user is limited, and
+ * is charged to this user.
  */
 #include "memory.h"
 #include "trace.h"

@@ -116,7 +116,7 @@ static void test_read_while_written(void)
 		struct event_stats stats = { 0 };
 
 		r = first_buffer;
-		/* All of the buffer may have been overwritten while it was copied. */
+		/* A read can fail because all of the buffer was overwritten while it was copied. */
 		if (trace_read_next(fd, &r)) {
 			good++;
 			continue;
@@ -247,9 +247,9 @@ static void test_kernel_events(void)
 	create = make_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
-	 * The child runs on the CPU of its parent only. The child can therefore not exit without
-	 * one switch to the child and one back. A sleep proves no switch, because its timer may
-	 * expire before the thread has blocked.
+	 * The child runs only on the CPU of its parent, so before the parent continues, there is at
+	 * least one switch to the child and one back. A sleep proves no switch, because its timer
+	 * may expire before the thread has blocked.
 	 */
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;

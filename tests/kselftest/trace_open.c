@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread that exists during the call. The
- * number of concurrent calls of one user is limited. A call that fails because another thread has
- * opened a trace by the same file does not change the trace.
+ * number of concurrent calls of one user is limited. If a call fails because another thread has
+ * opened a trace through the same file, the call does not change the trace.
  */
 #include "trace.h"
 #include <grp.h>
@@ -77,7 +77,7 @@ static int nr_owner_threads(void)
 static pthread_barrier_t barrier;
 static int common_fd, nr_opened;
 
-/* Opens the trace by common_fd, in each round at the same time as another thread. */
+/* Opens the trace through common_fd. In each round, two threads do this at the same time. */
 static void *open_common(void *unused)
 {
 	(void)unused;

@@ -137,7 +137,7 @@ static void request_write(struct target *target)
 	wait_until(target->written == target->write);
 }
 
-/* Returns true if a marker of the process is listed. */
+/* Returns true if PERFTRACE_NEXT_MARKER lists a marker of process @key. */
 static bool is_listed(int fd, __u64 key)
 {
 	struct perftrace_describe next = { .key = key };

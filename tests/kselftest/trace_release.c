@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * Tests PERFTRACE_RELEASE while another thread of the traced process keeps moving the control pages
- * away and private memory to their address. The private memory must not change, and the process
- * must release the device when the thread stops.
+ * away and private memory to their address. PERFTRACE_RELEASE must not change the private memory,
+ * and must release the device once the thread has stopped.
  */
 #include "trace.h"
 #include <pthread.h>

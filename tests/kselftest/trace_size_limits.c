@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * Tests the limits of user tracing in table[]: a value at a limit is accepted, and the next value
- * beyond the limit is refused. The test trace_hostile tests the number of markers of a process,
- * and trace_memory tests the limits of memory.
+ * beyond the limit is refused. trace_hostile tests the limit of markers of a process, and
+ * trace_memory tests the limits of memory.
  */
 #include "trace.h"
 #include <grp.h>
@@ -14,7 +14,7 @@
 
 static struct traced_process self;
 
-/* Writes @nr letters to @to, and zeroes to the rest of @room bytes. */
+/* Fills @to, which has @room bytes, with @nr letters followed by zeroes. */
 static char *fill_letters(char *to, size_t room, int nr)
 {
 	memset(to, 0, room);

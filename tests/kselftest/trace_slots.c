@@ -25,9 +25,9 @@ static struct {
 } *shared;
 
 /*
- * Writes an event after the checks of the library: the generation of the slot, the word of the
- * marker, and the generation again in the control page of the slot. The event holds the slot and
- * the generation for which it was written.
+ * Writes an event after the same checks as libperftrace: the generation of the slot, the word of
+ * the marker, and the generation again in the control page of the slot. The event holds the slot
+ * and the generation for which it was written.
  */
 static void write_once(const struct traced_process *t, int marker, int slot, int cpu,
 		       __u64 *written)
@@ -140,7 +140,7 @@ static void test_slot_reuse(void)
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* Wait for up to seven events of one writer. In some rounds, wait for no event. */
+		/* In round i, wait for i % 8 events of one writer, so in some rounds for none. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_ioctl(fd, PERFTRACE_END, NULL);

@@ -24,8 +24,8 @@
 /* Number of tries, because a busy host may not run a CPU of the guest for most of a try. */
 #define TRIES		20
 /*
- * Maximum wait of another call, in percent of the time of a long call. If one lock were held for
- * the whole long call, the wait would be 100 %.
+ * Maximum wait of another call, in percent of the time of a long call. If a long call held one lock
+ * all the time, the wait of another call would be 100 %.
  */
 #define MAX_WAITED	60
 
@@ -162,8 +162,8 @@ static void *make_calls(void *unused)
 }
 
 /*
- * Makes the ioctl @request. Returns the longest time of the other thread's calls during this ioctl,
- * in percent of the time of the ioctl.
+ * Makes the ioctl @request. Returns the duration of the longest call that the other thread made
+ * during the ioctl, in percent of the ioctl's duration.
  */
 static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 {

@@ -75,7 +75,7 @@ static void run_traced_process(int number)
 	write_some(threads);
 	switch (random_below(6)) {
 	case 0:
-		/* The process is killed while one of its threads writes. */
+		/* The process kills itself while one of its threads writes. */
 		kill(getpid(), SIGKILL);
 		break;
 	case 1:

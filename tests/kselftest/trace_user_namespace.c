@@ -4,7 +4,7 @@
  * timeout: 120
  *
  * Tests the limits of a user who owns a user namespace with many users. Traces and traced processes
- * of all users in the namespace count for the owner.
+ * of all users in the namespace count towards the limits of the owner.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -24,7 +24,7 @@
 
 /*
  * Maximum number of traced processes of one user. The test sets max_traced to four times this
- * number.
+ * limit.
  */
 #define MAX_PROCESSES	5
 
@@ -55,7 +55,7 @@ static int attach_process(int unused)
 
 /*
  * Creates and ends traces and keeps their files open, until a trace is refused or there are @max of
- * them. Returns the number of traces.
+ * them. Returns the number of traces that were created.
  */
 static int hold_ended_traces(int max)
 {

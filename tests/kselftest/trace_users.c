@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * Tests user tracing on a machine with several users. Each user sees its own processes and traces,
- * and no process or trace of another user. Root can see all processes and traces. A child process
- * acts for each user.
+ * and no process or trace of another user. Root can see all processes and traces. The test forks
+ * child processes, each of which acts as one user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -113,7 +113,7 @@ static pid_t start_writer(int user, const char *event)
  * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
  *
  * A read consumes the events, and it may take long until a writer runs again and writes new ones. A
- * caller that waits for several users therefore combines the masks of several reads.
+ * caller that needs events of several users therefore combines the masks of several reads.
  */
 static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 {
@@ -133,8 +133,8 @@ static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 }
 
 /*
- * Collects the results of user @user. During the call a writer of user 1001 and a writer of user
- * 1002 are running, and root has a trace named "roots".
+ * Collects the results of user @user. While the function runs, a writer of user 1001 and a writer
+ * of user 1002 are running, and root has a trace with the name "roots".
  */
 static void as_user(struct answers *a, int user, int capability)
 {
@@ -247,8 +247,8 @@ static void test_root(void)
 }
 
 /*
- * Runs in a child that was root and changes its user. Returns true if the child sees the trace of
- * root, or cannot register a marker.
+ * Runs in a child that was root and changes its user. Returns true if the child can see the trace
+ * of root, or if it cannot register a marker.
  */
 static int sees_root_trace(int slot)
 {
@@ -272,7 +272,7 @@ static void test_former_root(void)
 
 /*
  * A user can have eight traces, and all users without CAP_PERFMON together twelve. The remaining
- * four slots are left to users with CAP_PERFMON.
+ * four slots for traces are left to users with CAP_PERFMON.
  */
 static void test_limits(void)
 {
@@ -317,8 +317,9 @@ static int try_kernel_events(int user, int capability)
 }
 
 /*
- * At levels below 2, perf is open to every user. Tracing of kernel events is refused at these
- * levels too, because the events would be system calls of all users.
+ * At levels of perf_event_paranoid below 2, perf is open to every user. Even then, users without
+ * CAP_PERFMON must not trace kernel events, because these events include the system calls of all
+ * users.
  */
 static void test_paranoid(void)
 {

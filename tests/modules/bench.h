@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Declarations that the files of the module bench share: the least of several measurements. */
+/* Declarations that the files of the module bench share: the minimum of several measurements. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -7,7 +7,7 @@
 
 struct seq_file;
 
-/* The smallest number of ticks that was measured, and how often it was measured. */
+/* The smallest number of ticks that was measured, and how often this number was measured. */
 struct min_ticks {
 	u64 ticks;
 	unsigned int agree;

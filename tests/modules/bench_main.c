@@ -9,13 +9,13 @@
  *
  * FEW and MANY are the numbers of copies of the operation in a row, without a loop around them. A
  * window is the time between two RDTSC instructions around these copies, with interrupts off. TICKS
- * is the length of the shortest of 41 windows. AGREE is the number of windows of exactly this
- * length. If a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is
- * the exact cost of the operation.
+ * is the length of the shortest of 41 windows. AGREE is the number of windows that have exactly the
+ * shortest length. If a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY -
+ * FEW) is the exact cost of the operation.
  *
- * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
- * 10th on and for as many from the 60,000th on. Each line holds the number of the first instance
- * and then the ticks of each call.
+ * Reading /proc/bench_add prints the cost of single calls of perf_add(), in two series of equal
+ * length: from the 10th instance on, and from the 60,000th on. Each line holds the number of the
+ * first instance and then the ticks of each call.
  *
  * Reading /proc/bench_nmi prints the cost of the NMIs since the last read: the time in handlers
  * that claimed the NMI, without the entry and exit of the NMI. The line holds the shortest time and
@@ -32,7 +32,7 @@
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
  * TICKS is the shortest time of CALLS calls, without the interrupt around the callback. AGREE is
- * the number of calls that took exactly this time.
+ * the number of calls that took exactly TICKS.
  *
  * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
  * subtracted from the cost of the modules' probes. The value of the parameter is a mask of
@@ -261,7 +261,7 @@ static __always_inline void interrupt(void)
 {
 	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
 	local_irq_enable();
-	/* The CPU takes the interrupt after this instruction. */
+	/* The CPU takes the interrupt after the nop. */
 	asm volatile("nop");
 	local_irq_disable();
 }
@@ -498,7 +498,7 @@ static void __exit bench_exit(void)
 		tracepoint_synchronize_unregister();
 	}
 	bench_timers_detach();
-	/* When the tracepoints are NULL, a later write to the parameter attaches no probe. */
+	/* Once the tracepoints are NULL, a write to the parameter "probes" attaches no probe. */
 	kernel_param_lock(THIS_MODULE);
 	attach_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)

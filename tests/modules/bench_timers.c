@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Measures the functions of high-resolution timers on CPU 0, for /proc/bench_timers. */
+/* Measures the callback functions of high-resolution timers on CPU 0, for /proc/bench_timers. */
 #include <linux/hrtimer.h>
 #include <linux/irqflags.h>
 #include <linux/seq_file.h>
@@ -9,7 +9,10 @@
 #include <asm/msr.h>
 #include "bench.h"
 
-/* Measurements of one timer's callback function. Only CPU 0 accesses them, with interrupts off. */
+/*
+ * Measurements of one callback function of timers. Only CPU 0 accesses this structure, with
+ * interrupts off.
+ */
 struct callback {
 	void *function;
 	struct min_ticks shortest;
@@ -17,7 +20,10 @@ struct callback {
 };
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now on CPU 0, or NULL if another callback has interrupted it. */
+/*
+ * The callback that is being measured on CPU 0. NULL if no callback runs, or if the one that runs
+ * was interrupted by another callback.
+ */
 static struct callback *running;
 static u64 running_start;
 

@@ -34,14 +34,14 @@ struct point {
 	struct kprobe kp;
 	long result;
 	/*
-	 * The second argument of the function is a size. A call with size 0 frees memory and is not
-	 * counted.
+	 * Set if the second argument of the function is a size. A call with size 0 frees memory and
+	 * is not counted.
 	 */
 	bool sized;
 };
 
 /*
- * A function that only returns. The function is in assembly, so that no instruction changes the
+ * A function that only returns. faults_return() is in assembly, so that no instruction changes the
  * register of the result.
  */
 void faults_return(void);
@@ -97,9 +97,9 @@ static bool called_by_project(void)
 static void *(*delayed)(const void *old, size_t size, unsigned long align, gfp_t flags, int node);
 
 /*
- * Runs instead of an allocator: sleeps, as if the control group of the caller were full, and then
- * calls the allocator. A kprobe's handler itself must not sleep, and a busy loop there would keep
- * interrupts off.
+ * Runs in place of a probed allocator: sleeps, as if the control group of the caller were full, and
+ * then calls the allocator. A kprobe's handler itself must not sleep, and a busy loop there would
+ * keep interrupts off.
  */
 static noinline __nocfi void *slow_alloc(const void *old, size_t size, unsigned long align,
 					 gfp_t flags, int node)

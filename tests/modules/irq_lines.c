@@ -55,8 +55,8 @@ static void free_lines(unsigned int nr)
 static int __init irq_lines_init(void)
 {
 	/*
-	 * The descriptors are allocated without an owner, because a requested line takes a
-	 * reference to the module that owns it.
+	 * The descriptors are allocated without an owner: a requested line takes a reference to its
+	 * owner, so this module could not be unloaded.
 	 */
 	int irq;
 

@@ -3,7 +3,7 @@
  * nmi_unknown: counts NMIs that no handler has claimed, and sends one on request.
  *
  * The kernel calls the handlers of NMI_UNKNOWN before it reports "NMI received for unknown
- * reason". The handler of this module counts unknown NMIs and claims them. In
+ * reason". The handler of nmi_unknown counts the NMIs that reach it, and claims them. In
  * /sys/module/nmi_unknown/parameters, "nr" is the number of NMIs that no other handler claimed. A
  * write to "send" sends an NMI that no handler claims to the writing CPU.
  */

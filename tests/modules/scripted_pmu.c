@@ -45,13 +45,13 @@ module_param(set_bits, ullong, 0600);
 static unsigned long long clear_bits;
 module_param(clear_bits, ullong, 0600);
 
-/* Parameter of the callback probe(): the result that it returns. */
+/* The value that the callback probe() returns. */
 static int absent;
 module_param(absent, int, 0400);
 
 /*
- * Number of reads of counters; of reads in preemptible context, which are not allowed; of calls of
- * probe().
+ * How often counters were read; how often they were read in preemptible context, which is not
+ * allowed; how often probe() was called.
  */
 static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 

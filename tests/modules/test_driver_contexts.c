@@ -142,8 +142,8 @@ static int run_in_nmi(struct command *c)
 
 /*
  * Executes the command in the task, and then REFERENCE updates for comparison. The result is the
- * time of the command divided by the time of these updates, in thousandths. This ratio does not
- * depend on how busy the machine is.
+ * time of the command divided by the time of the REFERENCE updates, in thousandths. This ratio does
+ * not depend on how busy the machine is.
  */
 #define REFERENCE	500
 
@@ -181,7 +181,10 @@ static const struct context *find_context(const char *name)
 	return NULL;
 }
 
-/* A timer on each CPU. Each tick calls perf_adjust() once and makes one group of two updates. */
+/*
+ * A high-resolution timer on each CPU. Each tick calls perf_adjust() once and makes one group of
+ * two updates.
+ */
 struct update_timer {
 	struct hrtimer timer;
 	u64 ticks;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Makes nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the
- * same time. Each of these four sources of updates also updates counters while an update of another
- * source is in progress. test_driver.c includes this file.
+ * same time. Each of these four sources also updates counters while an update of another source is
+ * in progress. test_driver.c includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU
  *	NMI            begin . a . PROBE_POINT . b . end
  *	kprobe         at PROBE_POINT: begin . a . b . end
  *
- * Each source also counts its updates in a per-CPU word without perfcounters.ko. After the test
- * each counter must have the value of its source's word. An NMI records the number of updates that
- * are in flight on its CPU.
+ * Each source also counts its updates in a per-CPU word without perfcounters.ko. After the test,
+ * each counter must have the value of its source's words, added up over all CPUs. An NMI records
+ * the number of updates that are in flight on its CPU.
  */
 #include <linux/kprobes.h>
 
@@ -25,7 +25,7 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 struct nesting_counts {
 	u64 updates[NR_SOURCES];
 	/*
-	 * Numbers of NMIs, by the number of updates in flight on the CPU that received the NMI. The
+	 * How many NMIs the CPU received, by the number of updates that were in flight on it. The
 	 * last element counts NMIs that found 3 or more updates in flight.
 	 */
 	u64 nmi_depths[NR_DEPTHS];
@@ -99,8 +99,8 @@ static void nesting_send_nmi(int cpu)
 }
 
 /*
- * Hits the probe and sends an NMI to this CPU. Called inside a group, which disables preemption, so
- * the CPU does not change.
+ * Calls the function that has the kprobe, and sends an NMI to this CPU. Called inside a group,
+ * which disables preemption, so the CPU does not change.
  */
 static void nesting_hit_probe_and_nmi(void)
 {

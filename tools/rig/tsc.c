@@ -2,8 +2,9 @@
 /*
  * Prints the frequency of this machine's time stamp counter (TSC) in kHz, which is also the
  * frequency of the TSC that QEMU emulates. The script vm.sh passes the frequency to guests. A guest
- * that does not get the frequency measures it with timers that QEMU emulates. On a busy host a
- * guest has measured a tenth of the frequency, so that its clock ran ten times too fast.
+ * that does not get the frequency measures it with timers that QEMU emulates. On a busy host, a
+ * guest has measured a tenth of the real frequency, so that the guest's clock ran ten times too
+ * fast.
  */
 #include <stdio.h>
 #include <time.h>

@@ -251,8 +251,8 @@ struct perfmon_vector {
 #define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
 /*
- * The following read-only PMDs return a current value, not a count. They can be
- * read without PERFMON_START.
+ * The following read-only PMDs return a current value, not a count. Reading
+ * these PMDs does not require PERFMON_START.
  */
 #define PERFMON_PID		264	/* process id of the thread, or of the current task */
 #define PERFMON_TID		265	/* thread id of the thread, or of the current task */
@@ -264,8 +264,8 @@ struct perfmon_vector {
  * Registers through which a context uses instances of /dev/perfcounters. PMC
  * PERFMON_INSTANCE + n holds the number of an instance. PMD PERFMON_INSTANCE +
  * n counts by how much the instance's value grows on the context's CPU, or on
- * the CPU that the context's thread runs on. PMD PERFMON_VALUE + n is the
- * instance's value, summed over all CPUs, at the time of the read.
+ * the CPU that the context's thread runs on. A read of PMD PERFMON_VALUE + n
+ * returns the instance's current value, summed over all CPUs.
  */
 #define PERFMON_INSTANCE	272
 #define PERFMON_VALUE		276
@@ -306,9 +306,9 @@ struct perfmon_self_counter {
  * @tsc_start: value of the time stamp counter when the kernel last updated the page
  * @nr: number of valid entries in @counters
  * @reserved: zero
- * @counters: @counters: the hardware counters that the context uses, except
- * counters with PFM_REGFL_NO_EMUL64. The array is empty while an event set
- * other than 0 is active, or if a counter has PERFMON_REGFL_SHORT
+ * @counters: the hardware counters that the context uses, except counters with
+ *	PFM_REGFL_NO_EMUL64; the array is empty while an event set other than 0 is active, or if a
+ *	counter has PERFMON_REGFL_SHORT
  * @owner: with PERFMON_SELF_RDPMC, the thread pointer of the context's thread, which is also the
  *	word at %fs:0 of that thread; only this thread may use RDPMC with this page
  *
@@ -350,8 +350,8 @@ struct perfmon_self {
 
 /*
  * Value of an instruction address, in messages and in samples, if the CPU ran a
- * KVM guest: the registers of the guest are not known. The value is that of
- * perf's PERF_CONTEXT_GUEST.
+ * KVM guest: the registers of the guest are not known. The value equals
+ * PERF_CONTEXT_GUEST of perf.
  */
 #define PERFMON_IN_GUEST	((__u64)-2048)
 
@@ -452,8 +452,9 @@ struct perfmon_status {
 #define PERFMON_CREATE_FORMAT	_IOW(PERFMON_TYPE, 0x09, struct perfmon_create)
 #define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
 /*
- * If the argument is 1, new records of the ring are dropped and counted as
- * lost; if it is 0, records are written again.
+ * PERFMON_PAUSE pauses a ring if the argument is 1: the kernel drops new
+ * records and counts them as lost. If the argument is 0, the kernel writes
+ * records again.
  */
 #define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
 /*

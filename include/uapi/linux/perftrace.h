@@ -48,8 +48,9 @@
  * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The
  * pages of both areas are allocated at the first access. An access to the
  * buffers or the filter of an unused slot reaches a dummy page, which no trace
- * reads. A child of fork() inherits its parent's markers. The child's own pages
- * of both areas are allocated at its first access.
+ * reads. A child of fork() inherits its parent's markers. The child has pages
+ * of its own for both areas, which are allocated when the child first accesses
+ * them.
  */
 #define PERFTRACE_CONTROL	0
 #define PERFTRACE_WORDS		0x1000
@@ -163,8 +164,8 @@ struct perftrace_buffer {
 /*
  * Header of a record. In shared buffers the header is followed by the key of
  * the process. The fields of the event follow the header and the key, in the
- * order of the marker's fields and without padding between them. Zeros fill the
- * record up to a multiple of 8 bytes.
+ * order of the marker's fields and without padding between them. The record is
+ * padded with zeros to a multiple of 8 bytes.
  */
 struct perftrace_record {
 	__u16	marker;		/* number of the marker, or PERFTRACE_PAD, PERFTRACE_LOST */
@@ -473,7 +474,8 @@ struct perftrace_describe {
  * @cpu: CPU of the buffer
  *
  * A writer calls PERFTRACE_NOTIFY when a buffer has become half full or full. The call fails with
- * ENOENT if the buffer does not exist, because memory was short, or the trace has ended.
+ * ENOENT if the trace has ended, or if the buffer does not exist because memory was short when it
+ * was to be allocated.
  */
 struct perftrace_notify {
 	__u32	slot;
@@ -554,15 +556,15 @@ struct perftrace_release {
 /*
  * Calls on any file. PERFTRACE_NEXT_TRACE returns the traces that the caller may open, one at a
  * time. PERFTRACE_NEXT_MARKER returns the markers of processes that the caller may trace, one at a
- * time. Both calls fail with ENOENT after the last trace or marker.
+ * time. Both calls fail with ENOENT if no further trace or marker exists.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /*
- * PERFTRACE_PROCESS can be called on any file as well. On the file of a trace it describes a
- * process whose records the trace has; on other files it describes a process that the caller may
- * trace.
+ * PERFTRACE_PROCESS can be called on any file as well. On the file of a trace, the call describes a
+ * process whose records the trace has. On other files, the call describes a process that the caller
+ * may trace.
  */
 
 /*
@@ -583,7 +585,7 @@ struct perftrace_release {
  */
 #define PERFTRACE_PAUSE		_IOW('A', 0x96, __u32)
 /*
- * PERFTRACE_END ends the trace. The records can be read until the last file of
+ * PERFTRACE_END ends the trace. The records of an ended trace can be read until the last file of
  * the trace is closed.
  */
 #define PERFTRACE_END		_IO('A', 0x97)

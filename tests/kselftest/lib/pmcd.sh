@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 #
 # Starts a pmcd whose only agent is pmdammv, as user pcp, and reads the values and descriptions of
-# the metrics below $metric.
+# the metrics whose names begin with $metric and a dot.
 
 start_pmcd() {
 	mkdir -p /run/pcp pcp

@@ -9,16 +9,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// The maximum size of an input that is made from a valid one, in bytes.
+/// The maximum size in bytes of a changed copy of a valid input.
 const MAX_SIZE: usize = 128 << 10;
-/// The maximum size of an input of arbitrary bytes.
+/// The size limit of an input of arbitrary bytes: the input has fewer bytes than this.
 const MAX_ARBITRARY_SIZE: usize = 2000;
-/// The maximum number of changes of a valid input.
+/// The maximum number of changes that are applied to a copy of a valid input.
 const MAX_CHANGES: usize = 8;
-/// The number of bytes of an input that a message shows.
+/// The maximum number of input bytes that a failure message shows.
 const SHOWN_BYTES: usize = 2000;
 
-/// The input of a parser.
+/// The bytes that a fuzzer passes to a parser.
 #[derive(Clone)]
 pub struct Input(pub Vec<u8>);
 
@@ -39,10 +39,11 @@ impl fmt::Debug for Input {
     }
 }
 
-/// A change of an input. Positions are fractions of the size that the input has before the change.
+/// A change that turns one input into another input. Each position is a fraction of the size that
+/// the input has before the change.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Removes all bytes from a position on.
+    /// Removes all bytes of the input from a position on.
     Truncate(Index),
     /// Inverts a bit.
     Flip(Index, u8),
@@ -50,20 +51,20 @@ enum Change {
     Number(Index, u8, Number),
     Insert(Index, Vec<u8>),
     Remove(Part),
-    /// Inserts a copy of a part at another position.
+    /// Inserts a copy of a part of the input at another position.
     Copy(Part, Index),
-    /// Moves a part to another position.
+    /// Moves a part of the input to another position.
     Move(Part, Index),
-    /// Inserts many copies of a part behind it.
+    /// Inserts many copies of a part of the input directly behind that part.
     Repeat(Part, u32),
-    /// Inserts many copies of a part behind it, and as many copies of another part behind them, as
-    /// for pairs of parentheses.
+    /// Inserts many copies of a part behind that part, and then as many copies of a second part.
+    /// The copies resemble nested pairs of parentheses.
     Nest(Part, Part, u16),
-    /// Inserts a part of another valid input.
+    /// Inserts a part of any valid input.
     Splice(Index, Part, Index),
 }
 
-/// A part of an input: where it begins, its length, and the alignment of both in bytes.
+/// A range of bytes in an input: its start, its length, and the alignment of both in bytes.
 #[derive(Clone, Debug)]
 struct Part(Index, u16, usize);
 
@@ -71,13 +72,13 @@ struct Part(Index, u16, usize);
 #[derive(Clone, Debug)]
 enum Number {
     Any(u64),
-    /// The size of the input plus a small number.
+    /// The size of the input plus a small positive or negative number.
     NearSize(i8),
-    /// A number that was at a position of the input, plus a small number.
+    /// The number at a position of the input, plus a small positive or negative number.
     Near(Index, i8),
 }
 
-/// Numbers at which the arithmetic of a parser may overflow.
+/// Boundary values, at which the arithmetic of a parser may overflow.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -121,7 +122,8 @@ pub fn changed(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
     prop_oneof![1 => arbitrary(), 7 => from_valid].boxed()
 }
 
-/// Generates the concatenation of words in any order, for parsers of text.
+/// Generates inputs for parsers of text: the given words, random bytes and random numbers, in any
+/// order.
 pub fn words(words: &[&str]) -> BoxedStrategy<Input> {
     let words: Vec<Vec<u8>> = words.iter().map(|w| w.as_bytes().to_vec()).collect();
     let word = prop_oneof![
@@ -129,7 +131,7 @@ pub fn words(words: &[&str]) -> BoxedStrategy<Input> {
         1 => vec(any::<u8>(), 1..4),
         1 => any::<u64>().prop_map(|n| n.to_string().into_bytes()),
     ];
-    // A word that is repeated makes a deep or long input.
+    // Repeated words make deeply nested or long inputs.
     let repeated = (
         word,
         prop_oneof![30 => Just(1_usize), 4 => 2..20_usize, 1 => 100..5000_usize],
@@ -180,7 +182,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Part {
-    /// Returns the range of the part in an input of `size` bytes.
+    /// Returns the byte range of the part in an input of `size` bytes.
     fn range(&self, size: usize) -> std::ops::Range<usize> {
         let Self(at, length, align) = self;
         let begin = at.index(size + 1) / align * align;
@@ -245,7 +247,7 @@ impl Change {
     }
 }
 
-/// Repeats bytes. The result has at most [`MAX_SIZE`] bytes.
+/// Repeats bytes. The repeated bytes have a size of at most [`MAX_SIZE`].
 fn repeat(bytes: &[u8], times: usize) -> Vec<u8> {
     let times = times.min(MAX_SIZE / bytes.len().max(1));
     bytes.repeat(times)

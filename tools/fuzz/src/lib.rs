@@ -2,9 +2,9 @@
 
 //! Runs a parser on hostile inputs, within limits of memory, stack and time.
 //!
-//! A fuzzer makes inputs until its time is over, and calls a parser with each of them. A case fails
-//! if the parser panics, overflows a small stack, or needs too much memory or CPU time. proptest
-//! then makes the input smaller.
+//! A fuzzer generates inputs until its time is over, and calls a parser with each of them. A case
+//! is one input. A case fails if the parser panics, overflows a small stack, or needs too much
+//! memory or CPU time. proptest then searches for a smaller input that fails.
 //!
 //! ```text
 //! #[global_allocator]
@@ -46,25 +46,28 @@ use rustix::time::{clock_gettime, ClockId};
 pub use input::{arbitrary, changed, words, Input};
 pub use memory::CountingAllocator;
 
-/// The default of the stack size in bytes. The main thread of a program has 8 MiB.
+/// The default size in bytes of the stack on which a parser runs. By comparison, the main thread of
+/// a program has 8 MiB by default.
 const STACK_SIZE: usize = 256 << 10;
-/// The default of the memory that a parser may need for any input, in bytes.
+/// The default of the memory in bytes that a parser may use, whatever the size of the input.
 const MEMORY: usize = 64 << 20;
-/// The default of the memory that a parser may need for each byte of the input.
+/// The default of the memory in bytes that a parser may use in addition for each byte of the input.
 const MEMORY_PER_BYTE: usize = 256;
-/// The CPU time of one case, which only a parser that does not end exceeds.
+/// The maximum CPU time of a parser for one input. Only a parser that hardly ends exceeds this
+/// time.
 const MAX_CPU_TIME: Duration = Duration::from_secs(20);
-/// The time after which a case is regarded as a hang; multiplied by `PATIENCE`.
+/// The time after which a parser that has not returned is regarded as hanging; multiplied by
+/// `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
-/// The maximum number of cases without `FUZZ_SECONDS` and `LONG`: a fast machine must not reach
-/// cases that no run had before.
+/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. A fast
+/// machine must not reach inputs that no earlier run has tested.
 const MAX_SHORT_CASES: u64 = 4096;
-/// The number of cases between two looks at the clock.
+/// The number of inputs between two checks whether the time of the fuzzer is over.
 const CASES: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
 const MAX_SHRINKS: u32 = 3000;
 
-/// The limits of one parser.
+/// A fuzzer of one parser: its name, and the limits on the parser's stack and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Fuzzer {
     name: &'static str,
@@ -74,7 +77,7 @@ pub struct Fuzzer {
 }
 
 impl Fuzzer {
-    /// Makes a fuzzer with the usual limits.
+    /// Makes a fuzzer with the default limits.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -93,8 +96,8 @@ impl Fuzzer {
         }
     }
 
-    /// Sets the memory in bytes that the parser may need, for any input and for each byte of the
-    /// input.
+    /// Sets the memory in bytes that the parser may use: `memory` for any input, and
+    /// `memory_per_byte` in addition for each byte of the input.
     #[must_use]
     pub fn memory(self, memory: usize, memory_per_byte: usize) -> Self {
         Self {
@@ -104,11 +107,13 @@ impl Fuzzer {
         }
     }
 
-    /// Calls `parse` with inputs until the time of the fuzzer is over.
+    /// Calls `parse` with generated inputs until the fuzzer has used up its time or its number of
+    /// inputs.
     ///
     /// # Panics
     ///
-    /// Panics if a case fails. The message has the input, after proptest has made it smaller.
+    /// Panics if the parser panics or exceeds a limit. The message contains the failing input,
+    /// after proptest has made it smaller.
     pub fn run(&self, inputs: impl Strategy<Value = Input>, parse: impl Fn(&[u8]) + Sync) {
         if let Some(path) = env::var_os("FUZZ_INPUT") {
             let bytes = std::fs::read(path).expect("a readable file in FUZZ_INPUT");
@@ -148,18 +153,18 @@ impl Fuzzer {
         report(self.name, nr_cases, first_seed);
     }
 
-    /// Calls `parse` with one input, within the limits.
+    /// Calls `parse` with one input, within the limits of this fuzzer.
     ///
     /// # Panics
     ///
-    /// Panics if the case fails.
+    /// Panics if the parser panics or exceeds a limit.
     pub fn check(&self, bytes: &[u8], parse: impl Fn(&[u8]) + Sync) {
         let result = self.run_case(bytes, &parse);
         result.unwrap_or_else(|why| panic!("{}: {why}", self.name));
     }
 
-    /// Calls the parser in a thread of its own, because the allocator counts the memory of a thread
-    /// and the stack of a thread has a chosen size.
+    /// Calls the parser in a new thread: the allocator counts memory for each thread, and the stack
+    /// of a new thread can have any size.
     fn run_case(&self, bytes: &[u8], parse: &(impl Fn(&[u8]) + Sync)) -> Result<(), String> {
         self.save(bytes);
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -178,7 +183,7 @@ impl Fuzzer {
                 .spawn_scoped(scope, case)
                 .map_err(|e| format!("cannot start a thread: {e}"))?;
             if receiver.recv_timeout(HANG * patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // The thread cannot be stopped, so the process is.
+                // A hanging thread cannot be stopped, so the process is stopped.
                 let input = Input(bytes.to_vec());
                 fail_process(&format!("{}: the parser hangs: {input:?}", self.name));
             }
@@ -212,7 +217,8 @@ fn is_long_run() -> bool {
     env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Returns the value of an environment variable that is a number.
+/// Returns the value of an environment variable as a number, or `None` if it is not set or is not a
+/// number.
 fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var_os(name)?.to_str()?.parse().ok()
 }
@@ -229,8 +235,8 @@ fn max_cases() -> u64 {
     }
 }
 
-/// Returns the seed of the first cases. A test of the gate must not fail by chance, so its seed is
-/// fixed.
+/// Returns the seed from which the first inputs are generated. Without `LONG` the seed is fixed, so
+/// that a test run does not fail by chance.
 fn first_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let random = || now.map_or(0, |now| u64::from(now.subsec_nanos()) << 32);
@@ -238,7 +244,7 @@ fn first_seed() -> u64 {
     number("FUZZ_SEED").unwrap_or_else(usual)
 }
 
-/// Returns the factor of time limits on a busy machine.
+/// Returns the factor by which time limits are multiplied on a busy machine (`PATIENCE`).
 fn patience() -> u32 {
     number("PATIENCE").unwrap_or(1)
 }
@@ -278,7 +284,7 @@ mod tests {
         assert_eq!(allocate(1 << 19), Ok(()));
         let why = allocate((1 << 20) + 1000).expect_err("too much");
         assert!(why.contains("of memory"), "{why}");
-        // Memory that was freed is not counted.
+        // Memory that the parser has freed does not count towards the limit.
         let often = run(|_| {
             for _ in 0..10 {
                 drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 19)));

@@ -6,30 +6,32 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The memory of a thread above which allocations fail, in bytes. A parser that requests more would
-/// otherwise use up the memory of the machine before its case ends.
+/// The maximum memory of a thread in bytes. An allocation that takes a thread above the maximum
+/// fails. Without this limit, a faulty parser could use up the memory of the machine before its
+/// memory is checked.
 const MAX_BYTES: usize = 2 << 30;
 
 thread_local! {
-    /// The number of bytes that this thread has allocated and not freed, and its maximum. A thread
-    /// that frees the memory of other threads may have a negative number.
+    /// `LIVE` is the number of bytes that this thread has allocated and not freed; `PEAK` is the
+    /// maximum of `LIVE`. `LIVE` can be negative in a thread that frees memory of other threads.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count of the memory of each thread. A test program that calls
-/// [`crate::Fuzzer::run`] makes it the global allocator.
+/// The system's allocator, which also counts the memory of each thread. A test program that calls
+/// [`crate::Fuzzer::run`] uses this type as its global allocator.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-/// Returns the maximum number of bytes that this thread has had so far.
+/// Returns the largest number of bytes that this thread has had allocated at one time.
 pub(crate) fn peak() -> usize {
     usize::try_from(PEAK.get()).unwrap_or(0)
 }
 
-/// Adds to the memory of this thread. Returns false if the thread has too much memory.
+/// Adds `bytes` to the memory count of this thread. Returns false, and adds nothing, if the thread
+/// would exceed [`MAX_BYTES`].
 fn add(bytes: usize) -> bool {
-    // Memory may be allocated or freed when a thread has already dropped its thread-local values.
+    // A thread that has dropped its thread-local values can still allocate and free memory.
     let live = LIVE.try_with(|live| {
         live.set(live.get().wrapping_add_unsigned(bytes));
         live.get()
@@ -48,7 +50,8 @@ fn subtract(bytes: usize) {
 }
 
 // SAFETY: All memory comes from the system's allocator, with the layout of the caller. Counting
-// does not allocate memory: the thread-local values are constants at first and need no destructor.
+// does not allocate memory: the thread-local values have constant initial values and need no
+// destructor.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match add(layout.size()) {

@@ -152,7 +152,8 @@ int main(int argc, char **argv)
 		process_smpl_buf(hdr, pid, period);
 		/*
 		 * The error EBUSY or ESRCH means that the thread has ended since it sent the
-		 * message. Nothing is lost: all entries of the buffer have been processed.
+		 * message. No samples are lost in this case, because all entries of the buffer have
+		 * been processed.
 		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");

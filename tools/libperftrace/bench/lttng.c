@@ -3,8 +3,8 @@
  * Measures how long perftrace and LTTng-UST, in turn, take to record an event
  * of this program, and prints a line of JSON for make bench. Both tracers
  * overwrite the oldest events; lttng.sh configures LTTng-UST. perftrace writes
- * into the memory of a simulated kernel. The result is that of a real kernel,
- * which executes nothing at an event.
+ * into the memory of a simulated kernel. The simulated kernel does not change
+ * the result, because a real kernel executes no code when an event is recorded.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

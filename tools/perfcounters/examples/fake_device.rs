@@ -22,8 +22,8 @@ use fake::{Cpu, Fake};
 /// Milliseconds between two updates.
 const TICK_MS: u64 = 10;
 
-/// Each counter's name, its events per second on CPU 0, and its help text. CPU n counts n + 1 times
-/// as many events as CPU 0.
+/// The simulated counters: name, events per second on CPU 0, and help text. CPU n counts n + 1
+/// times as many events as CPU 0.
 const EVENTS: &[(&str, i64, &str)] = &[
     (
         "sched/context_switches",
@@ -166,7 +166,7 @@ fn is_offline(tick: u64) -> bool {
     tick / 700 % 2 == 1
 }
 
-/// Sets the online state of CPU 1 at each tick. Once per second, adds or removes devices.
+/// Sets the online state of CPU 1 at each tick. Once per second, adds or removes simulated devices.
 fn update_devices(fake: &mut Fake, tick: u64, nr_cpus: u32) -> Result<(), &'static str> {
     if nr_cpus > 1 {
         fake.set_online(1, !is_offline(tick));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures the cost of reading: copies the values of a selection ROUNDS times.
+//! Measures the cost of copying counter values: copies the values of a selection of instances
+//! ROUNDS times.
 //!
 //! ```text
 //! read_cost DEVICE [PATTERN [ROUNDS [each]]]

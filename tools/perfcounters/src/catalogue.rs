@@ -25,7 +25,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the name of the state, as all output prints it.
+    /// Returns the name of the state, as it appears in all output of pfc.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -37,20 +37,21 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded. The
-    /// exception is a name that is added again with more slots, if these do not fit at the old
-    /// number.
+    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded.
+    /// Exception: if a name is added again with more slots, and these do not fit at the old number,
+    /// the name gets a new number.
     pub number: u32,
     /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
-    /// are replaced.
+    /// are replaced by escape sequences.
     pub name: String,
-    /// The help text: one sentence, or empty. Control characters in the text are replaced.
+    /// The help text: one sentence, or empty. Control characters in the text are replaced by escape
+    /// sequences.
     pub help: String,
     /// The kind of the instance. The kind determines how the values of several CPUs are combined,
     /// and how two snapshots are compared. A kind that this reader does not know is treated as a
     /// gauge, or as a histogram if the instance has several slots.
     pub kind: Kind,
-    /// The raw number of a kind that this reader does not know.
+    /// The raw number of the kind if this reader does not know the kind; otherwise `None`.
     pub unknown_kind: Option<u16>,
     /// The unit of the values: `value` means `value * 10^exponent` units. A unit that this reader
     /// does not know is treated as `Unit::None`.
@@ -60,9 +61,10 @@ pub struct Instance {
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// Number of times that the name was added so far. After the first addition the number is 1.
+    /// The incarnation: how many times the name was added so far. After the first addition of the
+    /// name, the incarnation is 1.
     pub incarnation: u32,
-    /// Whether the instance is live or dormant.
+    /// The state of the instance: live or dormant.
     pub state: State,
     /// CLOCK_REALTIME in nanoseconds when the instance was last added.
     pub created_ns: u64,
@@ -71,7 +73,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Checks a descriptor and converts it. Returns `None` if the descriptor is free.
+    /// Checks a descriptor and converts it to an [`Instance`]. Returns `None` if the descriptor is
+    /// free.
     ///
     /// # Errors
     ///
@@ -122,13 +125,13 @@ impl Instance {
         }
     }
 
-    /// Returns true if the slots are the buckets of a histogram by powers of two. Returns false for
-    /// an unknown kind with several slots, because these slots may count something else.
+    /// Returns true if the slots are histogram buckets whose bounds are powers of two. Returns
+    /// false for an unknown kind with several slots, because its slots may not be buckets.
     pub fn is_histogram(&self) -> bool {
         self.kind == Kind::Histogram && self.unknown_kind.is_none()
     }
 
-    /// Returns the slots of the instance, which are the same on every CPU.
+    /// Returns the range of slot numbers of the instance, which is the same on every CPU.
     fn slot_range(&self) -> Range<u32> {
         self.number..self.number.saturating_add(u32::from(self.slots))
     }
@@ -165,8 +168,8 @@ impl Catalogue {
         }
     }
 
-    /// Copies all descriptors from the mapping. If the generation has changed during the copy, the
-    /// caller must discard the result, even if the result is an error.
+    /// Copies all descriptors of instances from the mapped device. If the generation has changed
+    /// during the copy, the caller must discard the result, even if the result is an error.
     pub(crate) fn copy(
         map: &Map,
         generation: u64,
@@ -283,7 +286,8 @@ pub(crate) struct SlotRange {
     pub len: usize,
 }
 
-/// A selected instance: its index in the catalogue, and the column of its first value in a row.
+/// A selected instance: its index in the catalogue, and the column of its first value in a CPU's
+/// row of values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectedInstance {
     pub index: usize,
@@ -312,13 +316,12 @@ impl Selection {
             .map(|selected| &self.catalogue.instances[selected.index])
     }
 
-    /// Returns the number of values per CPU, which is the number of slots of all selected
-    /// instances.
+    /// Returns the number of values per CPU: the sum of the slots of all selected instances.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns true if no instance is selected.
+    /// Returns true if the selection contains no instance.
     pub fn is_empty(&self) -> bool {
         self.selected.is_empty()
     }
@@ -335,9 +338,9 @@ impl Selection {
 /// A pattern that selects instances by state and by name. A name is selected if it matches at least
 /// one word of the pattern.
 ///
-/// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` also
-/// matches slashes. A word without these characters matches each name that contains the word.
-/// Without words every name matches.
+/// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` matches any
+/// characters, also slashes. A word without these characters matches each name that contains the
+/// word. A pattern without words matches every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     words: Vec<String>,
@@ -386,7 +389,7 @@ fn word_matches(word: &str, name: &str) -> bool {
 }
 
 /// Returns true if a name matches a glob. After a mismatch the function backtracks only to the last
-/// `*`, so that the run time does not grow exponentially with the number of `*` in the glob.
+/// `*`. Its run time therefore does not grow exponentially with the number of `*` in the glob.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -408,7 +411,8 @@ fn match_glob(word: &[char], name: &[char]) -> bool {
     word[w..].iter().all(|c| *c == '*')
 }
 
-/// Matches the pattern element at `w` with one character. Returns the index of the next element.
+/// Matches the pattern element at `w` with one character. Returns the index of the next element, or
+/// `None` if the character does not match.
 fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     match word.get(w)? {
         '?' => Some(w + 1),
@@ -422,8 +426,8 @@ fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     }
 }
 
-/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns true if the character
-/// matches, with the index after the class, or `None` if the class is not closed.
+/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
+/// matches, and the index after the class. Returns `None` if the class is not closed.
 fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));

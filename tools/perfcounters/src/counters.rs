@@ -47,7 +47,7 @@ pub struct Counters {
 /// The time and the generation of a copy of counter values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The generation of the set of instances.
+    /// The generation of the set of instances when the values were copied.
     pub generation: u64,
     /// Boot id: identifies the load of `perfcounters.ko`. The boot id changes each time the module
     /// is loaded.
@@ -86,13 +86,13 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Returns the path that was opened.
+    /// Returns the path of the device or file that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the boot id, which identifies the load of `perfcounters.ko` that was opened.
-    /// Instance numbers and values of two loads are unrelated.
+    /// Instance numbers and values from two loads of the module are unrelated.
     pub fn boot_id(&self) -> [u8; 16] {
         self.map.header().boot_id
     }
@@ -150,8 +150,8 @@ impl Counters {
     }
 
     /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
-    /// without the check of the seqflag, which succeeds even if a CPU updates counters without a
-    /// pause. [`Stamp::consistent`] shows which of the two copies was made.
+    /// without the check of the seqflag. The copy without the check succeeds even if a CPU updates
+    /// counters without a pause. [`Stamp::consistent`] shows which of the two copies was made.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.retry(pattern, Self::fill_each),
@@ -165,8 +165,9 @@ impl Counters {
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances has changed since the selection was made; the
-    /// caller has to select again. [`Error::Busy`] if a CPU was in an update at every attempt.
+    /// [`Error::Changed`] if the set of instances has changed since the selection was made: the
+    /// caller has to select the instances again. [`Error::Busy`] if a CPU was in an update at every
+    /// attempt.
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
     }
@@ -308,8 +309,8 @@ fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Waits until a writer may have ended its update. The first calls spin for about the duration of
-/// an update, later calls yield the CPU, and the last calls sleep.
+/// Waits for a short time, in which a writer can complete its update. The first calls spin for
+/// about the duration of an update, later calls yield the CPU, and the last calls sleep.
 fn back_off(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),

@@ -5,9 +5,9 @@
 //!
 //! The library maps the file (MAP_SHARED) at its largest possible size, in two parts: page 0 with
 //! all chunks that can ever be appended, and the descriptors. When the file grows, no new mapping
-//! is needed: a page fault at the first access maps a page of an appended chunk. A page that does
-//! not exist yet raises SIGBUS, so the library accesses a word only after the header (and the size
-//! of a regular file) has shown that the word exists.
+//! is needed: a page fault at the first access maps a page of an appended chunk. An access to a
+//! page that does not exist yet raises SIGBUS. The library therefore accesses a word only after the
+//! header (and the size of a regular file) has shown that the word exists.
 //!
 //! The kernel writes the mapped pages while the library reads them. The library therefore accesses
 //! the pages only as [`Word`]s, which are atomics.
@@ -34,7 +34,7 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// A mapped part of a file. Dropping the value unmaps it.
+/// A mapped part of a file. Dropping a `Region` unmaps its pages.
 ///
 /// # Invariants
 ///
@@ -75,7 +75,7 @@ impl Region {
         })
     }
 
-    /// Returns the words `from..from + count`.
+    /// Returns the words `from..from + count` of the region.
     ///
     /// # Safety
     ///
@@ -98,8 +98,8 @@ impl Drop for Region {
     }
 }
 
-/// The mapped `/dev/perfcounters`, or a mapped file with the same layout. The layout was checked
-/// when the file was opened.
+/// The mapped `/dev/perfcounters`, or a mapped file with the same layout. The layout of the file
+/// was checked when the file was opened.
 ///
 /// # Invariants
 ///
@@ -121,7 +121,7 @@ pub(crate) struct Map {
     extent: Extent,
 }
 
-/// The size of the file: the chunks and the slots that exist now.
+/// The numbers of chunks and slots that exist now in the device or the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub chunks: u32,
@@ -174,7 +174,7 @@ impl Map {
             desc_stride: header.desc_size as usize / size_of::<u64>(),
             header,
             file: kind.is_file().then_some(file),
-            // INVARIANT: Page 0 exists. The extent is empty until update_extent().
+            // INVARIANT: Page 0 exists. The extent is empty until update_extent() reads the header.
             extent: Extent::default(),
         };
         map.update_extent()?;
@@ -238,7 +238,7 @@ impl Map {
         self.extent
     }
 
-    /// Returns words of page 0.
+    /// Returns the words `from..from + count` of page 0.
     pub(crate) fn page0(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
         // SAFETY: Page 0 exists by the invariant of `Map`, and the range is inside it (asserted).
@@ -266,7 +266,7 @@ impl Map {
     }
 
     /// Returns the words of a descriptor, or `None` if the number of the instance is not below the
-    /// number of slots. The descriptor may be free.
+    /// number of slots. The descriptor can be free, which means that no instance has this number.
     pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
@@ -284,7 +284,8 @@ fn file_size(file: &File) -> Result<u64, Error> {
     Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
-/// Checks that this library can read the file. Returns the layout of the file.
+/// Checks that this library knows the layout in the header. Returns the layout of the mapped device
+/// or file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
     // The version at the beginning is a small nonzero number. A file that consists of zeroes or of
     // text does not begin with such a number.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts words of the mapping to the structures of `/dev/perfcounters`, without pointer casts.
+//! Converts words of the mapped device to the structures of `/dev/perfcounters`, without pointer
+//! casts.
 
 use std::mem::offset_of;
 
@@ -30,7 +31,7 @@ macro_rules! int {
     };
 }
 
-/// Copies the words of a header to the structure. No field is torn. Fields may be of different
+/// Copies the words of a header to a [`Header`]. No field is torn. Fields may be of different
 /// generations of the set of instances, so the caller has to check that the generation did not
 /// change.
 pub(crate) fn header(words: &[Word]) -> Header {
@@ -59,9 +60,9 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// Copies the words of a descriptor to the structure. No integer field is torn. Name, help and
-/// integers may be of different generations of the set of instances, so the caller has to check
-/// that the generation did not change.
+/// Copies the words of a descriptor to a [`Desc`]. No integer field is torn. Name, help and
+/// integers may be of different generations of the set of instances. The caller has to check that
+/// the generation did not change.
 pub(crate) fn desc(words: &[Word]) -> Desc {
     let b: [u8; size_of::<Desc>()] = to_bytes(words);
     Desc {

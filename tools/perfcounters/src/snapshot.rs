@@ -134,8 +134,8 @@ impl<'a> Reading<'a> {
         all
     }
 
-    /// Returns the total over all CPUs. The total of a histogram is the number of values that its
-    /// buckets have counted.
+    /// Returns the total of the instance's values over all CPUs. The total of a histogram is the
+    /// number of values that its buckets have counted.
     pub fn total(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
@@ -144,8 +144,8 @@ impl<'a> Reading<'a> {
 /// The start of the interval that [`Change::delta`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The interval starts at the earlier snapshot. That snapshot has values of the instance, and
-    /// the instance was not deleted and added again since then.
+    /// The interval starts at the earlier snapshot. The earlier snapshot has values of the
+    /// instance, and the instance was not deleted and added again since the earlier snapshot.
     EarlierSnapshot,
     /// The interval starts when the instance was added, with the value 0. The instance was added,
     /// or the module was loaded again, after the earlier snapshot.
@@ -232,8 +232,8 @@ impl<'a> Change<'a> {
         after
     }
 
-    /// Returns the increment on each CPU. The increments of a peak are those of each CPU's own
-    /// peak; their sum is not [`Self::delta`].
+    /// Returns the increment of the instance on each CPU. For a peak, the increment on a CPU is
+    /// that of this CPU's own peak, so the increments do not add up to [`Self::delta`].
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self
@@ -244,7 +244,7 @@ impl<'a> Change<'a> {
         match (self.since, self.before) {
             (Since::Unknown, _) => cpus.iter_mut().for_each(|(_, value)| *value = 0),
             (_, None) => {}
-            // Two snapshots of one boot_id have the same possible CPUs.
+            // Two snapshots with the same boot id have the same possible CPUs.
             (_, Some(before)) => {
                 for ((_, value), (_, old)) in cpus.iter_mut().zip(before.per_cpu()) {
                     *value = value.wrapping_sub(sum(old));

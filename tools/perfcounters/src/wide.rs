@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copies words out of the mapping. The loop copies two words per instruction if the processor
+//! Copies words out of the mapped device. The loop loads two words per instruction if the processor
 //! guarantees that such a load tears neither word.
 //!
 //! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
 //! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words is
 //! therefore a value that the kernel has written, as with two loads of 8 bytes. The order of the
-//! loads does not matter: the library reads the seqflag before and after all loads, and the seqflag
-//! shows whether the words are consistent.
+//! loads does not matter, because the library reads the seqflag before and after all loads. The
+//! seqflag shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 
@@ -61,8 +61,8 @@ fn copy_words(from: &[Word], to: &mut [i64]) {
 #[inline]
 unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
-    // SAFETY: The loop ends at the end of `to`, and `from` is as long as `to`, by the function's
-    // contract: no access is outside the two slices. The kernel writes the words of `from`
+    // SAFETY: The loop ends at the end of `to`, and by the function's contract `from` is as long as
+    // `to`. No access is therefore outside the two slices. The kernel writes the words of `from`
     // concurrently. The loads are in assembly, so Rust's memory model sees no data race, and each
     // load is one instruction.
     unsafe {
@@ -104,8 +104,8 @@ unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Copies with every start, length and alignment up to a few rounds of the loop, and checks
-    /// that no word outside the requested range is written.
+    /// Copies slices with every start, alignment and length up to four iterations of the loop, and
+    /// checks that no word outside the requested range is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();
@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// Copies words whose eight bytes are equal while a thread changes them: a torn word has
-    /// unequal bytes.
+    /// Copies words while another thread changes them. The eight bytes of each written word are
+    /// equal, so a torn word has unequal bytes.
     #[test]
     fn tears_no_word() {
         use std::sync::atomic::{AtomicBool, Ordering};

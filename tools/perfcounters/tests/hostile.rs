@@ -20,11 +20,12 @@ use std::mem::offset_of;
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-/// The bytes of both generations of the list of instances. A reader waits for a while until the
-/// generations are equal.
+/// The byte range of the two words in the header that hold the generation of the set of instances.
+/// A reader waits for a while until the two words are equal.
 const GENERATIONS: std::ops::Range<usize> = 16..32;
 
-/// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
+/// The path of a temporary file, in /dev/shm if that directory exists. Dropping a `TempFile`
+/// removes the file.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -59,7 +60,7 @@ fn open_error(path: &Path) -> Error {
     }
 }
 
-/// Opens a file and reads all counters. The caller ignores whether this succeeds: it only checks
+/// Opens a file and reads all counters. Tests of invalid files ignore the result: they only check
 /// that the library does not crash.
 fn read_everything(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
@@ -173,7 +174,7 @@ fn library_instances_that_overlap_are_refused() {
             "{slots}"
         );
     }
-    // The library reports the number of a kind that it does not know.
+    // If the library does not know a kind, it reports the raw number of the kind.
     fake.write_word(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");

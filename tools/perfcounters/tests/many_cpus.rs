@@ -15,8 +15,8 @@ const BUCKETS: u32 = 64;
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
         let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
-        // Make some CPUs not possible, whose bits are the first bit, the last bit and other bits of
-        // a word of the bitmap.
+        // Make four CPUs impossible. The bits of these CPUs are a first bit, two last bits and
+        // another bit of words of the bitmap.
         for absent in [63, 64, 4095, 8190] {
             fake.set_possible(absent, false);
             fake.set_online(absent, false);

@@ -168,9 +168,9 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Delete both instances of a pair before adding the first one again. Otherwise an update of
-        // the pair could count in one revived instance and one that is not yet deleted, and the
-        // values of the pair would differ.
+        // Delete both instances of a pair before adding the first one again. Otherwise one update
+        // of the pair could find one instance revived and the other one not yet deleted. Such an
+        // update would count in both, and the values of the pair would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

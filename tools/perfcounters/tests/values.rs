@@ -126,7 +126,7 @@ fn r0_5_values_are_signed_and_64_bits_wide() {
     fake.cpu(0).adjust(n, i64::MIN + 5);
     assert_eq!(total(&mut counters, "g"), i64::MIN + 2);
     fake.cpu(1).adjust(n, -3);
-    // Sums wrap like the counters themselves.
+    // The sum over all CPUs wraps at 64 bits, like each counter.
     assert_eq!(total(&mut counters, "g"), i64::MAX);
 }
 
@@ -285,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // Let another thread end the update while a reader waits. If this thread is not scheduled in
-    // time, the reader returns Busy before the update ends, and the test reads again.
+    // Let another thread end the update while a reader waits. If the other thread is not scheduled
+    // in time, the reader returns Busy before the update ends, and the test reads again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

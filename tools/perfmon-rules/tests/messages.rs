@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the queue of messages. The queue must accept as many overflow messages as the depth
-//! that the sampling format requires. It must always have room for a fault message and for the
-//! message that the context has ended.
+//! Tests of a context's message queue. The queue must accept as many overflow messages as the depth
+//! that the sampling format requires. The queue must always have room for a fault message and for
+//! the message that the context has ended.
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
@@ -16,8 +16,8 @@ fn message(msg_type: u32, pid: u32) -> Message {
     }
 }
 
-/// Fills a queue of this depth with overflow messages. Returns the queue and the number of messages
-/// that it accepted.
+/// Fills a queue of depth `depth` with overflow messages. Returns the queue and the number of
+/// messages that it accepted.
 fn filled_queue(depth: usize) -> (Queue, usize) {
     let mut queue = Queue::default();
     queue.set_depth(depth);

@@ -11,7 +11,7 @@ use perfmon_rules::registers::Registers;
 use pmu::{event_select, pmu, registers, virtual_counter, INT};
 use proptest::prelude::*;
 
-/// Memory that is allocated as needed.
+/// An allocator that keeps register memory in vectors.
 #[derive(Default)]
 struct Heap;
 
@@ -29,7 +29,7 @@ fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
     }
 }
 
-/// Loads the context, lets every counter count one step, and unloads the context.
+/// Loads a context, increments every hardware counter by `step`, and unloads the context.
 fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
     r.start_hardware(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the registers of a context: the values that may be written, the resulting program of
-//! the hardware, and narrow counters, which are compared with a model that counts in 64 bits.
+//! Tests of the registers of a context: the values that may be written, and the resulting program
+//! of the hardware. Narrow counters are compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
 mod pmu;
@@ -139,8 +139,8 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.build_program(&map, Scope::Thread);
-    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The program
-    // resets PMC 2, because another context may have left it enabled.
+    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The hardware
+    // program resets PMC 2, because another context may have left it enabled.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -546,8 +546,8 @@ fn r1_6_both_kinds_of_contexts_share_by_registers() {
     assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
-    // Two counters that one PMC (control register) controls conflict, because the PMC cannot be
-    // claimed in both scopes.
+    // Two counters that share a PMC (control register) conflict if they are used in different
+    // scopes, because the PMC cannot be claimed in both scopes.
     shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
     assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. This file has all
-//! unsafe code of the crate.
+//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. All unsafe code of the
+//! crate is in this file.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CStr;
@@ -19,13 +19,13 @@ pub(crate) const OVFL_NOTIFY: u32 = 0x01;
 /// Size of a message in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
-/// The first register number that is not a hardware register.
+/// The first number of the soft registers; hardware registers have lower numbers.
 pub const FIRST_SOFT: u16 = 256;
 /// PMD (data register): nanoseconds that the monitored thread spent on a CPU. In a context of a
 /// CPU, nanoseconds of elapsed time on that CPU.
 pub const CPU_CLOCK: u16 = 256;
 /// PMD (data register): nanoseconds that the monitored thread spent on a CPU. Only contexts of
-/// threads can use this register.
+/// threads can use `TASK_CLOCK`.
 pub const TASK_CLOCK: u16 = 257;
 /// PMD: number of context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
@@ -36,14 +36,15 @@ pub const MIGRATIONS: u16 = 260;
 /// PMD: number of major page faults, which need a read from a disk.
 pub const MAJOR_FAULTS: u16 = 261;
 /// The first of the registers for counter pages: PMC (control register) `INSTANCE + n` holds the
-/// number of an instance, and PMD (data register) `INSTANCE + n` counts by how much the instance's
+/// number of an instance. PMD (data register) `INSTANCE + n` counts by how much the instance's
 /// value grows.
 pub const INSTANCE: u16 = 272;
 /// Number of registers for counter pages: PMCs, and as many PMDs, from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
-/// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer.
-/// The caller must pass the vector only to ioctls that access the array as the pointer permits.
+/// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer
+/// `at`. If `at` comes from a shared reference, the caller must not pass the vector to an ioctl
+/// that writes the array.
 ///
 /// # Errors
 ///
@@ -56,7 +57,8 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     })
 }
 
-/// A structure of the interface for which any bits are valid, so that the kernel may write it.
+/// A structure of `linux/perfmon.h` for which any bits are valid, so that the kernel can fill it
+/// in.
 trait FromBytes {}
 
 impl FromBytes for Pmd {}
@@ -105,7 +107,8 @@ pub fn create_format(
         arg_size: argument.len() as u64,
     };
     // SAFETY: `PERFMON_CREATE_FORMAT` reads a `struct perfmon_create`, the name up to its NUL, and
-    // `arg_size` bytes of the argument. Name and argument are borrowed until the call returns.
+    // `arg_size` bytes of the argument. The name and the argument of the format are borrowed until
+    // the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::CREATE_FORMAT as Opcode }, _>::new(arg)) }
 }
 

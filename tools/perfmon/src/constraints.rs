@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Determines the general counters that can count an event. On some processors only some of the
-//! counters can count a certain event; the other counters then count nothing, or other events.
+//! Determines the general-purpose counters that can count an event. On some processors only some of
+//! the counters can count a certain event; the other counters then count nothing, or other events.
 
-// The paths are explicit, because libperfmon also includes this file, from another directory.
+// The module paths are explicit, because libperfmon includes this file from another directory.
 #[path = "constraints/amd.rs"]
 mod amd;
 #[path = "constraints/intel.rs"]
@@ -11,12 +11,12 @@ mod intel;
 
 /// A range of events that only some counters count correctly.
 struct Rule {
-    /// The first code of the range. An event is in the range if its code, masked with `mask`, is
-    /// from `first` to `last`.
+    /// The first event code of the range. An event is in the range if its code, masked with `mask`,
+    /// is from `first` to `last`.
     first: u16,
     last: u16,
     mask: u16,
-    /// Bit n is set if counter n can count these events.
+    /// Bit n is set if counter n can count the events of the range.
     counters: u64,
 }
 
@@ -42,8 +42,8 @@ const fn extra(code: u16, register: &'static str) -> Extra {
     Extra { code, register }
 }
 
-/// A processor model: family, model, tables of rules, and tables of events that need a second
-/// register.
+/// A processor model: its family number, its model number, its tables of rules, and its tables of
+/// events that need a second register.
 type Model = (
     u32,
     u32,
@@ -60,8 +60,8 @@ pub enum Missing {
     Merge,
 }
 
-/// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if it
-/// needs nothing else, or if the model is unknown.
+/// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if the
+/// event needs nothing else, or if the model is unknown.
 pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     let models = intel::MODELS
         .iter()
@@ -71,8 +71,8 @@ pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     Some(Missing::Register(found.register))
 }
 
-/// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if it
-/// needs nothing else.
+/// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the
+/// event needs nothing else.
 pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
     amd::is_merged(family, code).then_some(Missing::Merge)
 }
@@ -83,8 +83,8 @@ pub fn amd_counters(family: u32, code: u64) -> u64 {
 }
 
 /// Returns the mask of the general counters that can count an event on an Intel model. If no rule
-/// is known, the mask has all counters. On a model with two kinds of CPU, the mask has only the
-/// counters that can count the event on both kinds.
+/// matches the event, all bits of the mask are set. On a model with two kinds of CPU, the mask has
+/// only the counters that can count the event on both kinds.
 pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
     let models = intel::MODELS
         .iter()
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
         assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
         // On Ice Lake, one rule covers a range of codes (retired loads). If several rules match a
-        // code, the first rule counts.
+        // code, the first rule applies.
         assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
         assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);
@@ -124,7 +124,7 @@ mod tests {
     fn r1_16_some_events_need_a_second_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
-        // On Skylake, these events need a second register.
+        // On Skylake, the first four of these events need a second register.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
         assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));

@@ -43,7 +43,7 @@ pub struct RegisterValue {
 }
 
 impl RegisterValue {
-    /// A value for a register of event set 0.
+    /// Makes a value for a register of event set 0.
     pub const fn new(number: u16, value: u64) -> Self {
         Self {
             set: 0,
@@ -77,7 +77,7 @@ impl Reading {
     }
 }
 
-/// An open context of `/dev/perfmon`. Dropping the value detaches the context and destroys it.
+/// An open context of `/dev/perfmon`. Dropping a `Context` detaches and destroys it.
 #[derive(Debug)]
 pub struct Context {
     file: File,
@@ -145,7 +145,7 @@ impl Context {
         Ok(())
     }
 
-    /// Reads PMDs, given as pairs of event set and number. The values are in the order of
+    /// Reads PMDs, given as pairs of event set and number. The returned values are in the order of
     /// `registers`.
     pub fn read_set_pmds(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
@@ -207,14 +207,15 @@ impl Context {
         Ok(Reading::from_pmd(&arg[0]))
     }
 
-    /// Returns the state of the context and its statistics since it was attached. The flags are
-    /// those of [`status`](crate::status). The caller need not be on the context's CPU.
+    /// Returns the state of the context and its statistics since it was attached. The flags of the
+    /// returned status are the constants of [`status`](crate::status). The caller need not be on
+    /// the context's CPU.
     pub fn status(&self) -> io::Result<Status> {
         Ok(abi::status(self.file.as_fd())?)
     }
 
-    /// Attaches the context to a thread, or to the CPU on which the caller runs. The context does
-    /// not count before [`Self::start`].
+    /// Attaches a thread's context to the thread `target`, or a CPU's context to the CPU on which
+    /// the caller runs. The context does not count before [`Self::start`].
     pub fn load(&self, target: u32) -> io::Result<()> {
         self.load_set(target, 0)
     }
@@ -279,11 +280,11 @@ impl AsFd for Context {
 pub enum Message {
     /// PMDs (data registers) have overflowed, or the ring buffer contains data.
     Overflow {
-        /// The process that was interrupted.
+        /// The ID of the process that the overflow has interrupted.
         pid: u32,
-        /// The thread that was interrupted.
+        /// The ID of the thread that the overflow has interrupted.
         tid: u32,
-        /// The CPU that was interrupted.
+        /// The number of the CPU that the overflow has interrupted.
         cpu: u16,
         /// The address of the interrupted instruction.
         ip: u64,

@@ -94,7 +94,7 @@ impl PmuDescription {
 pub struct Map {
     /// The registers of the processor, if a PMU description for the processor is loaded.
     pub hardware: Option<PmuDescription>,
-    /// The registers that the kernel provides.
+    /// The soft registers, which the kernel provides.
     pub soft: Vec<PmuDescription>,
 }
 
@@ -119,15 +119,16 @@ impl Map {
         // The kernel loads descriptions when the first context is created, even if the creation
         // fails later.
         match Context::create(Scope::Thread) {
-            // If no file could be opened, the kernel has not loaded the descriptions.
+            // If too many files are open, no context was created, and the kernel has not loaded the
+            // descriptions.
             Err(e) if is_out_of_files(&e) => return Err(e),
             _ => {}
         }
         Ok(Self::parse(&read_text()?))
     }
 
-    /// Removes the registers for whose list of CPUs `is_common` returns false. The list is empty
-    /// for a register that all CPUs have.
+    /// Removes each hardware register if `is_common` returns false for the register's list of CPUs.
+    /// The list is empty for a register that all CPUs have.
     pub fn common_to_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
         if let Some(hardware) = &mut self.hardware {
             hardware.pmcs.retain(|r| is_common(&r.cpus));
@@ -146,13 +147,13 @@ impl Map {
         self.descriptions().find_map(|d| d.pmd(number))
     }
 
-    /// Returns all PMU descriptions. The processor's description is the first one.
+    /// Returns all PMU descriptions. The description of the processor's PMU comes first.
     pub fn descriptions(&self) -> impl Iterator<Item = &PmuDescription> {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Parses the text of the map. Ignores unknown lines and words, because a later kernel module
-    /// may print more.
+    /// Parses the text of `/proc/perfmon_map`. Ignores unknown lines and words, because a later
+    /// kernel module may print more.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<PmuDescription> = Vec::new();
         for line in text.lines() {

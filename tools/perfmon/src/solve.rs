@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-/// An event to be counted.
+/// The constraints of an event: the PMDs that can count it, and its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraint {
     /// The PMDs that can count the event, in order of preference.
@@ -19,7 +19,7 @@ pub struct Constraint {
     pub group: Option<usize>,
 }
 
-/// The event set and the PMD of an event.
+/// The event set and the PMD to which an event is assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// Index of the event set, from 0.
@@ -71,7 +71,7 @@ const MAX_STEPS: usize = 20_000;
 /// A matching of events and PMDs (data registers) in all event sets.
 struct Matching<'a> {
     events: &'a [Constraint],
-    /// PMDs in use in each set, with the index of the event that uses the PMD.
+    /// The PMDs in use in each set, each with the index of the event that uses the PMD.
     in_use: Vec<Vec<(u16, usize)>>,
     set_of: Vec<Option<u16>>,
 }
@@ -127,8 +127,8 @@ impl<'a> Matching<'a> {
         false
     }
 
-    /// Removes an event from all sets and PMDs except `pmd` in `set`. The caller moves the event
-    /// afterwards.
+    /// Removes an event from all sets and PMDs except `pmd` in `set`. The caller then assigns the
+    /// event to another PMD.
     fn remove_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, in_use) in self.in_use.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
@@ -153,7 +153,8 @@ impl<'a> Matching<'a> {
 }
 
 /// Matches the events `selected` with PMDs. An event gets a PMD in the set that `set_of` returns,
-/// or in any set if `set_of` returns `None`. The error is the first event that gets no PMD.
+/// or in any set if `set_of` returns `None`. The error is the index of the first event that gets no
+/// PMD.
 fn match_events(
     events: &[Constraint],
     selected: impl Iterator<Item = usize>,
@@ -186,8 +187,8 @@ impl Search<'_> {
         }
         self.steps += 1;
         let nr = set_of_group.len();
-        // A matching must exist for the events of the groups that have a set, and all events
-        // without a group.
+        // A matching must exist for the events of all groups whose set is chosen, together with all
+        // events without a group.
         let set_of = |event: usize| self.group_of[event].map(|g| set_of_group[g]);
         let selected = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
         let found = match_events(self.events, selected, self.sets, set_of).ok()?;

@@ -6,9 +6,9 @@
 //! temporary file is renamed to the destination when the content is complete. A reader that has the
 //! old file open keeps reading the old content.
 //!
-//! Where the file system and `/proc` allow it, the temporary file has no name (`O_TMPFILE`) until
-//! its content is complete, so a killed process leaves no file behind. A temporary file with a name
-//! stays in the directory if SIGKILL ends the process.
+//! The temporary file has no name (`O_TMPFILE`) until its content is complete, if the file system
+//! supports this and `/proc` is mounted. A killed process then leaves no file behind. A temporary
+//! file with a name stays in the directory if SIGKILL ends the process.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -29,7 +29,7 @@ pub struct AtomicFile {
     destination: PathBuf,
 }
 
-/// The place of the new content until [`AtomicFile::publish`] is called.
+/// The file that receives the new content until [`AtomicFile::publish`] is called.
 #[derive(Debug)]
 enum Location {
     /// The destination itself: the content is written to the destination directly, or the temporary
@@ -50,8 +50,8 @@ impl AtomicFile {
                 let old = fs::metadata(&destination)?;
                 (destination, Some(old))
             }
-            // The path is a dangling symbolic link. The file to which the link points is created,
-            // and the link is kept.
+            // The path is a dangling symbolic link. The file to which the symbolic link points is
+            // created, and the link is kept.
             Err(_) if fs::symlink_metadata(path).is_ok() => return Self::open_direct(path),
             Err(_) => (path.to_path_buf(), None),
         };
@@ -65,9 +65,9 @@ impl AtomicFile {
             destination,
         };
         if let Some(old) = old {
-            // The new file gets the owner and the group of the old file, if the user of `pfc` may
-            // set the owner and the group. The mode of the new file is set last, because a change
-            // of owner clears the set-user-ID and set-group-ID bits.
+            // The new file gets the owner and the group of the old file, if `pfc` has the
+            // permission to set them. The mode of the new file is set last, because a change of
+            // owner clears the set-user-ID and set-group-ID bits.
             let file = replacement.file.get_ref();
             let _ = fchown(file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
@@ -88,15 +88,15 @@ impl AtomicFile {
         })
     }
 
-    /// Overwrites bytes of the new file at `offset` that were written before. The error kind is
-    /// `NotSeekable` if the destination is a pipe or another file that cannot seek.
+    /// Overwrites bytes of the new file, from `offset` on. The error kind is `NotSeekable` if the
+    /// destination is a pipe or another file that cannot seek.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().write_all_at(bytes, offset)
     }
 
-    /// Writes bytes of the new file at `offset`. Returns the number of bytes that were written,
-    /// also if the write failed before its end.
+    /// Writes `bytes` to the new file at `offset`. Returns the number of bytes that were written,
+    /// even if a later part of the write failed.
     pub fn write_part_at(&mut self, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
         if let Err(error) = self.file.flush() {
             return (0, Err(error));
@@ -119,13 +119,14 @@ impl AtomicFile {
         self.file.get_ref().set_len(bytes)
     }
 
-    /// Completes the temporary file and renames the file to the destination.
+    /// Writes the remaining content to the temporary file, and renames the file to the destination.
     pub fn commit(mut self) -> io::Result<()> {
         self.publish()
     }
 
-    /// Renames the temporary file to the destination before its content is complete. From this call
-    /// on, the file stays if the process is killed. More content may be written.
+    /// Renames the temporary file to the destination before its content is complete. If the process
+    /// is killed after this call, the file at the destination stays. The caller can write more
+    /// content after this call.
     pub fn publish(&mut self) -> io::Result<()> {
         self.file.flush()?;
         if let Location::Unnamed = self.location {
@@ -164,7 +165,7 @@ impl Drop for AtomicFile {
 /// Creates the temporary file in the destination's directory. If `private` is true, the temporary
 /// file has mode 0600.
 fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Location)> {
-    // Other users must not be able to open the file before the mode of the old file is set.
+    // Other users must not be able to open the new file before it gets the mode of the old file.
     let mode = if private { 0o600 } else { 0o666 };
     if let Some(file) = create_unnamed(destination, mode) {
         return Ok((file, Location::Unnamed));
@@ -179,7 +180,8 @@ fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Loca
 }
 
 /// Creates a temporary file without a name. Returns `None` if the file system does not support
-/// files without names, or if /proc is not mounted, which is needed to give the file a name.
+/// files without names. Returns `None` also if /proc is not mounted, because linkat() needs /proc
+/// to give the file a name.
 fn create_unnamed(destination: &Path, mode: u32) -> Option<File> {
     let directory = match destination.parent()? {
         parent if parent.as_os_str().is_empty() => Path::new("."),

@@ -28,12 +28,13 @@ pub enum Failure {
     Tracing(perftrace_reader::Error),
     /// Standard output could not be written.
     Write(io::Error),
-    /// A call has failed. The text says what the call was to do, and with which object.
+    /// A call has failed. The text names the action of the failed call and its object, such as
+    /// "open /dev/perfmon".
     Call(String, io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
     /// A recording has ended early, because its file could not be written. `kept` says how much of
-    /// the recording the file has; `None` if the file has nothing.
+    /// the recording the file has; `None` if the file has nothing of the recording.
     Incomplete {
         path: PathBuf,
         error: io::Error,
@@ -62,8 +63,8 @@ impl From<ppa::Error> for Failure {
     }
 }
 
-/// Adds to an error of a call what was tried. There is no conversion from [`io::Error`] to
-/// [`Failure`], so that each failure names its operation and its object.
+/// Adds the action that has failed to the error of a call. There is no conversion from
+/// [`io::Error`] to [`Failure`], so that each failure names its operation and its object.
 pub trait TryingTo<T> {
     /// `action` completes the words "cannot ...", for example "open /dev/perfmon".
     fn trying_to(self, action: impl fmt::Display) -> Result<T, Failure>;
@@ -147,7 +148,8 @@ impl Failure {
     /// Prints the error message to standard error and returns the exit status of `pfc`.
     pub fn report(&self) -> ExitCode {
         match self {
-            // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
+            // In `pfc list | head -1`, for example, head closes the pipe, and pfc exits with
+            // success.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => message!("pfc: {self}"),
         }
@@ -162,8 +164,8 @@ impl Failure {
     }
 }
 
-/// Returns advice for a file of /sys or /proc that does not exist because nothing is mounted there.
-/// `action` contains the path of the file.
+/// Returns advice for a file of /sys or /proc that does not exist because /sys or /proc is not
+/// mounted. `action` contains the path of the file.
 fn mount_advice(action: &str, error: &io::Error) -> &'static str {
     let is_mounted = |path: &str| Path::new(path).exists();
     if error.kind() != ErrorKind::NotFound {
@@ -177,8 +179,8 @@ fn mount_advice(action: &str, error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns what the user can do about the failure to open a device: what [`limits::advice`] says,
-/// or else to check that the module is loaded.
+/// Returns advice for the failure to open a device: that of [`limits::advice`], or else to check
+/// that the module is loaded.
 fn open_advice(error: &io::Error) -> String {
     let advice = limits::advice(error);
     match advice.is_empty() {

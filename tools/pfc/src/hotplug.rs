@@ -4,7 +4,7 @@
 //! monitors them.
 //!
 //! The context of a CPU ends when the CPU goes offline. When the CPU is online again, pfc attaches
-//! a new context to it. The time between the two contexts is called a gap.
+//! a new context to it. The time in which a monitored CPU has no context is called a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,7 +46,7 @@ pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
     all
 }
 
-/// The monitored CPUs, and the gaps in which they had no context.
+/// The monitored CPUs, and the gaps in which these CPUs had no context.
 #[derive(Debug)]
 pub struct MonitoredCpus {
     /// The CPUs that the user selected; `None` for all CPUs.

@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use signal_hook::consts::SIGXFSZ;
 
-/// The limits on the number of open files before [`raise`]; not set if the limits were not changed.
+/// The limits on the number of open files before [`raise`] changed them; not set if [`raise`]
+/// changed nothing.
 static FORMER_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is
@@ -21,16 +22,19 @@ pub fn raise() {
         current: former.maximum,
         maximum: former.maximum,
     };
-    // With the old limit, pfc fails later than it would have to, and says why.
+    // If the limit cannot be raised, pfc continues: when it reaches the old limit, it fails and
+    // says why.
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = FORMER_LIMITS.set(former);
     }
-    // A handler is reset by exec, unlike an ignored signal, so commands keep the default action.
+    // exec resets a handler but not an ignored signal, so with a handler the user's commands keep
+    // the default action.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Restores the limits before [`raise`]. Called in a child process before it executes a command of
-/// the user: a program that uses select(2) must not get descriptors above 1023.
+/// Restores the limits that were in force before [`raise`] changed them. Called in a child process
+/// before it executes a command of the user: a program that uses select(2) must not get descriptors
+/// above 1023.
 pub fn restore() -> io::Result<()> {
     match FORMER_LIMITS.get() {
         Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
@@ -38,8 +42,8 @@ pub fn restore() -> io::Result<()> {
     }
 }
 
-/// Returns what the user can do about an error of any call: a limit was reached, or there is no
-/// room. Returns an empty text for other errors.
+/// Returns advice for the error of any call that has reached a limit or has found no room on a file
+/// system. Returns an empty text for other errors.
 pub fn advice(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {

@@ -12,7 +12,7 @@ use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 use crate::message::{self, MessageStream};
 
-/// Returns standard output, for outputs that are not an [`Out`]. The caller must return or report an
+/// Returns standard output, for writers other than [`Out`]. The caller must return or report an
 /// error of each write and of the last flush.
 #[expect(
     clippy::disallowed_methods,
@@ -130,7 +130,7 @@ impl Out {
     }
 
     /// Returns the text in the colour of a style, if the output may be coloured. Returns the text
-    /// unchanged if the output may not be coloured.
+    /// unchanged if the output must not be coloured.
     pub fn paint(&self, style: Style, text: &str) -> String {
         if self.is_coloured {
             format!("\x1b[{}m{text}\x1b[0m", style.sgr_code())
@@ -140,7 +140,7 @@ impl Out {
     }
 
     /// Writes formatted text. The macros write! and writeln! call this function, so that a failure
-    /// has the name of the output.
+    /// names the output.
     pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
         io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
     }
@@ -153,13 +153,13 @@ impl Out {
         write(self).map_err(|e| self.to_failure(e))
     }
 
-    /// Flushes the output. A failure has the name of the output.
+    /// Flushes the output. A failure names the output.
     pub fn flush(&mut self) -> Result<(), Failure> {
         io::Write::flush(self).map_err(|e| self.to_failure(e))
     }
 
-    /// Writes a record of a recording, such as a line, without a buffer. If the write fails, a
-    /// regular file keeps the complete records before it.
+    /// Writes one record of the output, such as a line, without buffering. If the write fails, a
+    /// regular file keeps the complete records that were written before.
     pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
         let result = match &mut self.destination {
             Destination::InPlace {
@@ -172,7 +172,7 @@ impl Out {
                 match &result {
                     Ok(()) => *complete_bytes += record.len() as u64,
                     Err(_) if file.metadata().is_ok_and(|m| m.is_file()) => {
-                        // If this fails, the file ends with an incomplete record.
+                        // If set_len() fails, the file ends with an incomplete record.
                         let _ = file.set_len(*complete_bytes);
                     }
                     Err(_) => {}
@@ -186,7 +186,7 @@ impl Out {
         result.map_err(|e| self.to_failure(e))
     }
 
-    /// Flushes the output. The output file of a command that writes its output once replaces the
+    /// Flushes the output. If the command writes its output once, the new output file replaces the
     /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush()?;

@@ -15,7 +15,8 @@ use crate::output::Out;
 use crate::stat::syscall_failure;
 use crate::table::{Align, Table};
 
-/// Reads the list of registers. A machine on which the module perfcounters is not loaded has none.
+/// Reads the list of registers from /proc/perfmon_map. If the module perfcounters is not loaded,
+/// the machine has no such list, and the result is empty.
 pub fn read_registers() -> Result<Map, Failure> {
     match Map::read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {

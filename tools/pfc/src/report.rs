@@ -15,22 +15,24 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::profile::{export, Frame, Profile, Sample};
 
-/// A function in the tree of calling functions.
+/// A node of the caller tree: a function in the call paths of samples.
 struct Caller {
     name: Rc<str>,
-    /// The sum of the periods of the samples with the call path of the function.
+    /// The sum of the periods of the samples whose call path contains this node.
     period: u64,
     /// The functions that called this function, as indices in [`CallerTree::all`].
     callers: Vec<usize>,
 }
 
 /// The tree of the functions that called a function. The tree is a list, because a program can make
-/// its call stacks as deep as it likes: with nodes that contain other nodes, each level would need
-/// a part of the stack of pfc, also when the tree is dropped.
+/// its call stacks as deep as it likes. With nested nodes, pfc would use a part of its stack for
+/// each level, also when it drops the tree.
 struct CallerTree {
-    /// The functions, each behind the function that it called. The first one is the root.
+    /// The functions of the tree. Each function follows the function that it called. The first
+    /// element of the list is the root.
     all: Vec<Caller>,
-    /// The index of each function, by the index of the function that it called and its name.
+    /// The index of each function in `all`. The key is the index of the function that it called,
+    /// and its own name.
     indices: HashMap<(usize, Rc<str>), usize>,
 }
 
@@ -120,12 +122,13 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        // The row has the function of the sample. If other functions are inlined in it, they precede
-        // it in the callers.
+        // The row of the report has the function of the sample. If the sample is in an inlined
+        // function, the callers begin with the inlined functions, before the function of the
+        // sample.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // Most frames share the names of their functions.
+            // For most frames, the name is the symbol of the function, which all its frames share.
             if frame.is_known() && !frame.is_inlined {
                 return frame.symbol.clone();
             }
@@ -192,12 +195,12 @@ impl CallerTree {
         callers
     }
 
-    /// Prints one line per caller of the root and of its callers, except for callers whose share is
-    /// below `min_percent` percent. A caller that all samples of its parent node have is printed
-    /// without a percentage.
+    /// Prints one line for each caller of the root and, recursively, for the callers of each
+    /// printed caller. Callers whose share is below `min_percent` percent are left out. A caller
+    /// that has the whole period of its parent node is printed without a percentage.
     fn print(&self, total: f64, min_percent: f64, out: &mut Out) -> Result<(), Failure> {
-        // The callers that are still to be printed, the next one last: the function that it called,
-        // its index, and its indentation.
+        // A stack of the callers that are still to be printed: the index of the called function,
+        // the index of the caller, and the caller's indentation.
         let mut left = Vec::new();
         let add = |left: &mut Vec<(usize, usize, usize)>, of: usize, depth: usize| {
             let callers = self.sorted(of).into_iter().rev();
@@ -223,10 +226,11 @@ impl CallerTree {
         Ok(())
     }
 
-    /// Returns the callers of the root, each with its callers.
+    /// Returns the callers of the root as JSON, each with its own callers.
     fn json(&self) -> Value {
         let mut values: Vec<Value> = vec![Value::Null; self.all.len()];
-        // The callers of a function are behind it in the list.
+        // In the list, the callers of a function come after that function, so the loop goes
+        // backwards.
         for at in (0..self.all.len()).rev() {
             let callers = self.sorted(at).into_iter();
             let callers: Value = callers.map(|caller| values[caller].take()).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc snapshot`: prints one consistent snapshot of the instances, by CPU.
+//! `pfc snapshot`: prints one snapshot of counter instances, with a value for each CPU.
 
 use std::path::Path;
 

@@ -22,7 +22,8 @@ pub struct Table {
 
 enum Row {
     Cells(Vec<String>, Option<Style>),
-    /// A line of a table that is not divided into columns, and is printed after the preceding row.
+    /// A line of text that is not divided into columns. The line is printed after the row that was
+    /// added before the line.
     Line(String),
 }
 
@@ -106,8 +107,8 @@ impl Table {
     }
 }
 
-/// Returns the number of terminal columns of a text. One terminal column per character is accurate
-/// enough, because names are mostly ASCII.
+/// Returns the width of a text in terminal columns. Names are mostly ASCII, so one column for each
+/// character is accurate enough.
 fn text_width(text: &str) -> usize {
     text.chars().count()
 }

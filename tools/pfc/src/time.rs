@@ -2,8 +2,8 @@
 
 //! Formats dates and times in UTC.
 
-/// Formats nanoseconds since 1970 as `2026-11-20T23:53:02.123456789Z`, with `digits` digits of the
-/// fraction, at most 9.
+/// Formats nanoseconds since 1970 as `2026-11-20T23:53:02.123456789Z`. `digits` is the number of
+/// digits after the decimal point, at most 9.
 pub fn format_utc(ns: u64, digits: usize) -> String {
     let (seconds, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -23,12 +23,12 @@ pub fn format_utc(ns: u64, digits: usize) -> String {
     text
 }
 
-/// Formats the time of day of a time in nanoseconds since 1970, as `23:53:02`.
+/// Formats a time in nanoseconds since 1970 as a time of day in UTC: `23:53:02`.
 pub fn format_time_of_day(ns: u64) -> String {
     format_utc(ns, 0)[11..19].to_owned()
 }
 
-/// Returns year, month and day of a number of days since 1970. The calculation of the date uses
+/// Converts a number of days since 1 January 1970 to year, month and day. The calculation uses
 /// years that begin in March, so that the leap day is the last day of a year.
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

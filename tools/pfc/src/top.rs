@@ -27,7 +27,7 @@ use crate::report::{group_rows, percent, Row};
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{select_target, syscall_failure, Target, WAIT};
 
-/// The maximum time between two reads of the rings.
+/// Maximum time between two reads of the ring buffers of samples.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
@@ -36,7 +36,7 @@ struct Table {
     rows: Vec<Row>,
     samples: usize,
     lost: u64,
-    /// The time for which each CPU was offline and not sampled, in nanoseconds.
+    /// The time in nanoseconds for which each CPU was not sampled because it was offline.
     offline_ns: BTreeMap<u32, u64>,
 }
 
@@ -44,15 +44,15 @@ struct LiveProfile {
     contexts: Contexts,
     attributes: Vec<Attribute>,
     reader: Reader,
-    /// Records that were read from the rings and are newer than the last table.
+    /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
 }
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<Table, Failure> {
-        // pfc reads the rings one after the other. After all rings have been read, the records up
-        // to the time `until` are complete. A sample that is newer may have been read before the
-        // record of an exec that precedes the sample.
+        // pfc reads the ring buffers one after the other, so only the records up to the time
+        // `until` are complete afterwards. Newer records are kept for the next table: the record of
+        // an exec that precedes a newer sample might not have been read yet.
         let until = now();
         self.contexts.poll();
         self.contexts.record_gaps(MonitoredCpus::take_gaps);
@@ -223,7 +223,8 @@ impl Screen for TopScreen {
     }
 
     fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
-        // While the screen is paused, samples are read so that the rings do not overflow.
+        // Samples are also read while the screen is paused, so that the ring buffers do not
+        // overflow.
         let table = self.live.collect_table()?;
         if !self.is_paused {
             self.text = vec![self.live.title(&table, self.interval)];
@@ -238,7 +239,8 @@ impl Screen for TopScreen {
     }
 }
 
-/// Returns a line of the table for the terminal. Functions of the kernel are yellow.
+/// Returns a line of the table with its style for the terminal. Lines of kernel functions are
+/// yellow if `is_coloured` is true.
 fn style_line(line: &str, is_coloured: bool) -> Line<'_> {
     match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),

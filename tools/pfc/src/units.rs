@@ -12,7 +12,7 @@ pub struct ScaledUnit {
     pub exponent: i8,
 }
 
-/// Formats a number of bytes with a unit such as KB or MB.
+/// Formats a number of bytes with a unit such as KiB or MiB.
 pub fn format_size(bytes: u64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Bytes,
@@ -44,8 +44,7 @@ impl ScaledUnit {
     }
 
     /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds.
-    /// Formats the value as [`Self::format_amount`] does if the exponent is not 0 or the unit is
-    /// bytes or seconds.
+    /// Formats other values as [`Self::format_amount`] does.
     pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
@@ -68,29 +67,30 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a rate as [`Self::format_amount`] does. The words "per second" are not part of the
-    /// formatted rate.
+    /// Formats a rate as [`Self::format_amount`] does. The formatted rate does not contain the
+    /// words "per second".
     pub fn format_rate(self, per_second: f64) -> String {
         self.format_amount(per_second)
     }
 
-    /// Returns a factor that makes amounts of different units roughly comparable. Without the
-    /// factor, the table of the busiest instances would show the instances with the smallest units
-    /// first.
+    /// Returns the factor by which amounts are multiplied when instances with different units are
+    /// sorted. The factor makes amounts of different units roughly comparable. Without the factor,
+    /// a table of the busiest instances would begin with those that have the smallest units.
     pub fn sort_weight(self) -> f64 {
         let unit_weight = match self.unit {
             // 1,000 bytes have the weight of one packet, because a packet has about 1,000 bytes.
             Unit::Bytes => 1e-3,
             Unit::Cycles => 1e-6,
-            // A rate of one second per second means that a CPU is always busy.
+            // A rate of one second per second means a CPU that is always busy. Such a rate has the
+            // weight of 10,000 events per second.
             Unit::Seconds => 1e4,
             _ => 1.0,
         };
         unit_weight * 10f64.powi(i32::from(self.exponent))
     }
 
-    /// Returns the unit for a column of units. Returns an empty text if the value is a plain
-    /// number, or if the formatted value contains the unit.
+    /// Returns the text for a column that shows units. The text is empty if the value is a plain
+    /// number, or if the formatted value itself contains the unit.
     pub fn column_unit(self) -> String {
         match (self.unit, self.exponent) {
             (Unit::None, 0) => String::new(),
@@ -100,7 +100,8 @@ impl ScaledUnit {
         }
     }
 
-    /// Returns the unit of the raw values, for example `ns`, `bytes` or `10^3 pages`.
+    /// Returns the unit of values to which the exponent was not applied, for example `ns`, `bytes`
+    /// or `10^3 pages`.
     pub fn raw_unit(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
@@ -219,8 +220,9 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     (from, to)
 }
 
-/// Returns the index of the first bucket for which at least the fraction `share` of all values lies
-/// below its upper bound.
+/// Returns the index of the bucket with the quantile `share`. The result is the first bucket which,
+/// together with all earlier buckets, contains at least the fraction `share` of all values. Returns
+/// `None` for a histogram without values.
 pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {

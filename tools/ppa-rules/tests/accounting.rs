@@ -16,13 +16,13 @@ const IDLE: usize = TASKS;
 #[derive(Clone, Debug)]
 enum Event {
     Advance(u64),
-    /// A switch to the task with this index, for the reason with the second index.
+    /// A switch to a task: the index of the task, and the index of the reason.
     Switch(usize, u8),
     SyscallEnter,
     SyscallExit,
     /// Seccomp checks a system call.
     SyscallCheck,
-    /// The task works in the kernel until it enters user mode.
+    /// The running task works in the kernel until it enters user mode.
     EnterKernel,
     /// An interrupt: the ticks that each handler takes, and the number of handlers.
     Interrupt(u64, u8),
@@ -84,7 +84,8 @@ proptest! {
         let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
         let mut running = IDLE;
-        // Whether the time of a task is system time, and whether it ends at the return to user mode.
+        // For each task: whether its time is system time, and whether the system time ends at the
+        // return to user mode.
         let (mut in_syscall, mut in_kernel) = ([false; TASKS], [false; TASKS]);
         let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
         let mut interrupts = 0;
@@ -558,7 +559,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.end(now);
     let pairs = history(3, 2);
     pairs.append(&old, None);
-    // The next record has counted nothing. Its history has groups of three CPUs.
+    // The next record has counted nothing. The history of the next record has groups of three CPUs.
     let next = record(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);

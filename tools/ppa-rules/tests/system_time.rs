@@ -30,17 +30,18 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
         cpu.begin(true, 1000);
     }
     assert!(!switch(0, true, 1000));
-    // Seccomp checks a call that begins 20 ticks later and takes 10 ticks.
+    // Seccomp checks a system call that begins 20 ticks later and takes 10 ticks.
     cpus[0].syscall_check(|| 1100);
     assert_eq!(system(0, 1110), 10);
     cpus[0].syscall_enter(Some(&task), || 1120);
     cpus[0].syscall_exit(Some(&task), || 1130);
     assert_eq!(system(0, 1200), 30);
-    // Seccomp denies a call: the call only ends.
+    // Seccomp denies a system call: only the exit of the call is reported.
     cpus[0].syscall_check(|| 1200);
     cpus[0].syscall_exit(Some(&task), || 1205);
     assert_eq!(system(0, 1300), 35);
-    // Task work follows a call, blocks, and continues on another CPU until the CPU enters user mode.
+    // After a system call, task work runs and blocks. It continues on the other CPU until that CPU
+    // enters user mode.
     cpus[0].syscall_enter(Some(&task), || 1300);
     cpus[0].enter_kernel(|| 1310);
     assert_eq!(system(0, 1315), 50);
@@ -48,7 +49,8 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
     assert!(switch(1, true, 1400), "the return to user mode is needed");
     cpus[1].syscall_exit(Some(&task), || 1430);
     assert_eq!(system(1, 1500), 85);
-    // A page fault lasts until the CPU enters user mode. CPU 0 is idle when it does so.
+    // A page fault on CPU 1 lasts until CPU 1 enters user mode. Before the fault, CPU 0 enters user
+    // mode without an accounted task.
     cpus[0].syscall_exit(None::<&Task<Vec<Word>>>, || 1450);
     cpus[1].enter_kernel(|| 1500);
     cpus[1].syscall_exit(Some(&task), || 1540);

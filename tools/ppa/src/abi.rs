@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures and ioctls of `linux/ppa.h`. This file has all unsafe code of the crate.
+//! The structures and ioctls of `linux/ppa.h`. All unsafe code of the crate is in this file.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
@@ -34,7 +34,7 @@ pub(crate) const AVGCTXT: usize = 10;
 pub const NR_VALUES: usize = 11;
 /// Number of histogram classes of wakeup latencies.
 pub const NR_LATENCIES: usize = 8;
-/// Number of signals, counted by signal number.
+/// Size of the array of signal counts, which is indexed by signal number.
 pub(crate) const NR_SIGNALS: usize = 65;
 
 /// Level: switches, wakeups and run times are measured.
@@ -91,7 +91,7 @@ pub struct Task {
     /// The values of the task, indexed by [`SCHEDACCUM`] and so on.
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    /// Waits after a wakeup are not included.
+    /// `runq` does not include waits after a wakeup.
     pub runq: u64,
     /// Histogram of wakeup latencies, if [`TASK_LATENCIES`] is set.
     pub latencies: [u64; NR_LATENCIES],
@@ -150,10 +150,10 @@ pub struct Info {
     pub nr_groups: u32,
     /// Number of tasks that are accounted.
     pub nr_tasks: u64,
-    /// Number of tasks that have ended and were not read through this file yet.
+    /// Number of tasks that have ended and were not read yet through this open file of `/dev/ppa`.
     pub nr_ended: u64,
-    /// Number of ended tasks that were dropped before they were read, because too many ended tasks
-    /// had not been read.
+    /// Number of ended tasks that this open file of `/dev/ppa` will not return, because a limit was
+    /// reached.
     pub lost: u64,
     /// Number of tasks that could not be accounted, because memory was short or the user of the
     /// task had reached the limit `user_kb`.

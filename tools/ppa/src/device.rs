@@ -66,8 +66,8 @@ impl Device {
         }
     }
 
-    /// Returns all tasks, and the tasks that have ended since the last call. The first call returns
-    /// the ended tasks that no reader has read.
+    /// Returns all tasks, and the tasks that have ended since the last call. The first call also
+    /// returns the ended tasks that no reader has read.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
@@ -78,7 +78,7 @@ impl Device {
     }
 
     /// Checks that the caller may call [`Self::tasks`]. The check also works while accounting is
-    /// off. The check reads nothing, so the kernel drops no values of ended tasks.
+    /// off. The check does not read ended tasks, so the kernel keeps their values.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }

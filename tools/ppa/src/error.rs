@@ -13,13 +13,13 @@ use crate::device::DEVICE;
 pub enum Error {
     /// `/dev/ppa` could not be opened.
     Open(io::Error),
-    /// A file could not be read.
+    /// The file with this path could not be read.
     Read(&'static str, io::Error),
     /// No task has this id.
     NoTask(u32),
     /// The task exists, but is not accounted.
     NotAccounted(u32),
-    /// The task exists, but the caller may not read it.
+    /// The task exists, but the caller has no permission to read it.
     Denied(u32),
     /// The library does not know this version of the kernel's structures.
     Version(u32),

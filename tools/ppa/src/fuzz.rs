@@ -11,7 +11,7 @@ use crate::Task;
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-/// Calculates everything that pfc shows of two states of a task.
+/// Computes the values that pfc shows for the difference of two states of a task.
 fn evaluate(task: &Task, before: &Task) {
     let since = task.since(Some(before));
     let _ = (since.name(), since.total(), since.user(), since.system());

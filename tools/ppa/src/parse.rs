@@ -7,7 +7,8 @@ use crate::abi::Task;
 use crate::error::Error;
 use crate::values::{Cpu, NR_CPU_VALUES};
 
-/// Reads integers from bytes, one after the other. After the last byte, each integer is 0.
+/// Reads integers from bytes, one after the other. If fewer bytes are left than an integer needs,
+/// the integer is 0.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {

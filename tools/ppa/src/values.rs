@@ -12,8 +12,8 @@ use crate::abi::{
 /// Number of values of a CPU.
 pub const NR_CPU_VALUES: usize = 18;
 
-/// Converts ticks to microseconds; `khz` is the number of ticks per millisecond. Returns 0 if `khz`
-/// is 0.
+/// Converts ticks to microseconds; `khz` is the frequency of the ticks, in ticks per millisecond.
+/// Returns 0 if `khz` is 0.
 pub fn micros(ticks: u64, khz: u32) -> f64 {
     match khz {
         0 => 0.0,
@@ -30,8 +30,8 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     }
 }
 
-/// Returns the increment between two reads. Counts wrap at 2^64. A value that seems to have
-/// decreased was read while it changed; its increment is 0.
+/// Returns the increment of a count between two reads. Counts wrap at 2^64. A value that seems to
+/// have decreased was read while it changed; its increment is 0.
 pub fn delta(now: u64, before: u64) -> u64 {
     let delta = now.wrapping_sub(before);
     match delta > i64::MAX as u64 {
@@ -62,12 +62,13 @@ impl Task {
         self.values[SCHEDACCUM]
     }
 
-    /// Returns the ticks in user mode. All ticks of a kernel thread count as user mode.
+    /// Returns the ticks that the task spent in user mode. All ticks of a kernel thread count as
+    /// user mode.
     pub fn user(&self) -> u64 {
         self.values[SCHEDACCUM].saturating_sub(self.values[SCACCUM])
     }
 
-    /// Returns the ticks in system calls.
+    /// Returns the ticks that the task spent in system calls.
     pub fn system(&self) -> u64 {
         self.values[SCACCUM].min(self.values[SCHEDACCUM])
     }
@@ -82,7 +83,8 @@ impl Task {
         self.values[SCHEDOUTCNT].saturating_add(self.involuntary())
     }
 
-    /// Returns the number of switches away from the task while the task was able to continue.
+    /// Returns the number of involuntary switches: switches away from the task while the task was
+    /// able to continue.
     pub fn involuntary(&self) -> u64 {
         self.values[PRMPTCTXTCNT].saturating_add(self.values[PRMPTPRICNT])
     }
@@ -92,7 +94,7 @@ impl Task {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
-    /// Returns the number of wakeups. Without a histogram of latencies the result is an
+    /// Returns the number of wakeups of the task. Without a histogram of latencies the result is an
     /// approximation: the number of times that the task blocked.
     pub fn wakeups(&self) -> u64 {
         match self.has_flag(TASK_LATENCIES) {
@@ -104,8 +106,8 @@ impl Task {
         }
     }
 
-    /// Returns the average wakeup latency in ticks. If no wakeup was counted, returns the time that
-    /// the task has waited since its first wakeup.
+    /// Returns the average wakeup latency of the task in ticks. If no wakeup was counted, returns
+    /// the time that the task has waited since its first wakeup.
     pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
@@ -215,7 +217,7 @@ impl Cpu {
         }
     }
 
-    /// Returns the sums over several CPUs.
+    /// Returns the sum of each value over several CPUs.
     pub fn sum(cpus: &[Self]) -> Self {
         cpus.iter().fold(Self::default(), |sum, cpu| Self {
             values: std::array::from_fn(|n| sum.values[n].saturating_add(cpu.values[n])),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Makes names and paths visible.
+//! Replaces bytes of names and paths that cannot be printed by escape sequences.
 //!
-//! The name of a process, a file or a function may contain any bytes: control characters, which a
-//! terminal interprets, line breaks, which break tables and lines, and bytes that are not UTF-8.
-//! The functions of this crate replace each of them by an escape sequence of printable characters:
+//! The name of a process, a file or a function may contain any bytes. A terminal interprets control
+//! characters, line breaks break tables and lines, and some bytes are not UTF-8. The functions of
+//! this crate replace each such byte by an escape sequence of printable characters:
 //!
 //! | in the name | shown as |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | a byte of a line separator, or of a character that sets the direction of writing | the same |
 //! | a byte that is not UTF-8 | the same |
 //!
-//! A shell that knows `$'...'` turns the escape sequences into the name again. A backslash is not
-//! escaped.
+//! A shell that supports `$'...'` turns the escape sequences into the name again. A backslash in a
+//! name is not escaped.
 //!
 //! ```
 //! assert_eq!(visible::escape("a\x1b[31m\n"), "a\\x1b[31m\\n");
@@ -28,9 +28,10 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Returns true if a terminal or a reader of lines interprets the character.
+/// Returns true if a terminal, or a program that reads lines, interprets the character.
 fn is_invisible(c: char) -> bool {
-    // The line separators and the characters that set the direction of writing.
+    // `is_control` does not include the line separators and the characters that set the direction
+    // of writing.
     let is_format = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     is_format || c.is_control()
 }
@@ -53,7 +54,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     to.into()
 }
 
-/// Returns the lines of a text with an escape sequence for each control character in a line.
+/// Returns the text with an escape sequence for each control character except newlines.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| c != '\n' && is_invisible(c)) {
         return text.into();
@@ -85,12 +86,12 @@ pub fn escape_bytes(name: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Returns an argument or a file name as [`escape_bytes`] does.
+/// Returns an argument or a file name with the escape sequences of [`escape_bytes`].
 pub fn escape_os(name: &OsStr) -> Cow<'_, str> {
     escape_bytes(name.as_bytes())
 }
 
-/// Returns a path as [`escape_bytes`] does.
+/// Returns a path with the escape sequences of [`escape_bytes`].
 pub fn escape_path(path: &Path) -> Cow<'_, str> {
     escape_os(path.as_os_str())
 }

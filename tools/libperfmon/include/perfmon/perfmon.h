@@ -65,7 +65,7 @@ int pfm_unload_context(int fd);
 
 /*
  * Reads sums over the runs of event sets; struct perfmon_runs describes the sums. A run of a set
- * lasts from the switch to the set until the switch to the next set. perfmon2 does not have this
+ * lasts from the switch to this set until the switch to another set. perfmon2 does not have this
  * function.
  */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
@@ -74,7 +74,8 @@ int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
  * Returns the state of a context and its statistics since it was attached. perfmon2 does not have
  * this function. The caller may run on any CPU. If PERFMON_STATUS_ENDED is set, read() returns a
  * message with the reason: PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere
- * is the time that the thread ran, uncounted, on CPUs that lack some of the context's registers.
+ * is the time for which the thread ran without being counted, on CPUs that lack some of the
+ * context's registers.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 
@@ -82,7 +83,8 @@ int pfm_get_status(int fd, struct perfmon_status *status);
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
  * the value cannot be computed from the page, the function makes a system call. The function always
- * makes a system call if page is NULL, or if the context belongs to another thread and counts.
+ * makes a system call if `page` is NULL, or if the context is attached to another thread and
+ * counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);

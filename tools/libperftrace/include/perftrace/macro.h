@@ -75,8 +75,8 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 
 /*
  * The size of a field in bytes. A text counts as 1024 bytes, which is more than
- * the sum of all possible other fields. The sum of all sizes therefore shows
- * whether an event has a text.
+ * the sum of all possible other fields. If the sum of all sizes is
+ * PERFTRACE_LONG_ or more, the event has a text.
  */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
@@ -177,8 +177,9 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 				       perftrace_values_[n].bits);
 
 /*
- * Two macros that expand to the number of fields, and to the name of the event,
- * which is the argument before the fields.
+ * PERFTRACE_COUNT_ expands to the number of fields of an event.
+ * PERFTRACE_FIRST_ expands to the name of the event, which is the argument
+ * before the fields.
  */
 #define PERFTRACE_COUNT_(...) \
 	PERFTRACE_PICK_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)

@@ -98,8 +98,8 @@ void perftrace_write_values(const struct perftrace_site *site,
 			    const struct perftrace_value *values, size_t n);
 
 /*
- * A program or library has one instance of each of these symbols, even if it consists of many
- * objects.
+ * A program or library has each of the following symbols once, even if it is linked from many
+ * object files.
  */
 #define PERFTRACE_ONE_ __attribute__((weak, visibility("hidden")))
 

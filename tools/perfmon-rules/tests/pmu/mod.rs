@@ -39,7 +39,7 @@ pub fn counter(n: u32, width: u16) -> Register {
     }
 }
 
-/// The registers of a PMU.
+/// The register tables of the PMU that the tests use.
 pub struct Pmu {
     pub pmcs: Vec<Register>,
     pub pmds: Vec<Register>,
@@ -81,7 +81,7 @@ pub fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
 }
 
-/// Returns a virtual counter that the first PMC (control register) of its own table controls.
+/// Returns a virtual counter whose control register is the first PMC of the soft registers.
 pub fn virtual_counter(width: u16) -> Register {
     Register {
         pmcs: 1,

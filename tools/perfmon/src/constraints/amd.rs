@@ -4,7 +4,7 @@
 //! `amd_get_event_constraints_f15h()`, and the events that need merged counters from family 17h on.
 //! libpfm4 has no constraints for AMD.
 
-/// Masks of the counters of family 15h.
+/// Counter masks that the rules of family 15h use.
 const ONLY_0: u64 = 0x01;
 const FIRST_3: u64 = 0x07;
 const ONLY_3: u64 = 0x08;
@@ -23,8 +23,8 @@ const fn has_many_units(code: u64) -> bool {
     (code & 0xff00).count_ones() > 1
 }
 
-/// Returns the mask of the counters that can count an event. In family 15h the mask is 0 for events
-/// of the northbridge, which a core's counters cannot count.
+/// Returns the mask of the counters that can count an event of an AMD processor. In family 15h the
+/// mask is 0 for events of the northbridge, which a core's counters cannot count.
 pub(super) fn counters(family: u32, code: u64) -> u64 {
     match family {
         0x15 => counters_15h(code),
@@ -51,7 +51,7 @@ fn counters_15h(code: u64) -> u64 {
         (0x60..=0x90 | 0xd0, 0x08f | 0x187 | 0x188) => ONLY_0,
         (0x60..=0x90 | 0xd0, 0x0db..=0x0df | 0x1d6 | 0x1d8) => ALL_6,
         (0x60..=0x90 | 0xd0, _) => FIRST_3,
-        // No counter counts events of the northbridge, or of units that do not exist.
+        // No counter of a core counts events of the northbridge, or of units that do not exist.
         _ => 0,
     }
 }

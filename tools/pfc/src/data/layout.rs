@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of a file that surround the records: the header, the attributes and the features.
+//! The parts of a perf.data file that surround the records: the header, the attributes and the
+//! features.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +25,7 @@ const ARCH: u32 = 6;
 const CMDLINE: u32 = 11;
 const EVENT_DESC: u32 = 12;
 
-/// An event, as the attributes of a perf.data file describe the event.
+/// An event as it is described in the attributes of a perf.data file.
 #[derive(Clone, Debug, Default)]
 pub struct Attribute {
     pub name: String,
@@ -74,17 +75,17 @@ impl Attribute {
     }
 }
 
-/// The size of the table of features in bytes: for each feature the offset and the size of its
-/// contents.
+/// The size in bytes of the table of features, which holds the offset and the size of each
+/// feature's contents.
 pub(super) const TABLE_SIZE: usize = 16 * FEATURES.len();
 const FEATURES: [u32; 5] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC];
 
-/// The parts of a file that surround the records.
+/// The parts of a perf.data file that surround the records.
 pub(super) struct FileLayout {
     attributes: Vec<Attribute>,
     stacks: bool,
-    /// The contents of the features other than the list of build IDs, in the order of
-    /// [`FEATURES`]. The contents precede the records.
+    /// The contents of the features other than the list of build IDs, in the order of [`FEATURES`].
+    /// The contents of these features precede the records.
     contents: [Vec<u8>; FEATURES.len() - 1],
     /// The size of all records in bytes.
     pub(super) record_bytes: u64,
@@ -177,8 +178,9 @@ impl FileLayout {
         FEATURES.iter().fold(0, |bits, n| bits | (1 << n))
     }
 
-    /// Returns the table of features, which follows the records. `more_records` is the size of
-    /// records that are written together with the table. The list of build IDs follows the table.
+    /// Returns the table of features, which follows the records of the file. `more_records` is the
+    /// size in bytes of the records that are written together with the table. The list of build IDs
+    /// follows the table.
     pub(super) fn encode_table(&self, more_records: u64, build_ids: u64) -> Vec<u8> {
         let mut sections = vec![(
             self.data_end() + more_records + TABLE_SIZE as u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of files that were not completed, because a write failed or the process was killed.
+//! Tests of perf.data files that were not completed, because a write failed or the process was
+//! killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use ring::Sample;
 use super::{Attribute, Encoder, Writer};
 use crate::profile::Profile;
 
-/// The environment variable that has a process of the test write the file of that name.
+/// If this environment variable is set, the test process writes the file whose path is the
+/// variable's value.
 const FILE: &str = "PFC_TEST_LIMITED_FILE";
 
 /// Returns the records of `n` samples.
@@ -57,7 +59,7 @@ fn r1_9_a_file_is_readable_after_each_write() {
         let bytes = std::fs::metadata(&path).expect("a file").len();
         assert_eq!((writer.samples(), writer.bytes()), (3 * n as u64, bytes));
     }
-    // A process that is killed leaves its file behind.
+    // The writer is not dropped, as if the process were killed, so its file stays.
     std::mem::forget(writer);
     let profile = Profile::load(Some(&path), true).expect("samples");
     assert_eq!(profile.samples.len(), 12);
@@ -84,7 +86,7 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
     let path = temporary_path("limited");
     let program = std::env::current_exe().expect("a path");
     let mut nr_kept = Vec::new();
-    // The limit has blocks of 512 bytes in some shells, and of 1024 bytes in others.
+    // `ulimit -f` has blocks of 512 bytes in some shells, and of 1024 bytes in others.
     for blocks in 1..=10 {
         let script = "trap '' XFSZ; ulimit -f $1; shift; exec \"$@\"";
         let output = Command::new("sh")

@@ -30,8 +30,8 @@ const COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// The ID of records of throttling that are about a CPU that was offline. perf gives no event this
-/// ID.
+/// The event ID in throttling records that stand for the time in which a CPU was offline. perf
+/// gives no event this ID.
 pub const OFFLINE_ID: u64 = u64::MAX;
 
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
@@ -70,13 +70,13 @@ pub struct Region {
     /// The major and the minor number of the file's device.
     pub device: (u32, u32),
     pub inode: u64,
-    /// The build ID of the file; empty if the build ID is not known. Only the first 20 bytes are
-    /// encoded.
+    /// The build ID of the file; empty if the build ID is not known. Only the first 20 bytes of the
+    /// build ID are encoded.
     pub build_id: Vec<u8>,
     pub path: OsString,
 }
 
-/// Encodes records and collects their bytes.
+/// Encodes perf.data records and collects their bytes.
 #[derive(Debug, Default)]
 pub struct Encoder {
     pub bytes: Vec<u8>,
@@ -122,7 +122,7 @@ impl Encoder {
 
     /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
     fn padded_string(&mut self, text: &[u8]) {
-        // A path has at most 4096 bytes. A longer text could exceed the size of a record.
+        // A path has at most 4096 bytes. A longer text could exceed the maximum size of a record.
         let text = &text[..text.len().min(4096)];
         self.bytes.extend(text);
         let zeros = 8 - text.len() % 8;
@@ -131,7 +131,8 @@ impl Encoder {
 
     pub fn sample(&mut self, sample: &Sample, id: u64) {
         let (misc, ip) = match sample.ip {
-            // The ring does not say whether the CPU ran the kernel or a process of the guest.
+            // The ring buffer does not say whether the CPU ran the kernel or a process of the
+            // guest.
             IN_GUEST => (GUEST_KERNEL, 0),
             ip if ip >= KERNEL_START => (IN_KERNEL, ip),
             ip => (IN_USER, ip),
@@ -168,8 +169,8 @@ impl Encoder {
         self.end_record(at, sample_id);
     }
 
-    /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled, as a
-    /// record of throttling with the ID [`OFFLINE_ID`].
+    /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled. The
+    /// record is a throttling record with the ID [`OFFLINE_ID`].
     pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
         let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
         self.u64(sample_id.time);
@@ -279,11 +280,10 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let (record, rest) = records.split_at_checked(((header >> 48) as usize).max(8))?;
         records = rest;
         let at = match header as u32 {
-            // The time of a sample is after the header, the event's ID, the address, and the
+            // In a sample, the time follows the header, the event's ID, the address, and the
             // process and thread ID.
             SAMPLE => Some(32),
-            // The time of a record other than a sample is before the CPU and the event's ID, which
-            // end the record.
+            // In other records, the time precedes the CPU and the event's ID, which end the record.
             _ => record.len().checked_sub(24),
         };
         Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))
@@ -312,8 +312,8 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     until
 }
 
-/// Returns the time of the record in the middle of `records`, measured in bytes. Returns 0 for an
-/// empty list.
+/// Returns the time of the record that contains the middle byte of `records`. Returns 0 if
+/// `records` is empty.
 pub fn middle_time(records: &[u8]) -> u64 {
     let mut bytes = 0;
     let mut all = records_with_time(records);

@@ -16,8 +16,8 @@ use crate::atomic_file::AtomicFile;
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
-/// - While records and the next table overwrite the table, the header says that there are no
-///   features, and has the size of the records before the call.
+/// - While a call overwrites the table with records and a new table, the header says that there are
+///   no features. The header then has the size that all records had before the call.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -25,15 +25,15 @@ pub struct Writer {
     file: AtomicFile,
     path: PathBuf,
     layout: FileLayout,
-    /// True if the table of features follows the records.
+    /// True if the table of features is in the file, after the records.
     has_table: bool,
     /// The number of samples in the file.
     samples: u64,
 }
 
 impl Writer {
-    /// Creates a file and writes the part before the records. `command` is the command line of this
-    /// program, for the file's header.
+    /// Creates a perf.data file and writes the part of the file before the records. `command` is
+    /// the command line of this program, for the file's header.
     pub fn create(
         path: &Path,
         attributes: &[Attribute],
@@ -56,7 +56,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The error of the write. The file then has as many of the records as could be written.
+    /// The error of the failed write to the file. After an error, the file has as many of the
+    /// records as could be written.
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
         let layout = &self.layout;
         if self.has_table {
@@ -68,7 +69,7 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // The table that this call has overwritten had room in the file.
+                // If this call has overwritten a table, the file has room for a table.
                 let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
                 complete_records(records, room.saturating_sub(TABLE_SIZE))
             }
@@ -76,7 +77,7 @@ impl Writer {
         if result.is_err() {
             let table = layout.encode_table(kept as u64, 0);
             let at = layout.data_end() + kept as u64;
-            // Without room for the table, the file is one without features.
+            // If the table cannot be written, the file is left without features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
                 let _ = self.file.truncate(layout.data_end());
                 return result;
@@ -105,7 +106,7 @@ impl Writer {
         self.layout.data_end() + if self.has_table { TABLE_SIZE as u64 } else { 0 }
     }
 
-    /// Gives the file its name, before the file is complete.
+    /// Gives the file its name, before the content of the file is complete.
     pub fn publish(&mut self) -> io::Result<()> {
         self.file.publish()
     }
@@ -188,7 +189,8 @@ mod tests {
         assert_eq!(bytes[41] & 4, 4, "frequency");
     }
 
-    /// A file that is read has the contents that were written, with samples in the order of time.
+    /// A file that was written is read back with the same contents, and with samples in the order
+    /// of time.
     #[test]
     fn r1_9_a_file_is_read_as_it_was_written() {
         let path = std::env::temp_dir().join(format!("pfc-data-{}", std::process::id()));
@@ -323,7 +325,7 @@ mod tests {
             tid: 10,
             ..SampleId::default()
         };
-        // The kernel has cut the name in the middle of a character.
+        // The kernel has cut the thread's name in the middle of a character.
         encoder.comm(b"abc\xc3", true, &sample_id);
         let region = Region {
             start: 0x5000,

@@ -190,8 +190,8 @@ fn check_kvm_guests() -> Check {
     }
 }
 
-/// Returns the name and the ID of each process, except for pfc, that has a file open whose link in
-/// /proc/PID/fd is `link`.
+/// Returns the name and the ID of each process that has a file open whose link in /proc/PID/fd
+/// points to `link`. The process of pfc itself is left out.
 fn processes_with_open(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -9,8 +9,7 @@ use super::module::ExamineError;
 use super::modules::{Modules, Signature};
 use super::{config, note, ok, problem, read_trimmed, Check};
 
-/// The table of the kernel series on which the modules are tested: one series in a line, comments
-/// behind `#`.
+/// The kernel series on which the modules are tested, one series per line. `#` begins a comment.
 const SUPPORTED_SERIES: &str = include_str!("../../../rig/kernels");
 
 pub fn run_checks(modules: &Modules) -> Vec<Check> {
@@ -99,7 +98,7 @@ fn check_signatures(modules: &Modules) -> Check {
     }
 }
 
-/// Makes the check of the signature of perfcounters.ko, for a machine that requires signed modules.
+/// Checks the signature of perfcounters.ko on a machine that requires signed modules.
 fn check_required_signature(signature: Signature) -> Check {
     let subject = "signatures";
     let enrol = "mokutil --import CERTIFICATE, then reboot";
@@ -180,8 +179,8 @@ fn check_paranoid() -> Check {
 fn check_memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// Minimum of the limit of locked memory, in bytes. A ring of `pfc record` for one CPU has 512
-    /// KiB by default, and the rest of the limit is a reserve.
+    /// The minimum limit on locked memory, in bytes. A ring of `pfc record` for one CPU needs 512
+    /// KiB by default; the rest is a reserve.
     const MIN_BYTES: u64 = 1 << 20;
     let subject = "memlock";
     let is_unlimited =

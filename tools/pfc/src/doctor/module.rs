@@ -140,7 +140,7 @@ fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
     if file.metadata().is_ok_and(|m| m.len() == 0) {
         return Err(ExamineError::NotAModule);
     }
-    // The PATH of a user may lack the sbin directories.
+    // The PATH of an unprivileged user may lack the sbin directories, which can contain modinfo.
     let candidates = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
     let is_kmod = |program: &&str| {
         program_output(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"))

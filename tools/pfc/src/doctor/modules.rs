@@ -52,8 +52,8 @@ impl Modules {
         self.has(("perfcounters", true))
     }
 
-    /// Returns true if the module `name` is loaded. If `loaded` is false, returns true also for a
-    /// module that is installed but not loaded.
+    /// Returns true if the module `name` is loaded. If `loaded` is false, a module that is
+    /// installed but not loaded is enough.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
             .is_some_and(|m| m.is_loaded || (!loaded && m.file.is_some()))
@@ -160,8 +160,8 @@ impl Modules {
     }
 }
 
-/// Returns advice how to load the module perfcounters now and at each boot. If the service of the
-/// Debian package is installed, the advice names the service.
+/// Returns advice on how to load the module perfcounters now and at each boot. If the service of
+/// the Debian package is installed, the advice names the service.
 fn load_remedy(root: &Path) -> String {
     let directories = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses the Accept header of HTTP. The server offers only one media type, so the parser only
-//! finds out whether the client accepts that media type.
+//! Parses the Accept header of an HTTP request. The server of `pfc export --listen` offers one
+//! media type only, so the parser decides only whether the client accepts that type.
 
 /// The media type of an export format.
 #[derive(Clone, Copy, Debug)]
 pub struct MediaType {
     pub kind: &'static str,
     pub subtype: &'static str,
-    /// The values of the parameter `version` that a client may request.
+    /// Values of the `version` parameter in an Accept header that match this media type.
     pub versions: &'static [&'static str],
-    /// The Content-Type header of a response in the media type.
+    /// The Content-Type header of a response that has this media type.
     pub content_type: &'static str,
 }
 
 impl MediaType {
-    /// Returns true if an Accept header allows the media type that the server offers. The most
-    /// specific entry of the Accept header that names the media type decides. An entry of the
-    /// Accept header with a weight of 0 forbids its media type.
+    /// Returns true if an Accept header allows this media type. The most specific entry of the
+    /// header that matches the media type decides. An entry with weight 0 (`q=0`) forbids the media
+    /// types that it matches.
     pub fn is_accepted_by(&self, header: &str) -> bool {
         let entries = header
             .split(',')
             .filter_map(|entry| self.match_entry(entry));
-        // If several entries of the Accept header are equally specific, an entry that allows the
-        // media type decides.
+        // If entries of the Accept header are equally specific, one that allows the media type
+        // wins.
         entries.max().is_some_and(|(_, is_allowed)| is_allowed)
     }
 
-    /// Returns how specifically an entry of the Accept header names the media type, and whether the
-    /// entry allows the media type. Returns `None` if the entry of the Accept header is for other
-    /// media types.
+    /// Returns the specificity of an Accept header's entry (1 to 4), and whether the entry allows
+    /// this media type. Returns `None` if the entry does not match this media type.
     fn match_entry(&self, entry: &str) -> Option<(u8, bool)> {
         let mut parts = entry.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;

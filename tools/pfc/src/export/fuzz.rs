@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the parsers of the exporter. `tests/listen.rs` sends hostile requests to the server.
+//! Fuzzes the parser of HTTP Accept headers in `pfc export`. `tests/listen.rs` sends hostile
+//! requests to the HTTP server.
 
 use fuzz::{words, Fuzzer};
 

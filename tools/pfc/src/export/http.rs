@@ -4,16 +4,16 @@
 //!
 //! The crate hyper implements HTTP. The server limits the resources that clients can use:
 //!
-//! - A connection is for one request. The server closes a connection after [`MAX_LIFETIME`] at the
-//!   latest.
-//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. A new connection beyond the
-//!   limit replaces the oldest connection, so clients that send or read slowly, or not at all, do
-//!   not block other clients.
-//! - A connection is not replaced by a new connection within [`MIN_LIFETIME`]; until that time, new
-//!   connections wait in the backlog. A client that sends its request at once is therefore served,
-//!   however many other clients connect.
-//! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. A new response
-//!   beyond the limit replaces the oldest responses, whose connections are aborted.
+//! - Each connection serves one request. The server closes a connection after [`MAX_LIFETIME`] at
+//!   the latest.
+//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. If another client connects,
+//!   its connection replaces the oldest one. Clients that send or read slowly, or not at all,
+//!   therefore do not block other clients.
+//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. If all open connections are
+//!   younger, new connections wait in the listen backlog. A client that sends its request at once
+//!   is therefore served, even if many other clients connect.
+//! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. If a new response
+//!   would exceed this limit, the server aborts the connections with the oldest responses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -44,22 +44,21 @@ use crate::output::stdout;
 
 /// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
-/// Length of the backlog: the number of connections that can wait in the kernel until the server
-/// accepts them.
+/// Length of the listen backlog: the maximum number of connections that wait in the kernel until
+/// the server accepts them.
 ///
 /// If all clients are slow, the server accepts [`MAX_CONNECTIONS`] connections per
 /// [`MIN_LIFETIME`], so the last connection of a full backlog waits for eight seconds. Prometheus
-/// waits for a response for ten seconds. If the backlog is full, the TCP of a client tries again
-/// after a second or more.
+/// waits ten seconds for a response by default. If the backlog is full, the client's TCP repeats
+/// its SYN after a second or more.
 const BACKLOG: u32 = 1024;
-/// The time after accepting a connection in which no new connection replaces the accepted
-/// connection.
+/// Minimum age at which a new connection may replace an open connection.
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
-/// Interval of the checks whether a connection has ended, while the server accepts no connections
-/// because of the limit.
+/// While [`MAX_CONNECTIONS`] connections are open, the server checks at this interval whether it
+/// can accept another connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum size of all responses in flight together, in bytes. A single response cannot be larger
-/// than the maximum for all responses together.
+/// Maximum size of all responses in flight together, in bytes. A single response that exceeds this
+/// size fails with an error.
 const MAX_RESPONSE_BYTES: usize = 128 << 20;
 /// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -67,10 +66,11 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time from accepting a connection to the end of the response.
 const MAX_LIFETIME: Duration = Duration::from_secs(30);
-/// Maximum time in which clients can still read responses after a signal has stopped the export.
+/// Maximum time that the server waits, after a signal to stop, for clients to read the responses in
+/// flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns an error for an address that other machines can reach, unless `--allow-remote` is given.
+/// Returns an error if `address` is not a loopback address, unless `--allow-remote` is given.
 pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -152,7 +152,7 @@ struct Connection {
 }
 
 impl Server {
-    /// Waits until a new connection is allowed, and accepts the next connection.
+    /// Waits until [`Self::is_full`] is false, and accepts the next connection.
     async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.is_full() {
             sleep(POLL_INTERVAL).await;
@@ -160,7 +160,7 @@ impl Server {
         Ok(listener.accept().await?.0)
     }
 
-    /// Returns true if the limit of connections is reached and even the oldest connection is
+    /// Returns true if [`MAX_CONNECTIONS`] connections are open, and even the oldest connection is
     /// younger than [`MIN_LIFETIME`].
     fn is_full(&self) -> bool {
         let mut connections = self.connections.borrow_mut();
@@ -196,14 +196,13 @@ impl Server {
         });
         let connection = http1::Builder::new()
             .keep_alive(false)
-            // A client may close its sending side after the request.
+            // Some clients close their sending side after the request and still read the response.
             .half_close(true)
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
-        // An error of a connection ends the connection and does not concern other connections, so
-        // the error is ignored.
+        // An error on a connection ends only that connection, so it is ignored.
         let _ = timeout(MAX_LIFETIME, connection).await;
     }
 
@@ -264,8 +263,8 @@ impl Server {
         Ok(text.0)
     }
 
-    /// Aborts the connections with the oldest responses until a new response fits into
-    /// [`MAX_RESPONSE_BYTES`].
+    /// Aborts the connections with the oldest responses until a new response of `bytes` bytes fits
+    /// into [`MAX_RESPONSE_BYTES`].
     fn limit_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
         let connections = self.connections.borrow();
         let is_in_flight = |connection: &&Connection| {
@@ -289,7 +288,7 @@ impl Server {
     }
 
     /// Waits until clients have read the responses in flight, but at most for [`DRAIN_TIMEOUT`].
-    /// Connections for which no response has been made are dropped.
+    /// Does not wait for connections that have no response yet.
     async fn drain_connections(&self) {
         let connections = self.connections.take();
         let _ = timeout(DRAIN_TIMEOUT, async {
@@ -303,7 +302,8 @@ impl Server {
     }
 }
 
-/// A buffer that holds at most [`MAX_RESPONSE_BYTES`] bytes.
+/// A buffer that holds at most [`MAX_RESPONSE_BYTES`] bytes. A write for which the buffer has no
+/// space fails.
 struct BoundedBuffer(Vec<u8>);
 
 impl Write for BoundedBuffer {
@@ -330,7 +330,7 @@ fn build_response(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Resp
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Drivers choose the names of counters, so browsers must not interpret the text as HTML.
+    // Drivers choose counter names. `nosniff` keeps browsers from parsing a response as HTML.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Exports memory-mapped values (MMV) for Performance Co-Pilot (PCP): writes files that PCP's agent
-//! pmdammv maps and serves. The only communication between pfc and PCP is by the files.
+//! pmdammv maps and serves. pfc and PCP communicate only through these files.
 //!
-//! The exporter stores each value in place in a file, as one 64-bit word. When the set of instances
-//! changes, new files replace the old files. pmdammv still has the old files mapped, so the
-//! exporter sets the generation numbers in the old files to 0. The value 0 makes pmdammv open the
-//! new files. The exporter removes its files when the exporter exits. If the exporter is killed,
-//! pmdammv detects that the process named in the files does not exist any longer.
+//! The exporter updates each value in place, as one 64-bit word of a file. When the set of counter
+//! instances changes, new files replace the old files. pmdammv still has the old files mapped, so
+//! the exporter sets the generation numbers in the old files to 0. A generation number of 0 makes
+//! pmdammv open the new files. The exporter removes its files when it exits. If the exporter is
+//! killed, pmdammv detects that the process whose ID is in the files does not exist any longer.
 //!
 //! | file | contents |
 //! |---|---|
@@ -42,9 +42,9 @@ use mapping::SharedMapping;
 /// The directory from which PCP's agent pmdammv reads files by default.
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
-/// Delay after which the directory is modified a second time. pmdammv compares the modification
-/// time of the directory in whole seconds, so pmdammv does not notice a change within the second of
-/// its last scan.
+/// Delay between a change of the MMV files and a second modification of their directory. pmdammv
+/// compares the directory's modification time in whole seconds. Without the second modification,
+/// pmdammv would miss a change of the files in the same second as its last scan.
 const RESCAN_DELAY: Duration = Duration::from_millis(1100);
 
 /// Writes and updates the files for PCP until a signal stops the export.
@@ -60,7 +60,8 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
             let mut stop = StopSignals::new().trying_to("catch signals")?;
             let mut due = Instant::now();
             loop {
-                // An empty selection is not an error: instances may appear later.
+                // It is not an error if no instance matches the patterns: a driver can create
+                // instances later.
                 exporter.update(&scraper.scrape()?)?;
                 due = (due + interval).max(Instant::now());
                 tokio::select! {
@@ -71,14 +72,15 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
         })
 }
 
-/// The files of one exporter. Dropping an `Exporter` removes its files.
+/// The MMV files that one `pfc export --mmv` writes. Dropping an `Exporter` removes its files.
 #[derive(Debug)]
 pub struct Exporter {
     directory: PathBuf,
     name: String,
     sum: bool,
     files: Vec<MappedFile>,
-    /// The boot ID and the generation of the set of instances for which the files were made.
+    /// The boot ID, and the generation of the set of instances, that the files were written for.
+    /// `None` before the first files are written.
     made_for: Option<([u8; 16], u64)>,
     tasks: Option<tasks::TaskFile>,
     touch_at: Option<Instant>,
@@ -89,17 +91,17 @@ struct MappedFile {
     path: PathBuf,
     mapping: SharedMapping,
     sources: Vec<ValueSource>,
-    /// The index of the word with the first value of each metric.
+    /// The index in `mapping` of the 64-bit word that holds the first value, for each metric.
     values: Vec<usize>,
-    /// The open file, which is locked as long as the exporter updates the values in the file. Other
-    /// exporters detect by the lock that the file is in use. The process ID in a file does not show
-    /// that the file is in use, because a later process can have the same ID.
+    /// The open file with its flock() lock, which is held as long as the exporter updates the file.
+    /// Another exporter detects by the lock that the file is in use. The process ID in the file is
+    /// no proof that the file is in use, because a later process can have the same ID.
     _lock: File,
 }
 
 impl Exporter {
-    /// Prepares to write files `NAME.*` in `directory` with metrics `mmv.NAME.*`, and removes files
-    /// that a former exporter has left behind.
+    /// Creates an exporter that will write files `NAME.*` with metrics `mmv.NAME.*` into
+    /// `directory`. Removes files `NAME.*` that an earlier exporter has left behind.
     ///
     /// # Errors
     ///
@@ -158,8 +160,8 @@ impl Exporter {
     }
 
     fn replace_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
-        // The new generation number differs from 0 and from the generation numbers of all earlier
-        // files.
+        // The current time with bit 0 set: a generation number that is not 0 and that no earlier
+        // file has.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan_files(&self.name, snapshot, self.sum);
         let files: Result<Vec<MappedFile>, Failure> = planned
@@ -180,7 +182,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Creates a file under a temporary name and maps the file. All values in the new file are 0.
+    /// Creates a file under a temporary name and maps it. All values in the new file are 0.
     fn create_file(&self, file: FileLayout, generation: u64) -> Result<MappedFile, Failure> {
         let encoded = file.contents.encode(generation, std::process::id());
         let temporary = self.temporary_path();
@@ -213,13 +215,13 @@ impl Exporter {
         Ok(file)
     }
 
-    /// Returns the temporary path of a new file.
+    /// Returns the path at which a new file is written before it is renamed.
     fn temporary_path(&self) -> PathBuf {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Returns the paths of the existing files whose names begin with the exporter's name,
-    /// including files that another exporter has created.
+    /// Returns the paths of all files in the directory that have names of this exporter's files,
+    /// including those that another exporter has created.
     fn existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         let action = format!(
@@ -244,9 +246,8 @@ impl Exporter {
     }
 }
 
-/// Removes the file at `path`, if there is one, and creates a new file. The directory belongs to
-/// another user, who may have created a symbolic link with the name of the file, so no existing
-/// file is opened.
+/// Removes the file at `path`, if there is one, and creates a new file. No existing file is opened:
+/// the directory can belong to another user, who could have created a symbolic link at `path`.
 fn create_new_file(path: &Path) -> Result<File, Failure> {
     if fs::symlink_metadata(path).is_ok() {
         remove_file(path)?;
@@ -282,15 +283,16 @@ impl MappedFile {
         }
     }
 
-    /// Marks the file as obsolete, so that programs that have the file mapped open the new file.
+    /// Sets the file's generation numbers to 0, so that programs that have the file mapped open its
+    /// replacement.
     fn retire(&self) {
         self.mapping.store(GENERATION_2, 0);
         self.mapping.store(GENERATION_1, 0);
     }
 }
 
-/// Returns the ID of the process that updates a file. Returns `None` if no process holds the lock
-/// on the file.
+/// Returns the ID of the process that updates the MMV file at `path`. Returns `None` if no process
+/// holds the lock on the file.
 fn owner_pid(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;

@@ -3,11 +3,11 @@
 //! `pfc export`: writes the values of counters and tasks in the formats of other monitoring
 //! systems.
 //!
-//! An export format is a file in the directory `export` and an entry of [`FORMATS`]. The writer of
-//! a format gets a [`Scrape`], which is one sample of the counters and the tasks. For all formats,
-//! `mod.rs` handles the destination of the output, the interval of writing and the signals that
-//! stop the export. Files for Performance Co-Pilot (PCP) are not an entry of [`FORMATS`]: `mmv.rs`
-//! writes the files for PCP.
+//! An export format consists of a source file in the directory `export` and an entry of
+//! [`FORMATS`]. The writer of a format gets a [`Scrape`], which is one sample of the counters and
+//! the tasks. For all formats, `mod.rs` handles the destination of the output, the interval of
+//! writing and the signals that stop the export. The files for Performance Co-Pilot (PCP) have no
+//! entry of [`FORMATS`]; `mmv.rs` writes them.
 //!
 //! | file | contents |
 //! |---|---|
@@ -51,16 +51,16 @@ pub use mmv::DIRECTORY as MMV_DIRECTORY;
 /// All export formats of `pfc export`, except the files for PCP.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
 
-/// An export format, which a flag of the command line selects.
+/// An export format, selected by a flag of the command line.
 pub struct Format {
     /// The name of the flag that selects the format: `openmetrics` for `--openmetrics`.
     pub flag: &'static str,
     /// The help text of the flag that selects the format.
     pub help: &'static str,
-    /// The media type of the format for HTTP. `None` for a format that HTTP clients and terminals
-    /// cannot get.
+    /// The media type of the format for HTTP. `None` if the format can neither be served over HTTP
+    /// nor be written to a terminal.
     pub media: Option<MediaType>,
-    /// Makes a writer of the format, which is used until the export ends.
+    /// Makes the writer of the format. One writer is used for the whole export.
     pub writer: fn(&WriterOptions) -> Box<dyn Writer>,
 }
 
@@ -71,7 +71,7 @@ pub struct WriterOptions {
     pub sum: bool,
 }
 
-/// A writer of an export format, which writes one scrape after the other.
+/// The writer of an export format, which is called once for each scrape.
 pub trait Writer {
     /// Writes a complete scrape in the export format.
     fn write(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
@@ -191,15 +191,16 @@ pub struct Scrape {
     pub tasks: Option<TaskScrape>,
 }
 
-/// Takes scrapes of the counters and the tasks. The counters are opened again after the module was
-/// reloaded.
+/// Takes scrapes of the counters and the tasks. If the module perfcounters was reloaded, the
+/// counters are opened again.
 pub struct Scraper {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
     tasks: Option<tasks::TaskScraper>,
-    /// True if the export takes more than one scrape. If more than one scrape is taken, a user who
-    /// may not read the tasks gets a warning and the values of the counters.
+    /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
+    /// more than one scrape. With these options, a missing permission to read tasks causes a
+    /// warning, and only counters are exported.
     is_repeated: bool,
 }
 
@@ -290,7 +291,7 @@ impl StopSignals {
     }
 }
 
-/// Gives SIGINT, SIGTERM and SIGHUP their default action during writes to files that are not regular
+/// Gives SIGINT, SIGTERM and SIGHUP their default action during writes to files other than regular
 /// files.
 ///
 /// A write to a full pipe blocks in the kernel, so these signals must end the process at once.

@@ -7,16 +7,15 @@
 //! one series, even if their metrics have the same name.
 //!
 //! Two metric families must not have the same name. If two families would have the same name, the
-//! family whose first instance has the lower number gets the short name. The name of the family
-//! whose first instance has the higher number contains the type of the family. Families are made
-//! from all instances of the catalogue, so the name of a family does not depend on the instances
-//! that the user selects.
+//! family whose first instance has the lower number gets the name. The name of the other family
+//! additionally contains its type: `perfcounters_x_gauge`. Families are made from all instances of
+//! the catalogue, so the name of a family does not depend on the instances that the user selects.
 
 use std::collections::{HashMap, HashSet};
 
 use perfcounters::{Catalogue, Instance, Kind, Unit};
 
-/// The OpenMetrics types that pfc uses.
+/// The OpenMetrics metric types that pfc uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricType {
     Counter,
@@ -51,7 +50,7 @@ impl MetricType {
     }
 }
 
-/// A metric family: instances that are exported as one metric.
+/// An OpenMetrics metric family: the instances that are exported under one metric name.
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
@@ -153,9 +152,9 @@ pub struct SplitName {
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// Splits the name of an instance into the name of a metric and labels. The names of instances of
-/// the provider modules have special rules. In names of instances of other drivers with three or
-/// more parts, the middle parts become a label.
+/// Splits the name of an instance into the name of a metric and labels. For names that begin with
+/// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. In other names
+/// with three or more parts, the middle parts become the label `id`.
 pub fn split_name(name: &str) -> SplitName {
     let parts: Vec<&str> = name.split('/').collect();
     let (base, labels) = match parts.as_slice() {
@@ -187,8 +186,8 @@ pub fn split_name(name: &str) -> SplitName {
     SplitName { base, labels }
 }
 
-/// Returns the suffix that a metric's name has for the unit of the metric. The names of metrics in
-/// plain numbers or events have no suffix for the unit.
+/// Returns the unit suffix of a metric's name. Metrics in plain numbers or events have no unit
+/// suffix.
 fn unit_suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
@@ -196,14 +195,15 @@ fn unit_suffix(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of a family without its unit. Characters that OpenMetrics does not allow in
-/// names are replaced by underscores.
+/// Returns the name of a family with the prefix `perfcounters_`, without its unit and, for a
+/// counter, without `_total`. Characters that OpenMetrics does not allow in names are replaced by
+/// underscores.
 fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
     let mut strip = |end: &str| {
-        // The name of a family that consists only of the unit's suffix keeps the suffix.
+        // The suffix `end` is kept if it is all that follows the prefix `perfcounters_`.
         if let Some(rest) = stem
             .strip_suffix(end)
             .filter(|r| r.len() > "perfcounters_".len())
@@ -220,8 +220,8 @@ fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     stem
 }
 
-/// Returns the shortest name for a family with which no sample of the family has the name of
-/// another family's sample.
+/// Returns the shortest family name that makes all sample names of the family different from those
+/// in `used_names`. Adds these sample names to `used_names`.
 fn unique_name(
     base: &str,
     kind: MetricType,

@@ -2,8 +2,8 @@
 
 //! Writes the OpenMetrics 1.0 text format, which Prometheus reads.
 //!
-//! The text is written without the crate `prometheus-client`, because `prometheus-client` has no
-//! `_created`, requires a sum for each histogram, and would keep a copy of every value.
+//! The crate `prometheus-client` is not used, because it cannot write `_created`, requires a sum
+//! for each histogram, and keeps a copy of every value.
 
 use std::io::{self, Write};
 
@@ -49,7 +49,8 @@ impl Writer for TextWriter {
             Some((boot, generation, families)) if (boot, generation) == catalogue_id => families,
             _ => Families::new(catalogue),
         };
-        // OpenMetrics requires that the samples of a family follow each other.
+        // OpenMetrics requires that all samples of a family are adjacent, so the readings are
+        // sorted by family.
         let mut readings: Vec<(usize, Reading<'_>)> = snapshot
             .readings()
             .filter_map(|r| Some((families.index_of(r.instance())?, r)))
@@ -89,8 +90,8 @@ impl TextWriter {
         let mut omitted = 0;
         let mut write_values = |labels: &str, slots: &[i64]| -> io::Result<()> {
             if family.kind != MetricType::Gauge && slots.iter().any(|v| *v < 0) {
-                // An OpenMetrics counter cannot be negative. A reader would reject the whole text
-                // because of one negative counter.
+                // An OpenMetrics counter cannot be negative. Because of one negative counter, a
+                // reader would reject the whole text.
                 omitted += 1;
                 return Ok(());
             }
@@ -182,9 +183,9 @@ fn write_metadata(
     writeln!(out, "# HELP {name} {}", escape(help))
 }
 
-/// Writes the metrics of the busiest tasks. Task IDs are reused: the same ID may stand for a later
-/// task whose counters start at 0. A sample of a task has both the ID and the name of the task as
-/// labels, because IDs are reused.
+/// Writes the metrics of the busiest tasks. Task IDs are reused, and the counters of a later task
+/// with the same ID start at 0. A sample therefore has the task's name as a label, in addition to
+/// its ID.
 fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
     let help = "number of accounted tasks, of which the busiest are exported";
@@ -205,8 +206,8 @@ fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// Writes the description of a metric of tasks. Returns the name of the metric and the exponent of
-/// its unit.
+/// Writes the `# TYPE`, `# UNIT` and `# HELP` lines of a task metric. Returns the name of the
+/// metric and the exponent of its unit.
 fn write_task_metadata(
     prefix: &str,
     value: &TaskMetric,
@@ -227,7 +228,7 @@ fn task_labels(task: &Task) -> String {
 }
 
 /// Writes metrics about the scrape itself. The names of metrics about the scrape have the prefix
-/// `pfc_`, which is not used for instances.
+/// `pfc_`; those of instances have the prefix `perfcounters_`.
 fn write_snapshot_metrics(
     snapshot: &Snapshot,
     omitted: u64,

@@ -2,10 +2,10 @@
 
 //! Selects the busiest accounted tasks for the export, up to a maximum number of tasks.
 //!
-//! Tasks are ranked by their recent run time, which loses half of its weight in a minute. A task
-//! stays among the busiest tasks until another task has more than twice its rank. The factor of two
-//! keeps the set of busiest tasks stable, because series that appear and disappear cost a
-//! monitoring system more than permanent series.
+//! Tasks are ranked by a score: their run time, weighted by age with a half-life of one minute. A
+//! task stays among the busiest tasks until another task has more than twice its score. The factor
+//! of two keeps the set of busiest tasks stable. For a monitoring system, series that appear and
+//! disappear cost more than permanent series.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK
 
 use crate::error::Failure;
 
-/// The time in which the weight of a task's run time falls by half, in milliseconds.
+/// The half-life of run time in a task's score, in milliseconds.
 const HALF_LIFE_MS: f64 = 60_000.0;
 
 /// A value of a task that is exported as a metric.
@@ -108,7 +108,7 @@ pub const TOTAL_METRICS: [TaskMetric; 3] = [
 ];
 
 impl TaskMetric {
-    /// Returns the value of a task, in nanoseconds or as a count.
+    /// Returns this metric's value for a task: a time in nanoseconds, or a count.
     pub fn get(&self, task: &Task, khz: u32) -> u64 {
         self.to_export_unit((self.read)(task), khz)
     }
@@ -152,7 +152,7 @@ impl TaskScrape {
     }
 }
 
-/// Reads the accounted tasks and ranks the tasks by their recent run time.
+/// Reads the accounted tasks and ranks them by recent run time.
 #[derive(Debug)]
 pub struct TaskScraper {
     device: Device,
@@ -160,8 +160,8 @@ pub struct TaskScraper {
 }
 
 impl TaskScraper {
-    /// Opens `/dev/ppa`, to export at most `max_tasks` tasks. Fails for a user who may not read the
-    /// tasks, even if accounting is off.
+    /// Opens `/dev/ppa`, to export at most `max_tasks` tasks. Fails if the user has no permission
+    /// to read the tasks, even if accounting is off.
     pub fn open(max_tasks: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
         device.may_read_tasks()?;
@@ -182,7 +182,7 @@ impl TaskScraper {
     }
 }
 
-/// Turns a missing permission to read tasks into a warning and `None` if `is_repeated` is set.
+/// If `is_repeated` is true, turns a missing permission to read tasks into a warning and `None`.
 /// After the warning, the caller continues without tasks and does not read tasks again, so the
 /// warning is printed once.
 pub fn warn_if_denied<T>(
@@ -216,7 +216,8 @@ struct Ranking {
 struct Rank {
     /// The run time that the task had at the previous sample, in ticks.
     run_time: u64,
-    /// Recent run time of the task in ticks, in which older run time has less weight.
+    /// The score by which tasks are ranked: run time in ticks, weighted by age (see
+    /// [`HALF_LIFE_MS`]).
     score: f64,
     is_busiest: bool,
     /// The task's contribution to [`TOTAL_METRICS`] at the previous sample.
@@ -260,8 +261,8 @@ impl Ranking {
             };
             now.insert((task.pid, task.began), rank);
         }
-        // A task ID can be reused after a task has exited. If two tasks have the same ID, the task
-        // that began later is kept.
+        // A task ID can be reused after a task has exited. If two tasks in the sample have the same
+        // ID, the task that began later is kept.
         let mut by_pid: HashMap<u32, Task> = HashMap::new();
         for task in all {
             let old = by_pid.get(&task.pid);
@@ -309,7 +310,7 @@ mod tests {
         task
     }
 
-    /// Makes the state of accounting at the time `now`, with ticks of one microsecond.
+    /// Returns the state of accounting at the time `now`, with ticks of one microsecond.
     fn info(now: u64) -> Info {
         Info {
             khz: 1000,
@@ -335,11 +336,11 @@ mod tests {
             pids(&ranking.rank(&info, tasks))
         };
         assert_eq!(busiest_at(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
-        // A task replaces another task among the busiest tasks only if its rank is more than twice
-        // the rank of the other task.
+        // Task 3 replaces task 2 among the busiest tasks only when its score is more than twice the
+        // score of task 2.
         assert_eq!(busiest_at(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
         assert_eq!(busiest_at(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
-        // The past run time of a task loses its weight within minutes.
+        // After ten minutes, the earlier run time of a task has almost no weight.
         assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
         assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
         // A sample without tasks has no busiest tasks. A task that appears in a later sample is one
@@ -364,7 +365,7 @@ mod tests {
             warn_if_denied::<()>(Err(open(denied)), true),
             Ok(None)
         ));
-        // An export of a single scrape fails with the error of the missing permission.
+        // If the export takes a single scrape, a missing permission is an error.
         let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
         // Errors other than a missing permission are always returned.
@@ -404,7 +405,8 @@ mod tests {
         assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
         // Task 2 has exited, and task 3 is new.
         assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
-        // Before the third sample of tasks, accounting was started again.
+        // Accounting was restarted before the third sample, so the values of task 1 began again at
+        // 0.
         assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
         assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function makes
-//! the function as wide as the picture.
+//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function in
+//! the picture makes the function as wide as the picture.
 //!
 //! The crate inferno also draws flame graphs, but has a licence (CDDL) that is not compatible with
 //! the licence of this program. The programs of inferno can read the output of `pfc script
@@ -30,27 +30,27 @@ const LETTER_WIDTH: f64 = 7.0;
 /// Minimum width of a function in pixels; narrower functions are left out.
 const MIN_WIDTH: f64 = 0.1;
 
-/// Rules of style for the text of a picture, which has no background of its own: the text is dark on
-/// a light page and light on a dark one.
+/// The style sheet for the text of a picture. The picture has no background of its own, so the text
+/// is dark on a light page and light on a dark page.
 pub const TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
      @media (prefers-color-scheme: dark){text{fill:#e6edf3}}";
 
 /// The JavaScript code in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
-/// A function in a stack.
+/// A node of the call tree: a function that was called by a certain sequence of functions.
 #[derive(Default)]
 struct Node<'a> {
     samples: u64,
-    /// The level of calls: 0 for the root.
+    /// The depth of the node in the call tree: 0 for the root.
     depth: usize,
-    /// The functions that this one called, as indices of [`CallTree`].
+    /// The functions that this function called, as indices in [`CallTree`].
     callees: BTreeMap<&'a str, usize>,
 }
 
-/// The functions of all stacks, each behind the function that called it. The first one is the root.
-/// The tree is a list, because a recursion would need a part of the stack of pfc for each level of
-/// calls.
+/// The functions of all stacks, as a list in which each function follows its caller. The first
+/// element of the list is the root. A list can be drawn without recursion, which would use a part
+/// of the stack of pfc for each level of calls.
 struct CallTree<'a>(Vec<Node<'a>>);
 
 impl<'a> CallTree<'a> {
@@ -110,7 +110,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Draws a function. Returns false if it is too narrow to be drawn.
+    /// Draws a function. Returns false if the function is too narrow to be drawn.
     fn draw_node(
         &mut self,
         name: &str,

@@ -2,8 +2,8 @@
 
 //! Reads keys from the bytes that a terminal sends.
 
-/// Longest escape sequence that is read as one key, in bytes. No terminal sends longer sequences
-/// for keys.
+/// Maximum length of an escape sequence that is read as one key, in bytes. No terminal sends a
+/// longer sequence for a key.
 const MAX_SEQUENCE: usize = 32;
 
 /// A key of the terminal's keyboard.
@@ -27,8 +27,8 @@ pub enum Key {
     Other,
 }
 
-/// Removes all complete keys from the bytes and returns the keys. The bytes of an incomplete key
-/// stay.
+/// Removes all complete keys from `bytes` and returns them. The bytes of an incomplete key at the
+/// end stay in `bytes`.
 pub fn take_keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut at = 0;
@@ -62,7 +62,7 @@ fn parse_char(bytes: &[u8]) -> Option<(Key, usize)> {
         Err(error) if error.valid_up_to() > 0 => {
             std::str::from_utf8(start.get(..error.valid_up_to())?).ok()?
         }
-        // Without a length of the error, the character is incomplete.
+        // If `error_len()` is `None`, the last bytes of the character have not arrived yet.
         Err(error) => return error.error_len().map(|len| (Key::Other, len)),
     };
     let char = text.chars().next()?;
@@ -73,7 +73,7 @@ fn parse_char(bytes: &[u8]) -> Option<(Key, usize)> {
 fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
     match bytes {
         // A terminal sends the bytes of an escape sequence at once. An escape character that is
-        // followed by nothing or by another one is the key Esc.
+        // followed by nothing, or by another escape character, is therefore the key Esc.
         [] | [0x1b, ..] => Some((Key::Esc, 0)),
         // The Linux console sends ESC [ [ A for F1.
         [b'[', b'[', rest @ ..] => rest.first().map(|last| match last {
@@ -108,7 +108,7 @@ fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
             };
             Some((key, 2))
         }
-        // A character that was typed with the Alt key.
+        // If a character is typed with the Alt key, a terminal sends ESC before the character.
         _ => parse_char(bytes).map(|(_, len)| (Key::Other, len)),
     }
 }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(keys(b"\xffq").0, [Key::Other, Key::Char('q')]);
     }
 
-    /// Any bytes are read to their end without a panic, and do not pile up.
+    /// Random bytes cause no panic, and only the bytes of one incomplete key are kept.
     #[test]
     fn live_keys_of_any_bytes_end() {
         let mut seed = 1_u32;
@@ -180,7 +180,8 @@ mod tests {
         fuzz::Fuzzer::new("keys").run(fuzz::words(&parts), |bytes| {
             let mut left = bytes.to_vec();
             take_keys(&mut left);
-            // An incomplete key is short, so a terminal cannot fill the memory.
+            // The number of bytes that stay is bounded, so a terminal cannot make pfc use unlimited
+            // memory.
             assert!(left.len() <= MAX_SEQUENCE + 2, "{}", left.escape_ascii());
         });
     }

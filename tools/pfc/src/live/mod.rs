@@ -3,8 +3,8 @@
 //! Live screens: the event loop of `pfc watch`, `pfc top` and `pfc ppa --top`.
 //!
 //! One poll() waits for keys, signals, a new size of the terminal and the next update. The loop
-//! ends, and restores the terminal, if the screen asks for it, if SIGHUP, SIGINT or SIGTERM
-//! arrives, or if the terminal hangs up.
+//! ends if the screen returns `Break`, after a given number of updates, if SIGHUP, SIGINT or
+//! SIGTERM arrives, or if the terminal hangs up. After the loop, pfc restores the terminal.
 
 pub mod keys;
 mod terminal;
@@ -20,13 +20,12 @@ use crate::error::Failure;
 use crate::live::keys::Key;
 use crate::live::terminal::{LiveTerminal, TerminalEvent};
 
-/// Longest time until the first update. The first values are shown early even if the interval is
-/// long.
+/// Maximum time until the first update, so that a screen with a long interval soon shows values.
 const MAX_FIRST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The contents of a live screen.
 pub trait Screen {
-    /// The longest time between two calls of [`Screen::poll`]; `None` if the screen does no work
+    /// Maximum time between two calls of [`Screen::poll`]; `None` if the screen does no work
     /// between updates.
     const POLL_INTERVAL: Option<Duration> = None;
 
@@ -39,18 +38,18 @@ pub trait Screen {
     /// Returns the time between two updates; `None` while updates are paused.
     fn interval(&self) -> Option<Duration>;
 
-    /// Takes new values. Returns `Break` if there are no more values.
+    /// Updates the shown values. Returns `Break` if there will be no more values.
     fn update(&mut self) -> Result<ControlFlow<()>, Failure>;
 
-    /// Does the work between updates.
+    /// Does work that is due between updates, such as reading ring buffers.
     fn poll(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 }
 
-/// Returns the due time of the update after the update that was due at `due`: the first time after
-/// `now` that is a multiple of the interval later than `due`. Missed updates are left out, and
-/// delays do not add up.
+/// Returns when the next update is due, after the update that was due at `due`. The result is the
+/// first time after `now` and `due` that is a whole number of intervals after `due`. Missed updates
+/// are skipped, and delays do not accumulate.
 pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let late = now.saturating_duration_since(due).as_nanos();
     match late.checked_rem(interval.as_nanos()) {
@@ -64,7 +63,7 @@ pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
 pub fn run(screen: &mut impl Screen, count: Option<u64>) -> Result<(), Failure> {
     let terminal = LiveTerminal::open().map_err(Failure::Terminal)?;
     match run_loop(screen, count, terminal) {
-        // After a hangup the terminal returns these errors for each call.
+        // After a hangup, each call on the terminal fails with EIO, ENXIO or ENODEV.
         Err(Failure::Terminal(e)) if is_hangup(&e) => Ok(()),
         done => done,
     }
@@ -101,7 +100,7 @@ fn run_loop<S: Screen>(
                         return Ok(());
                     }
                 }
-                // The user may have selected a shorter interval.
+                // If a key has shortened the interval, the next update is due earlier.
                 due = due.min(Instant::now() + screen.interval().unwrap_or_default());
             }
         }
@@ -130,7 +129,7 @@ mod tests {
         assert_eq!(next_due(start, second, at(999)), at(1000));
         assert_eq!(next_due(start, second, at(1000)), at(2000));
         assert_eq!(next_due(start, second, at(5300)), at(6000));
-        // An update that was made early does not move the following updates.
+        // An update before its due time does not change the due times of later updates.
         assert_eq!(next_due(at(500), second, at(0)), at(1500));
         assert_eq!(next_due(start, Duration::ZERO, at(7)), at(7));
     }

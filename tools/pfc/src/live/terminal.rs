@@ -2,9 +2,10 @@
 
 //! The terminal of a live screen: raw mode, keys, and output that a signal can interrupt.
 //!
-//! pfc opens the terminal a second time, in non-blocking mode, because the shell shares the file
-//! descriptions that pfc has inherited. A write to a terminal that takes no bytes therefore does
-//! not block, and pfc waits for the terminal and for signals at once.
+//! pfc opens the terminal a second time, in non-blocking mode. If pfc set O_NONBLOCK on the file
+//! descriptions that it has inherited, the shell would be affected, because it shares them. In
+//! non-blocking mode, a write to a terminal that accepts no bytes does not block, and one poll()
+//! waits for the terminal and for signals.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -25,11 +26,11 @@ use rustix::termios::{isatty, tcgetattr, tcsetattr, OptionalActions, Termios};
 use crate::live::keys::{take_keys, Key};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 
-/// Control sequences that switch to the alternate screen and back. The second also shows the
-/// cursor.
+/// Control sequences that switch to the alternate screen and back. `LEAVE_SCREEN` also resets the
+/// text attributes and shows the cursor.
 const ENTER_SCREEN: &[u8] = b"\x1b[?1049h";
 const LEAVE_SCREEN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// Longest time that pfc waits at its end for a terminal that takes no bytes.
+/// Maximum time that pfc waits, before it exits, for a terminal that accepts no bytes.
 const MAX_RESTORE_WAIT: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -44,7 +45,8 @@ pub enum TerminalEvent {
     End,
 }
 
-/// The bytes of one drawing. ratatui writes the bytes, and pfc sends them to the terminal.
+/// A buffer for the bytes that update the screen. ratatui writes them to the buffer, and pfc sends
+/// them to the terminal.
 #[derive(Clone, Default)]
 struct Drawing(Rc<RefCell<Vec<u8>>>);
 
@@ -58,7 +60,7 @@ impl Write for Drawing {
     }
 }
 
-/// A terminal in raw mode.
+/// A terminal in raw mode, with the terminal modes to restore.
 struct RawTerminal {
     input: File,
     output: File,
@@ -101,19 +103,19 @@ fn open_terminal(path: &str) -> io::Result<File> {
     options.open(path)
 }
 
-/// Opens the terminal behind a file descriptor again, in non-blocking mode. If that is not
-/// permitted, for example after su, this function duplicates the file descriptor.
+/// Opens the terminal behind a file descriptor again, in non-blocking mode. If opening the terminal
+/// is not permitted, for example after su, this function duplicates the file descriptor.
 fn reopen(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     open_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
 }
 
-/// The terminal of a live screen. Dropping it restores the terminal.
+/// The terminal of a live screen. Dropping a `LiveTerminal` restores the terminal.
 pub struct LiveTerminal {
     raw: Arc<RawTerminal>,
     event_loop: EventLoop,
     canvas: Terminal<TermionBackend<Drawing>>,
     drawing: Drawing,
-    /// Bytes of an incomplete key.
+    /// Bytes that were read from the terminal and are an incomplete key.
     pending: Vec<u8>,
 }
 
@@ -124,7 +126,7 @@ impl Drop for LiveTerminal {
 }
 
 impl LiveTerminal {
-    /// Sets the terminal to raw mode. A panic of pfc also restores the terminal.
+    /// Sets the terminal to raw mode, and installs a panic hook that restores the terminal.
     pub fn open() -> io::Result<Self> {
         let event_loop = EventLoop::for_terminal()?;
         let drawing = Drawing::default();
@@ -145,7 +147,7 @@ impl LiveTerminal {
         })
     }
 
-    /// Draws the screen. Returns `Break` if a signal arrived while the terminal took no bytes.
+    /// Draws the screen. Returns `Break` if a signal arrived while the terminal accepted no bytes.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<ControlFlow<()>> {
         self.canvas.draw(draw)?;
         let drawing = self.drawing.0.take();
@@ -184,13 +186,13 @@ impl LiveTerminal {
     fn read_keys(&mut self) -> io::Result<TerminalEvent> {
         let mut bytes = [0; 1024];
         match (&self.raw.input).read(&mut bytes) {
-            // In raw mode there is no end of file but the hangup of the terminal.
+            // In raw mode, end of file means that the terminal has hung up.
             Ok(0) => Ok(TerminalEvent::End),
             Ok(len) => {
                 self.pending.extend(bytes.iter().take(len));
                 Ok(TerminalEvent::Keys(take_keys(&mut self.pending)))
             }
-            // Another process has read the bytes.
+            // Another process that reads from the terminal has taken the bytes.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(TerminalEvent::Timeout),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(TerminalEvent::Timeout),
             Err(e) => Err(e),

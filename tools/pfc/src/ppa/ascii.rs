@@ -8,12 +8,13 @@ use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHE
 
 use crate::hotplug::online_cpus;
 
-/// Values of the machine that are printed with the values of a task.
+/// System-wide values that are printed together with a task's values.
 pub struct SystemValues {
     pub khz: u32,
     /// Number of CPUs that are online.
     pub nr_online: u32,
-    /// Idle time of all CPUs in ticks; `None` if the user may not read the values of CPUs.
+    /// Idle time of all CPUs in ticks; `None` if the user has no permission to read the values of
+    /// CPUs.
     pub idle: Option<u64>,
 }
 

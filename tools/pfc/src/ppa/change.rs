@@ -15,17 +15,18 @@ use crate::report::percent;
 pub const TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
-/// The values of tasks and CPUs at one time.
+/// The values of tasks and CPUs, as read at one time.
 #[derive(Clone, Default)]
 pub struct Frame {
     /// The time at which the values were read, in ticks.
     pub now: u64,
     pub tasks: Vec<Task>,
-    /// The values of all possible CPUs; empty if the user may not read the values of CPUs.
+    /// The values of all possible CPUs; empty if the user has no permission to read the values of
+    /// CPUs.
     pub cpus: Vec<Cpu>,
 }
 
-/// The changes between two frames.
+/// The increments of the values of tasks and CPUs between two frames.
 pub struct Change {
     pub khz: u32,
     pub ticks: u64,
@@ -34,13 +35,13 @@ pub struct Change {
 }
 
 impl Change {
-    /// Computes the changes between two frames. Tasks that neither ran nor waited between the two
-    /// frames are left out.
+    /// Computes the increments of all values from the frame `before` to the frame `now`. Leaves out
+    /// tasks whose values have not changed in between.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let since = |t: &Task| t.since(by_pid.get(&t.pid).copied());
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
-        // A CPU without an earlier value is counted from 0.
+        // If a CPU is not in the earlier frame, its earlier values are taken as 0.
         let earlier = before.cpus.iter().copied();
         let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {

@@ -16,10 +16,11 @@ use crate::text_file;
 
 /// The files that control process accounting.
 struct ControlFiles {
-    /// File with four numbers: accounting of all tasks (0 or 1), latencies counted by length (0 or
-    /// 1), timers (0: not supported), and CPUs per group.
+    /// File with four numbers: account all tasks (0 or 1), count wakeup latencies in a histogram (0
+    /// or 1), timers (always 0, not supported), and CPUs per group of values.
     flags: PathBuf,
-    /// File with one number, the bit mask of the levels that are measured.
+    /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
+    /// measured.
     levels: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
     /// numbers of `flags`.
@@ -51,8 +52,8 @@ impl ControlFiles {
             .map_err(|e| file_failure(&self.flags, &e))
     }
 
-    /// Switches the individual accounting of tasks on or off, with one group of values for each
-    /// CPU.
+    /// Switches the individual accounting of the tasks `pids` on or off. Each of these tasks has a
+    /// separate group of values for each CPU.
     fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -79,8 +80,8 @@ impl ControlFiles {
     }
 }
 
-/// Returns the fourth number of a text with exactly four numbers. Returns `None` if the text does
-/// not have exactly four numbers.
+/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs per group.
+/// Returns `None` if the text is not exactly four numbers.
 pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints tables of the values of CPUs.
+//! Prints tables of the accounting values of CPUs.
 
 use ppa::{micros, Cpu, CpuValue};
 
@@ -10,7 +10,8 @@ use crate::ppa::tasks::format_micros;
 use crate::report::percent;
 use crate::table::{Align, Table};
 
-/// The softirqs that are shown, each with its title, its time and its count.
+/// The softirqs that have columns in the table, each with the column's title, its time and its
+/// count.
 const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("HI", CpuValue::Hi, CpuValue::HiCount),
     ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
@@ -92,8 +93,8 @@ fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     cells
 }
 
-/// Formats in one line the percentages of time that all CPUs spent in user mode, system calls,
-/// interrupts and idle.
+/// Formats one line with the percentages of time that all CPUs together spent in user mode, system
+/// calls, interrupts and idle.
 pub fn format_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the readers of recordings of `pfc ppa record`.
+//! Fuzzes `pfc ppa report` with damaged recordings and `pfc ppa on` with damaged control files.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use super::svg::render_svg;
 use super::timeline::Timeline;
 use crate::output::Out;
 
-/// The memory that a recording may need for each of its bytes: a line has at least 60 bytes, and an
-/// interval is seven cells of a table.
+/// Maximum memory, in bytes, for each byte of a recording. A line of a recording has at least 60
+/// bytes, and is shown as seven cells of a table.
 const MEMORY_PER_BYTE: usize = 1024;
-/// The size of the stack in bytes: `serde_json` reads up to 128 levels, which overflow 256 KiB in a
-/// debug build.
+/// The stack size of the fuzzed code in bytes. `serde_json` parses up to 128 nested levels by
+/// recursion, which overflows a stack of 256 KiB in a debug build.
 const STACK: usize = 1 << 20;
 
-/// Shows a recording in all formats.
+/// Parses the bytes as a control file and as a recording, and shows the recording in all formats.
 fn show(bytes: &[u8]) {
     let _ = parse_scaling(&visible::decode(bytes));
     let Ok(timeline) = Timeline::parse(bytes) else {

@@ -11,7 +11,7 @@ use crate::report::percent;
 
 /// Length of the longest bar of the histogram, in characters.
 const MAX_BAR: usize = 40;
-/// Range of latencies that each class of the histogram counts.
+/// The range of latencies that each class of the histogram counts, shortest latencies first.
 pub const RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa --top`: shows changes periodically, in a table on a terminal or as lines in a pipe.
+//! `pfc ppa --top`: shows periodically what tasks and CPUs have done since the last update, as a
+//! live screen on a terminal or as lines in a pipe.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use crate::stat::WAIT;
 /// Default number of rows of a table that is written to a pipe.
 const DEFAULT_ROWS: usize = 20;
 
-/// Reads frames with the values of tasks and CPUs, and keeps the last frame.
+/// Reads the values of tasks and CPUs as frames, and keeps the last frame.
 struct FrameReader {
     device: Device,
     khz: u32,

@@ -50,7 +50,8 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
     }
 }
 
-/// Returns true if `pfc ppa` writes its output continuously with the arguments `args`.
+/// Returns true if `pfc ppa` with the arguments `args` writes output continuously, as `--top` and
+/// `record` do.
 pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
@@ -75,7 +76,7 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    // If the user may not read the values of CPUs, idle time is not shown.
+    // Without permission to read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
     let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
     let system = ascii::SystemValues {

@@ -40,7 +40,8 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
             Err(Error::NoTask(_)) => break,
             Err(error) => return Err(error.into()),
         };
-        // The recorded task has exited, and another task has the same ID.
+        // A different start time shows that the recorded task has exited and a later task has the
+        // same ID.
         if task.began != first.began {
             break;
         }
@@ -52,14 +53,15 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file of a recording, with the number of reads of the task's values that it has.
+/// The output of a recording, and how many reads of the task's values have been written to it.
 struct RecordingFile<'a> {
     out: &'a mut Out,
     reads: u64,
 }
 
 impl RecordingFile<'_> {
-    /// Writes a line, which has `reads` reads of the task's values.
+    /// Writes one line. `reads` is 1 if the line has a read of the task's values, and 0 for the
+    /// header.
     fn write(&mut self, line: &Value, reads: u64) -> Result<(), Failure> {
         let result = self.out.write_record(&format!("{line}\n"));
         self.reads += if result.is_ok() { reads } else { 0 };

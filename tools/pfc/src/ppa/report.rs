@@ -16,7 +16,7 @@ use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = visible::escape_path(&args.file);
-    // A recording begins with an object of JSON.
+    // A recording begins with a JSON object, so its first byte is `{`.
     let bytes = input_file::read(&args.file, b"{").map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
             "{path}: no such file; create it with pfc ppa record PID -o FILE"

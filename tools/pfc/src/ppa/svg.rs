@@ -16,16 +16,19 @@ const TOP: f64 = 64.0;
 const BOTTOM: f64 = 50.0;
 /// Minimum width of an interval of a recording in pixels; narrower intervals are merged.
 const MIN_WIDTH: f64 = 1.0;
-/// Colours of the parts of a task's time, which also colour-blind readers can distinguish.
+/// Colours of the parts of a task's time, in the order of [`PART_NAMES`]. Colour-blind readers can
+/// distinguish these colours.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
-/// Rules of style for the axes and, on a dark page, for the time in which the task was blocked.
+/// CSS rules for the colour of the axes. On a dark page, these rules also darken the colour of
+/// blocked time.
 const STYLE: &str = "line{stroke:#1f2328}\
      @media (prefers-color-scheme: dark){line{stroke:#e6edf3}rect[fill='#e4e4e4']{fill:#3d444d}}";
 
-/// The horizontal scale of the picture.
+/// The scale of the picture, which converts ticks and percentages to pixels.
 struct Scale {
-    /// Number of ticks between the left margin and the right margin.
+    /// Time that the picture covers from the left to the right margin, in ticks of the accounting
+    /// clock.
     span: f64,
 }
 
@@ -39,7 +42,8 @@ impl Scale {
     }
 }
 
-/// Merges each interval that is narrower than [`MIN_WIDTH`] with the intervals that follow it.
+/// Merges each interval that is narrower than [`MIN_WIDTH`] with the intervals that follow it,
+/// until the result is wide enough.
 fn merge_narrow(timeline: &Timeline, scale: &Scale) -> Vec<Interval> {
     let mut merged: Vec<Interval> = Vec::new();
     for interval in &timeline.intervals {
@@ -51,8 +55,9 @@ fn merge_narrow(timeline: &Timeline, scale: &Scale) -> Vec<Interval> {
     merged
 }
 
-/// Returns the distance of the marks on an axis, and the number of decimals of their labels. The
-/// distance of the marks is 1, 2 or 5 times a power of ten, so that the axis has at most ten steps.
+/// Returns the distance between the marks on an axis, and the number of decimals of their labels.
+/// The distance is 1, 2 or 5 times a power of ten, and large enough that the axis has at most ten
+/// steps.
 fn axis_step(span: f64) -> (f64, usize) {
     let min_step = (span / 10.0).max(1e-9);
     let power = min_step.log10().floor();
@@ -216,7 +221,8 @@ mod tests {
         let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
         assert_eq!(bars.len(), 2);
         assert_eq!(bars[0].matches("<rect").count(), 3);
-        // In the picture, the lowest part of the first bar has a quarter of the bar's height.
+        // User time is a quarter of the first interval, so its rectangle has a quarter of the bar's
+        // height.
         assert!(
             bars[0].contains(
                 "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Names of the parts of a task's time.
 pub const PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
-/// The time between two reads of the task's values.
+/// The time between two reads of the task's values, divided into parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Time from the first read of the recording to the beginning of the interval, in ticks.
@@ -24,7 +24,8 @@ impl Interval {
         self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Returns the percentage of the interval that a part of the time has.
+    /// Returns the percentage of the interval that the task spent in the part with index `part` in
+    /// [`PART_NAMES`].
     pub fn percent(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
@@ -38,7 +39,7 @@ impl Interval {
     }
 }
 
-/// The values of one task over time.
+/// A parsed recording: the time of one task, interval by interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     pub pid: u32,
@@ -48,7 +49,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Parses the output of `pfc ppa record`. The error says what is wrong with the file.
+    /// Parses the output of `pfc ppa record`. If parsing fails, the error text says what is wrong
+    /// with the recording.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
         let head = lines
@@ -105,9 +107,9 @@ impl Timeline {
             delta.waiting(),
             0,
         ];
-        // The kernel adds a latency to the values when the latency ends, and a latency may have
-        // begun before the interval. If the sum of the parts of the time exceeds the interval, the
-        // parts are scaled down.
+        // The kernel adds a wakeup latency to the task's values when the latency ends. A latency
+        // that began before the interval can therefore make the sum of the parts exceed the
+        // interval. In this case the parts are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
@@ -131,7 +133,7 @@ impl Timeline {
     }
 }
 
-/// Parses a line of a recording.
+/// Parses a line of a recording, which has one read of the task's values.
 fn parse_record(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {

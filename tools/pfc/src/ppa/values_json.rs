@@ -81,7 +81,7 @@ pub fn cpus_json(cpus: &[Cpu]) -> Value {
         .collect()
 }
 
-/// Returns the names of the levels in a bit mask.
+/// Returns the names of the accounting levels whose bits are set in `levels`.
 pub fn level_names(levels: u32) -> Vec<&'static str> {
     [
         (LEVEL_SCHED, "sched"),

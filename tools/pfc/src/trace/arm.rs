@@ -19,8 +19,8 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of a counter of calls of `arm`. The counter lies between the words of
-/// markers and the filters.
+/// Offset in the wake file of the counter that `arm` increments. The counter lies between the words
+/// of markers and the filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
 /// Mask of the counter of calls of `arm`. In a marker's word, the counter lies between the bits of
 /// traces and `WAKE`.
@@ -45,7 +45,7 @@ pub fn arm() -> Result<(), Failure> {
 }
 
 /// Makes all programs release the device `/dev/perftrace`. If some programs have not released the
-/// device within the timeout, the device is announced to all programs again, and the error names
+/// device within the timeout, the device is announced to all programs again. The error then names
 /// the programs that hold the device.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let file = open_wake_file()?;
@@ -67,7 +67,7 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let users = device_users();
     device.resume()?;
     drop(device);
-    // Lets the programs that have released the device attach to the device again.
+    // Let the programs that have released the device attach to the device again.
     arm()?;
     Err(Failure::Refused(format!(
         "{nr_attached} traced programs did not detach within {} s: they are stopped, or have locked \

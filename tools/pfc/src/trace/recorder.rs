@@ -30,7 +30,7 @@ const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The action of a failed wait, for its message.
+/// The action that the error message names if waiting for the command fails.
 const WAIT_FOR_COMMAND: &str = "wait for the command";
 
 /// Reads a trace and writes its events to an output.
@@ -81,8 +81,8 @@ impl Recorder {
         // The output is finished after errors as well: the output may hold events that are not
         // written yet.
         let result = self.finish(result);
-        // The command may still run: a trace that another program ends and a write error do not end
-        // the command.
+        // The command may still run, because neither a write error nor another program that ends
+        // the trace ends the command.
         let status = child
             .as_mut()
             .map(|child| self.wait_for(child))
@@ -97,7 +97,7 @@ impl Recorder {
         self.finish(result)
     }
 
-    /// Waits until the command has exited. SIGTERM is passed on to the command.
+    /// Waits until the command has exited. A SIGTERM to pfc is passed on to the command.
     fn wait_for(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.try_wait().trying_to(WAIT_FOR_COMMAND)? {
@@ -199,7 +199,8 @@ impl Recorder {
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // wait() was not called for the child yet, so no other process has the id of the child.
+        // wait() was not called for the child yet, so no other process can have the id of the
+        // child.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

@@ -85,11 +85,11 @@ impl Sink {
         }
     }
 
-    /// Removes an incomplete line at the end of a text, after a write has failed.
+    /// Removes an incomplete line at the end of a text output, after a write has failed.
     fn cut_off_incomplete_line(&self, path: &Path) {
         let is_file = |file: &File| file.metadata().is_ok_and(|m| m.is_file());
         if let Ok(file) = File::options().write(true).open(path) {
-            // Without a result, the text ends with an incomplete line.
+            // If the file cannot be truncated, the text ends with an incomplete line.
             let _ = is_file(&file).then(|| file.set_len(self.output.bytes()));
         }
     }
@@ -99,8 +99,8 @@ impl Sink {
         self.path.is_none()
     }
 
-    /// Removes the directory of a CTF trace that holds no events. The recorder discards its output
-    /// if the command could not be started.
+    /// Removes the directory of the output if the output is a CTF trace, which holds no events yet.
+    /// The recorder discards its output if the command could not be started.
     pub fn discard(self) {
         if let (Some(path), Format::Ctf) = (&self.path, self.format) {
             let _ = fs::remove_file(path.join("metadata"));
@@ -139,8 +139,8 @@ fn create_output(
     })
 }
 
-/// Returns the description of the tracer and of the system that the output contains for readers of
-/// the trace.
+/// Returns properties of the tracer and of the system, which the output contains for readers of the
+/// trace.
 fn trace_environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [

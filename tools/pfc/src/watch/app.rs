@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::live::keys::Key;
 use crate::watch::sampler::{Frame, Row};
 
-/// The intervals, in milliseconds, that the keys + and - select.
+/// The intervals between updates, in milliseconds, that the keys + and - select.
 const INTERVALS: &[u64] = &[100, 200, 500, 1000, 2000, 5000, 10_000, 60_000];
 
 /// The sort order of the rows.
@@ -51,11 +51,11 @@ pub struct App {
     /// The number of the instance under the cursor. The cursor stays on the same instance when rows
     /// move.
     pub selected: Option<u32>,
-    /// Index of the first row on the screen.
+    /// Index in `order` of the first row on the screen.
     pub top: usize,
     /// The number of rows that fit on the screen, set by [`App::scroll`].
     pub height: usize,
-    /// The shown rows in sort order, as indices into the rows of the frame.
+    /// The rows that match the filters in sort order, as indices into the rows of the frame.
     order: Vec<usize>,
 }
 
@@ -111,7 +111,7 @@ impl App {
         self.top = self.top.min(self.order.len().saturating_sub(self.height));
     }
 
-    /// Changes the state as the pressed key demands.
+    /// Applies the effect of a pressed key to the state.
     pub fn handle_key(&mut self, key: Key) {
         if let Key::Ctrl(letter) = key {
             self.quit |= letter == 'c';
@@ -254,7 +254,7 @@ impl App {
         }
     }
 
-    /// Selects and sorts the rows that are shown.
+    /// Recomputes which rows match the filters, and sorts these rows.
     fn update_order(&mut self) {
         let rows = &self.frame.rows;
         let filter = self.filter.to_lowercase();

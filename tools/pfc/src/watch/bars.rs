@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A line of bars with a bar for each CPU.
+//! Draws a line of bars, with a bar for each CPU or for each group of CPUs.
 
 const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The number of cells of each bar, and the number of CPUs that share a bar.
+/// The width of each bar in cells of the terminal, and the number of CPUs that share a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarWidth {
     cells: usize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The details of one instance: the value of each CPU, or of each bucket of a histogram.
+//! Formats the details of one instance: the value of each CPU, or of each bucket of a histogram.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -75,8 +75,8 @@ fn add_cpus(
             )
         })
         .collect();
-    // The maximum number of CPUs for which each CPU has a line and a bar. If there are more CPUs
-    // than this maximum, a line shows the values of several CPUs without bars.
+    // Maximum number of CPUs for which each CPU gets a line with a bar. If there are more CPUs,
+    // each line shows the values of several CPUs, without bars.
     const MAX_WITH_BARS: usize = 16;
     if cells.len() <= MAX_WITH_BARS {
         let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();

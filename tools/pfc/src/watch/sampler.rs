@@ -16,9 +16,10 @@ pub struct Frame {
     pub realtime_ns: u64,
     /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
     pub seconds: f64,
-    /// The CPUs, in the order of the rows' `per_cpu`, each with `true` if it is online.
+    /// The numbers of the CPUs, in the order of [`Row::per_cpu`], each with `true` if the CPU is
+    /// online.
     pub cpus: Vec<(u32, bool)>,
-    /// True if the values of each CPU were read without an update of that CPU in between.
+    /// True if, for each CPU, no counter was updated on that CPU while its values were read.
     pub consistent: bool,
     /// True if the module was loaded again since the last frame.
     pub reloaded: bool,
@@ -40,8 +41,8 @@ pub struct Row {
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// The change of the instance's value per second. The rate is `None` for a peak, if there is no
-    /// earlier value, or if no time has passed since the earlier value.
+    /// The change of the instance's value per second. The rate is `None` for a peak, if it is not
+    /// known when the change began, or if no time has passed between the snapshots.
     pub rate: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.

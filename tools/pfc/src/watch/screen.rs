@@ -51,7 +51,8 @@ impl Screen for WatchScreen {
 }
 
 pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
-    // Dormant rows are shown in grey, so that other rows do not move when a driver is unloaded.
+    // Dormant instances keep their rows, in grey, so that other rows do not move when a driver is
+    // unloaded.
     let pattern = args.select.pattern().dormant(true);
     let sampler = Sampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {

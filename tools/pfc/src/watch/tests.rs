@@ -134,7 +134,7 @@ fn pfc_watch_sorts_filters_and_finds() {
     rig.type_keys("\n\x1b");
     let row = rig.app.selected_row().expect("found");
     assert_eq!(row.name, "y/three");
-    // While a search text is typed, keys are text and not commands.
+    // While the text of a filter is typed, keys are text and not commands.
     rig.type_keys("/q");
     assert!(!rig.app.quit);
     rig.type_keys("\x1bq");

@@ -16,7 +16,7 @@ use crate::watch::sampler::Row;
 
 const RATE_WIDTH: usize = 11;
 const TOTAL_WIDTH: usize = 13;
-/// Smallest width of the column of names.
+/// Minimum width of the column of names, in cells.
 const MIN_NAME_WIDTH: usize = 12;
 
 /// The styles of the screen, with or without colours.
@@ -247,7 +247,7 @@ fn format_total(row: &Row) -> String {
     }
 }
 
-/// Shortens a name to at most `width` characters, and leaves out its middle.
+/// Shortens a name to at most `width` characters by replacing its middle with an ellipsis.
 fn shorten(name: &str, width: usize) -> String {
     let len = name.chars().count();
     if len <= width {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Encodes a file of memory-mapped values in version 2 of the format that mmv(5) describes. A file
-//! has a header, a table of contents, and sections for instance domains ("indoms"), instances,
+//! Encodes a file of memory-mapped values (MMV) in version 2 of the format that mmv(5) describes. A
+//! file has a header, a table of contents, and sections for instance domains ("indoms"), instances,
 //! metrics, values and strings. The length of every section is a multiple of eight bytes.
 
 use super::names::MAX_STRING;
 
-/// The size of the header and of one entry of each section, in bytes.
+/// Sizes in bytes: of the file's header, and of one entry in the table of contents and each
+/// section.
 const HEADER_BYTES: usize = 40;
 const TOC_BYTES: usize = 16;
 const INDOM_BYTES: usize = 32;
@@ -14,17 +15,17 @@ const INSTANCE_BYTES: usize = 24;
 const METRIC_BYTES: usize = 48;
 const VALUE_BYTES: usize = 32;
 
-/// Indices of the words in the header that contain the generation numbers.
+/// Indices of the two 64-bit words in the file's header that contain the generation number.
 pub const GENERATION_1: usize = 1;
 pub const GENERATION_2: usize = 2;
 
-/// Flags of the file: metric names do not begin with the name of the file (1), and values are
-/// invalid after the process that writes the file has exited (2).
+/// Flags of the file. `MMV_FLAG_NOPREFIX` (1): PCP does not put the file's name before metric
+/// names. `MMV_FLAG_PROCESS` (2): the values are valid only as long as the writing process exists.
 const FLAGS: u32 = 1 | 2;
 const NO_INDOM: u32 = u32::MAX;
 const TYPE_S64: u32 = 2;
 
-/// The meaning of a metric's value, as in the field `pmDesc.sem` of PCP.
+/// The semantics of a metric's values, with the numbers of PCP's field `pmDesc.sem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
     Counter = 1,
@@ -39,7 +40,7 @@ pub struct Indom {
     pub instances: Vec<(u32, String)>,
 }
 
-/// A metric of PCP, which has one value, or one value for each instance of its indom.
+/// A PCP metric, with a single value or with a value for each instance of its indom.
 #[derive(Clone, Debug)]
 pub struct Metric {
     pub item: u32,
@@ -53,7 +54,7 @@ pub struct Metric {
     pub long: String,
 }
 
-/// The contents of one file for PCP, before the file is encoded.
+/// The contents of one MMV file before it is encoded.
 #[derive(Clone, Debug, Default)]
 pub struct FileContents {
     pub cluster: u32,
@@ -61,13 +62,14 @@ pub struct FileContents {
     pub metrics: Vec<Metric>,
 }
 
-/// An encoded file, with the index of the word that holds the first value of each metric.
+/// An encoded MMV file. For each metric, `values` has the index of the 64-bit word that holds the
+/// metric's first value.
 pub struct EncodedFile {
     pub bytes: Vec<u8>,
     pub values: Vec<usize>,
 }
 
-/// The distance between two values of a metric, in 64-bit words.
+/// The distance between adjacent values of a metric, in 64-bit words.
 pub const VALUE_STRIDE: usize = VALUE_BYTES / 8;
 
 impl FileContents {
@@ -82,8 +84,7 @@ impl FileContents {
     pub fn encode(&self, generation: u64, process: u32) -> EncodedFile {
         let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
         let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
-        // Each section, in the order of the file, has a type, a number of entries and the size of
-        // an entry.
+        // The sections in file order, each as (type, number of entries, size of one entry).
         let mut sections = vec![
             (1, self.indoms.len(), INDOM_BYTES),
             (2, instances, INSTANCE_BYTES),
@@ -118,7 +119,7 @@ impl FileContents {
             out.u64(offset as u64);
             offset += count * size;
         }
-        // The offset in the file of the first instance of each indom.
+        // For each indom, the file offset of its first instance.
         let mut firsts = Vec::new();
         let mut first = instances_at;
         for indom in &self.indoms {

@@ -3,9 +3,10 @@
 //! Assigns metrics to files, and gives each metric its number in Performance Co-Pilot (PCP).
 //!
 //! A metric's number in PCP consists of a cluster and an item. Memory-mapped values can use 2,047
-//! clusters, and a cluster has 1,024 items. The cluster and the item of a metric are computed from
-//! the number of the instance, which is below 65,536. A metric keeps its number as long as its
-//! instance exists, even if other instances are added or removed. The clusters are:
+//! clusters, and a cluster has 1,024 items. For a counter instance, cluster and item are computed
+//! from the instance number in the counter pages, which is below 65,536. A metric therefore keeps
+//! its number as long as its instance exists, even if other instances are added or removed. The
+//! clusters are:
 //!
 //! | cluster | metrics |
 //! |---|---|
@@ -14,27 +15,28 @@
 //! | 1024 + number / 1024 | `NAME.all.*`: totals over all CPUs; each bucket of a histogram |
 //! | 1088 + number / 1024 | `NAME.percpu.*`: the value of each CPU; not for histograms |
 //!
-//! Each file contains metrics of one cluster and at most [`MAX_VALUES`] values. PCP ignores files
-//! with more values, and searches a file from its beginning for every value that PCP reads.
+//! Each file contains metrics of one cluster and at most [`MAX_VALUES`] values. pmdammv ignores a
+//! file with more values, and searches a file from its beginning for each value that it reads.
 
 use perfcounters::{Instance, Kind, Reading, Snapshot, Unit};
 
 use super::encode::{FileContents, Indom, Metric, Semantics};
 use super::names::{pcp_units, MetricNames};
 
-/// Maximum number of metrics of one cluster.
+/// Maximum number of metrics in one cluster.
 const ITEMS_PER_CLUSTER: u32 = 1024;
 const CONTROL_CLUSTER: u32 = 1023;
 const ALL_CLUSTER: u32 = 1024;
 const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
-/// Maximum number of values in a file, which is the limit of pmdammv. 10,000 values are sufficient
-/// for one metric with 8,192 CPUs.
+/// Maximum number of values in a file; pmdammv ignores files with more. The maximum suffices for a
+/// metric that has a value for each of 8,192 CPUs.
 const MAX_VALUES: usize = 10_000;
 /// The serial number of the instance domain (indom) of CPUs. The indom of the buckets of a
 /// histogram with n buckets has the serial number 1 + n.
 const CPU_INDOM: u32 = 1;
 
-/// The kind of a metric's values.
+/// The values that a metric exports: totals over all CPUs, the value of each CPU, or a property of
+/// the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     All,
@@ -45,7 +47,7 @@ pub enum ValueKind {
     Generation,
 }
 
-/// The source of a metric's values.
+/// Identifies the values in a snapshot that a metric exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSource {
     pub number: u32,
@@ -78,18 +80,18 @@ fn per_cpu(reading: &Reading<'_>) -> Vec<i64> {
         .collect()
 }
 
-/// A file that is to be written, with the sources of its values.
+/// The layout of one MMV file: its contents, and where each metric's values come from.
 #[derive(Debug)]
 pub struct FileLayout {
     /// The part of the file's name that follows the exporter's name and a dot.
     pub suffix: String,
     pub contents: FileContents,
-    /// The source of the values of each metric in `contents`.
+    /// The source of the values of each metric in `contents`, in the same order.
     pub sources: Vec<ValueSource>,
 }
 
-/// Returns the layouts of the files for the selected instances of a snapshot. With `sum`, the files
-/// contain only totals over all CPUs.
+/// Returns the layouts of the files for the selected instances of a snapshot. If `sum` is true, the
+/// files have no values of single CPUs.
 pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout> {
     let names = MetricNames::new(snapshot.selection().instances());
     let cpus = Indom {
@@ -196,7 +198,8 @@ fn long_help(instance: &Instance, unit_known: bool) -> String {
     text
 }
 
-/// Makes the indom of a histogram's buckets. The name of a bucket is the range of its values.
+/// Makes the indom whose instances are the buckets of a histogram. A bucket's name is its range of
+/// values, for example `4-7`.
 fn bucket_indom(slots: u16) -> Indom {
     let last = slots.saturating_sub(1);
     let bucket = |n: u16| match n {
@@ -210,8 +213,8 @@ fn bucket_indom(slots: u16) -> Indom {
     }
 }
 
-/// Plans the control file, which has the time and the generation of the values. Clients see by the
-/// time in the control file how old the values are.
+/// Plans the control file, which contains the time at which the values were read and the generation
+/// of the set of instances. The time tells clients how old the values are.
 fn plan_control_file(name: &str) -> FileLayout {
     let metric = |item, word, units, long: &str| Metric {
         item,

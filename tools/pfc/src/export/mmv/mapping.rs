@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A shared mapping of a file that is written word by word. The module `mapping` has the only
+//! A shared memory mapping of a file, to which pfc stores 64-bit words. This module has the only
 //! unsafe code of `pfc export`.
 #![expect(unsafe_code, reason = "mmap; the rest of pfc goes through this file")]
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
-/// A shared, writable mapping of a whole file.
+/// A shared, writable mapping of the 64-bit words of a file.
 ///
 /// # Invariants
 ///

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts names and units to the form of Performance Co-Pilot (PCP).
+//! Converts instance names and units to the metric names and units of Performance Co-Pilot (PCP).
 //!
 //! A metric's name in PCP consists of words that are joined by dots. Each word matches
 //! `[A-Za-z][A-Za-z0-9_]*`. The name of an instance of the counter pages can be any text.
-//! Characters that PCP does not allow in names are encoded, so that different instances have
-//! different metrics, and the name of the instance can be decoded:
+//! Characters that PCP does not allow are encoded by the rules below. Different instances therefore
+//! have different metric names, and an instance's name can be decoded from its metric's name.
 //!
 //! - `/` becomes a dot, and each part between slashes becomes a word.
 //! - A byte that is not an ASCII letter, digit or `_` is encoded by its hexadecimal value, for
@@ -17,10 +17,11 @@ use std::collections::HashSet;
 
 use perfcounters::{Instance, Unit};
 
-/// Size of a string in the file in bytes, including its NUL.
+/// Size of each string in an MMV file in bytes, including its NUL.
 pub const MAX_STRING: usize = 256;
 
-/// Encodes one part of an instance's name as a word of a metric's name.
+/// Encodes `part`, the text between two slashes of an instance's name, as a word of a metric's
+/// name. Appends the word to `to`.
 fn encode_word(part: &str, to: &mut String) {
     let mut body = String::with_capacity(part.len());
     let bytes = part.as_bytes();
@@ -47,11 +48,11 @@ pub fn is_word(text: &str) -> bool {
     encoded == text
 }
 
-/// Makes the names of metrics from the names of instances, without the prefix `mmv.`.
+/// Makes metric names from instance names. The metric names lack the prefix `mmv.`, which PCP adds.
 pub struct MetricNames {
-    /// Path prefixes of the names of all instances. In PCP a metric with a value cannot have
-    /// metrics below its name. The metric of an instance whose name is a path prefix of another
-    /// name therefore gets an additional word.
+    /// Path prefixes of the names of all instances. In PCP's tree of names, a metric with a value
+    /// cannot have metrics below it. If the name of an instance is a path prefix of other names,
+    /// the metric of this instance therefore gets the additional word `x_self`.
     prefixes: HashSet<String>,
 }
 
@@ -62,8 +63,7 @@ impl MetricNames {
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // If a path prefix is in the set already, its shorter prefixes are in the set as
-                // well.
+                // If a path prefix is in the set already, so are all shorter prefixes.
                 if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }
@@ -73,8 +73,9 @@ impl MetricNames {
     }
 
     /// Returns the name of the metric for an instance: `prefix` and the encoded name of the
-    /// instance. The words `x_self` and `x_long` are never the encoding of a part of an instance's
-    /// name.
+    /// instance. If this name would be too long for an MMV file, `x_long` and the instance's number
+    /// replace the encoded name. The words `x_self` and `x_long` are unambiguous: no part of an
+    /// instance's name is encoded as one of them.
     pub fn metric_name(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
@@ -91,18 +92,17 @@ impl MetricNames {
     }
 }
 
-/// Returns PCP's packed unit for a unit and its exponent, and the factor by which values must be
-/// multiplied to have PCP's unit. The factor is above 1 if PCP has no scale for the exponent.
-/// Returns `None` if PCP cannot represent the unit. A metric whose unit PCP cannot represent has no
-/// dimension, and its help text names the unit.
+/// Returns the unit in PCP's packed form, and the factor that converts values to that unit. The
+/// factor is above 1 if PCP has no scale for the exponent. Returns `None` if PCP cannot represent
+/// the unit; the metric then has no dimension, and its help text names the unit.
 pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // PCP has nanoseconds, microseconds, milliseconds and seconds. If the exponent of the
-            // unit has another value, the next finer unit of PCP is used.
+            // PCP has nanoseconds, microseconds, milliseconds and seconds. A time with another
+            // exponent above -9 is converted to the next finer unit.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
@@ -114,7 +114,7 @@ pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     }
 }
 
-/// The dimensions of PCP's `pmUnits`, each with exponent 1.
+/// Values of PCP's packed `pmUnits` in which one dimension (space, time or count) has exponent 1.
 const SPACE: u32 = 1 << 28;
 const TIME: u32 = 1 << 24;
 const COUNT: u32 = 1 << 20;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The file of the busiest tasks for Performance Co-Pilot (PCP). The file has one instance domain
-//! (indom), whose instances are the tasks.
+//! Writes the MMV file of the busiest tasks, for Performance Co-Pilot (PCP). The file has one
+//! instance domain (indom), whose instances are the tasks.
 //!
 //! pmdammv reads all files again when one file is replaced, so the file of tasks is replaced at
 //! most once per [`MIN_REPLACE_INTERVAL`]. A task that is not among the busiest any longer stays in
-//! the file until the next replacement, and its values are updated. A task that has exited keeps
-//! its last values in the file.
+//! the file until the next replacement, and its values are still updated. The values of a task that
+//! has exited stay unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,7 @@ pub const SUFFIX: &str = "tasks";
 const TASK_CLUSTER: u32 = 1022;
 /// The serial number of the indom of tasks in the cluster of task metrics.
 const TASK_INDOM: u32 = 1;
-/// The item number of the first metric of each task, and the item number of the first sum over all
-/// tasks.
+/// PCP item numbers of the first per-task metric and of the first total over all tasks.
 const FIRST_TASK_ITEM: u32 = 1;
 const FIRST_TOTAL_ITEM: u32 = 512;
 const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,7 +35,7 @@ const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct TaskFile {
     pub mapped: MappedFile,
-    /// The ID and the name of each task, in the order of the values.
+    /// The ID and the name of each task in the file, in the order of each metric's values.
     members: Vec<(u32, String)>,
     created_at: Instant,
 }
@@ -120,8 +119,8 @@ impl TaskFile {
 /// Plans the file with the metrics `NAME.tasks.*`.
 fn plan_file(name: &str, members: &[(u32, String)]) -> FileLayout {
     let unit = |unit, exponent| pcp_units(unit, exponent).map_or(0, |u| u.0);
-    // The names of the tasks have the form that PCP's agent for processes uses, in which the ID
-    // identifies the task.
+    // Tasks are named as PCP's process agent names processes: the ID, which identifies the task,
+    // and then the task's name.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
     let mut metrics = vec![Metric {
         item: 0,
