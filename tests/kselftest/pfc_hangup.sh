@@ -20,7 +20,7 @@ hang_up() { # OPEN COMMAND...
 	shift
 	"$@" >words 2>&1 &
 	command=$!
-	within 100 catches_hup $command && within 100 has_open $command $open && run_for $victim 300
+	within 100 catches_hup $command && within 100 has_open $command $open && run_for $victim 800
 	kill -HUP $command
 	wait $command
 	rc=$?
@@ -46,7 +46,7 @@ test_record_nohup() {
 	command=$!
 	within 100 catches_int $command && within 100 has_open $command /dev/perfmon
 	kill -HUP $command
-	run_for $victim 300
+	run_for $victim 800
 	! has_ended $command || { cat words; return 1; }
 	kill -INT $command
 	wait $command

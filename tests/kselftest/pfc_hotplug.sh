@@ -36,12 +36,18 @@ start() { # NUMBER ARGUMENT...
 	pid=$!
 	within 60 has_contexts $pid "$number" && within 60 catches_int $pid
 }
-# Takes CPU 1 offline and online, and waits until pfc has as many contexts as before.
+# Takes CPU 1 offline and online, and waits until pfc has as many contexts as before. Fails if pfc
+# has ended.
 cycle() { # NUMBER
 	set_online 0
 	within 10 lacks_contexts $pid "$1"
 	echo "contexts while CPU 1 is offline: $(nr_contexts $pid) of $1"
 	set_online 1
+	has_ended $pid && {
+		echo "pfc has ended"
+		cat said_by_pfc
+		return 1
+	}
 	within 60 has_contexts $pid "$1"
 }
 stop() {
@@ -65,7 +71,7 @@ is_least() { # VALUE LEAST
 
 test_stat() { # OPTIONS NUMBER
 	start $2 stat $1 -x, -o counts -e page-faults || return 1
-	cycle $2
+	cycle $2 || return 1
 	fault
 	stop || return 1
 	cat counts
@@ -75,16 +81,18 @@ test_stat() { # OPTIONS NUMBER
 }
 test_stat_json() {
 	start 2 stat -a --json -o counts -e page-faults || return 1
-	cycle 2
+	cycle 2 || return 1
 	stop || return 1
 	cat counts
 	grep '"event":"not-counted:cpu1"' counts | grep -q '"unit":"msec"'
 }
-# Only the intervals in which CPU 1 was offline are marked.
+# Only the intervals in which CPU 1 was offline are marked. pfc reads the counts every 10 ms, so it
+# also reads them between the time when the kernel moves pfc away from CPU 1 and the time when the
+# context of CPU 1 ends.
 test_stat_interval() {
 	rm -f counts
-	start 2 stat -a -I 100 -x, -o counts -e page-faults || return 1
-	cycle 2
+	start 2 stat -a -I 10 -x, -o counts -e page-faults || return 1
+	cycle 2 || return 1
 	grep -c . counts >lines
 	has_whole_interval() { tail -n +$(($(cat lines) + 4)) counts | grep -q 'page-faults,[0-9]*,100.00,[^,]*,[^,]*$'; }
 	within 60 has_whole_interval
@@ -112,7 +120,7 @@ nr_on_cpu1() {
 }
 test_record() { # OPTIONS NUMBER
 	start $2 record $1 -F 500 -e cpu-clock -o x || return 1
-	cycle $2
+	cycle $2 || return 1
 	taskset -c 1 $program calls 20000000
 	stop || return 1
 	pfc report -i x >table
@@ -123,7 +131,7 @@ test_record() { # OPTIONS NUMBER
 }
 test_top() {
 	start 2 top --plain -I 200 -F 500 -e cpu-clock || return 1
-	cycle 2
+	cycle 2 || return 1
 	taskset -c 1 $program calls 20000000 &
 	within 60 grep -q pfc_follow said_by_pfc
 	rc=$?

@@ -17,6 +17,7 @@
 //! | `trace/` | tracing of user programs |
 //! | `live/` | the event loop of live screens |
 //! | `hotplug.rs` | CPUs that go offline and come online while they are monitored |
+//! | `target.rs` | calls for the context of a thread or CPU |
 //! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
@@ -69,6 +70,7 @@ mod script;
 mod snapshot;
 mod stat;
 mod table;
+mod target;
 mod text_file;
 mod time;
 mod top;

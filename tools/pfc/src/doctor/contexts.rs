@@ -14,7 +14,8 @@ use super::modules::Modules;
 use super::{devices, module, note, ok, problem, read_trimmed, Check};
 use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
-use crate::stat::{is_ebusy, syscall_failure, ContextConfig};
+use crate::stat::{syscall_failure, ContextConfig};
+use crate::target::is_ebusy;
 
 /// Makes all checks of monitoring contexts. A context is created before the map of registers is
 /// read, because the kernel loads PMU descriptions when the first context is created.

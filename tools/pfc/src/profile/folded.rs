@@ -55,9 +55,7 @@ impl FoldedStacks {
     }
 
     /// Returns the names of each stack, the outermost first, and its number of samples.
-    pub fn iter<'a>(
-        &'a self,
-    ) -> impl Iterator<Item = (impl Iterator<Item = &'a str> + 'a, u64)> + 'a {
+    pub fn iter(&self) -> impl Iterator<Item = (impl Iterator<Item = &str> + '_, u64)> + '_ {
         self.stacks.iter().map(move |(stack, samples)| {
             let names = stack.iter().map(move |at| self.names[*at].as_str());
             (names, *samples)

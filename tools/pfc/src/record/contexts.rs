@@ -20,10 +20,10 @@ use crate::data::{Encoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::limits;
 use crate::stat::command::FollowHandler;
-use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
+use crate::target::{is_esrch, on_target};
 use crate::text_file;
 
 /// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
@@ -217,7 +217,7 @@ impl Contexts {
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_context(*target) {
-                Err(e) if crate::stat::counting::is_esrch(&e) => {}
+                Err(e) if is_esrch(&e) => {}
                 done => done?,
             }
         }

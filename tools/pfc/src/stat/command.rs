@@ -382,7 +382,7 @@ fn is_stop_signal(signal: i32) -> bool {
 /// killed at any time; [`process::wait_any`] reports the exit of the tracee later.
 fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(e) if super::counting::is_esrch(&e) => Ok(()),
+        Err(e) if crate::target::is_esrch(&e) => Ok(()),
         result => result,
     }
 }

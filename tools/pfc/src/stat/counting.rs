@@ -8,9 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use perfmon::{
-    on_cpu, Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH,
-};
+use perfmon::{Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
@@ -21,6 +19,7 @@ use super::estimate::Sums;
 use super::short_counts::{ShortCauses, ShortCounts};
 use super::throttling::Throttling;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
+use crate::target::{is_esrch, on_target};
 
 /// The default of [`ContextConfig::set_timeout_ns`].
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
@@ -217,23 +216,6 @@ impl ContextConfig {
 
     fn on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         on_target(self.scope, target, work)
-    }
-}
-
-/// Calls `work`. If `target` is a CPU, `work` runs on that CPU, because the kernel accepts calls
-/// for the context of a CPU only from that CPU. If the CPU is offline, its context has ended, and
-/// `work` runs on any CPU.
-pub fn on_target<T>(
-    scope: Scope,
-    target: u32,
-    mut work: impl FnMut() -> io::Result<T>,
-) -> io::Result<T> {
-    match scope {
-        Scope::Thread => work(),
-        Scope::System => match on_cpu(target, &mut work) {
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => work(),
-            done => done,
-        },
     }
 }
 
@@ -553,22 +535,6 @@ impl FollowHandler for ContextGroup {
         }
         Ok(())
     }
-}
-
-/// Returns true for ESRCH, which means that the thread has exited.
-pub fn is_esrch(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ESRCH)
-}
-
-/// Returns true for EEXIST, which means that the thread already has a context.
-pub fn is_eexist(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EEXIST)
-}
-
-/// Returns true for EBUSY. EBUSY means that perf, the watchdog or contexts of the other scope use
-/// the registers, or that no PMU description is registered.
-pub fn is_ebusy(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 fn add_sums(sums: &mut [Sums], values: &[Sums]) {

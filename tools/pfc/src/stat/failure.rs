@@ -5,10 +5,10 @@
 use std::io;
 use std::path::Path;
 
-use super::counting::{is_eexist, is_esrch};
 use crate::error::Failure;
 use crate::limits;
 use crate::permissions;
+use crate::target::{is_eexist, is_esrch};
 
 /// Returns true if this process may open a device for reading and writing.
 fn may_open(device: &str) -> bool {

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
-use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
+use counting::{ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
 use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
@@ -63,7 +63,8 @@ use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::sum_by_cpu;
 use crate::output::Out;
-pub use counting::{is_ebusy, ContextConfig};
+use crate::target::{is_ebusy, is_eexist, is_esrch};
+pub use counting::ContextConfig;
 pub use failure::syscall_failure;
 pub use target::{parse_cpu_list, select_target, Target};
 
