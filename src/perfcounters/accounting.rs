@@ -573,7 +573,7 @@ pub(crate) fn cpu_dead(cpu: u32) {
     let _preempt = NoPreempt::new();
     if let Some(here) = PerCpu::of_cpu(cpu) {
         let last = here.task().map(|record| &record.words);
-        here.words.finish_offline(here.cpu, last, here.clock.now());
+        here.words.finish_offline(last, here.clock.now());
         here.set_task(None);
     }
 }

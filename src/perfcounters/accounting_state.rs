@@ -321,8 +321,7 @@ impl AccountingState {
         let old = here.task().map(|record| &record.words);
         let new = found.map(|record| &record.words);
         here.words.begin_switch();
-        here.words
-            .replace_task(here.cpu, old, new, self.clock.now());
+        here.words.replace_task(old, new, self.clock.now());
         here.set_task(found);
         true
     }
@@ -357,7 +356,7 @@ impl AccountingState {
         let (task, now) = (task::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            record.words.attach_running(here.cpu, now);
+            here.words.attach_running(&record.words, now);
             here.set_task(Some(record));
         }
         true

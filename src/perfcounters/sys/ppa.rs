@@ -31,7 +31,6 @@ use crate::base::{access, cpu, rcu};
 pub(crate) struct PerCpu {
     pub(crate) words: Cpu,
     task: Word,
-    pub(crate) cpu: u32,
     pub(crate) clock: Clock,
 }
 
@@ -101,9 +100,8 @@ impl PerCpuTable {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
             let here = PerCpu {
-                words: Cpu::default(),
+                words: Cpu::new(cpu),
                 task: Word::new(0),
-                cpu,
                 clock,
             };
             all.push(here, GFP_KERNEL)?;
