@@ -5,9 +5,10 @@
 //!
 //! ```no_run
 //! # fn context(_: &str, _: &[u8]) -> std::fs::File { todo!() }
-//! let argument = ring::Argument::new(1 << 16);
+//! # use perfmon::ring::{Argument, Ring};
+//! let argument = Argument::new(1 << 16);
 //! let context = context("ring", &argument.to_bytes());
-//! let mut ring = ring::Ring::open(&context)?;
+//! let mut ring = Ring::open(&context)?;
 //! for record in ring.records() {
 //!     println!("{record:?}");
 //! }
@@ -20,20 +21,21 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mapping.rs` | the mappings of the ring; unsafe |
+//! | `mapping.rs` | the mappings of the ring |
 //! | `record.rs` | the records, parsed |
 //! | `reader.rs` | the reader, which keeps its position in the ring |
 
 mod mapping;
+#[cfg(feature = "std")]
 mod reader;
+#[cfg(feature = "std")]
 mod record;
 
-use std::io;
-use std::os::fd::AsFd;
-
-use mapping::Mapping;
+pub use mapping::Mapping;
 pub use protocols::ring::{BACKWARD, OVERWRITE};
-pub use reader::{Reader, Records};
+#[cfg(feature = "std")]
+pub use reader::{Reader, Records, Ring};
+#[cfg(feature = "std")]
 pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
 
 /// Flag of [`Argument::fields`]: record the frames of the kernel stack.
@@ -76,50 +78,5 @@ impl Argument {
             bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         }
         bytes
-    }
-}
-
-/// The mapped ring of a context, and its reader. Dropping the value unmaps the ring.
-#[derive(Debug)]
-pub struct Ring {
-    mapping: Mapping,
-    reader: Reader,
-}
-
-impl Ring {
-    /// Maps the ring of a context.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` if the buffer of the context is not a ring, or has a version that this crate
-    /// does not support. Other errors are those of mmap().
-    pub fn open(context: &impl AsFd) -> io::Result<Self> {
-        Ok(Self {
-            mapping: Mapping::new(context.as_fd())?,
-            reader: Reader::default(),
-        })
-    }
-
-    /// Returns the records that were written since the last call, the oldest first. In a ring
-    /// without [`OVERWRITE`], the space of a record is free for new records after the record has
-    /// been read.
-    pub fn records(&mut self) -> Records<'_> {
-        self.reader.records(self.mapping.shared())
-    }
-
-    /// Returns the number of records that were lost so far.
-    pub fn lost(&self) -> u64 {
-        self.mapping.shared().page.lost()
-    }
-
-    /// Returns the size of the ring's data in bytes.
-    pub fn size(&self) -> u64 {
-        self.mapping.shared().page.data_size()
-    }
-
-    /// Returns true if an invalid record was found. After an invalid record, no further records can
-    /// be read.
-    pub fn is_broken(&self) -> bool {
-        self.reader.is_broken()
     }
 }

@@ -7,32 +7,31 @@
 //! # use std::os::fd::AsRawFd;
 //! # fn read_pmds(_: u16) -> u64 { 0 }
 //! # let context = std::fs::File::open("/dev/perfmon")?;
-//! let page = selfpage::Mapping::new(context.as_raw_fd())
+//! let page = perfmon::selfpage::Mapping::new(context.as_raw_fd())
 //!     .map_err(std::io::Error::from_raw_os_error)?;
 //! // If the page does not have the value, ask the kernel.
 //! let instructions = page.counter(0).unwrap_or_else(|| read_pmds(0));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). This crate
-//! does not use std, because it is a part of libperfmon, which is built without std.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `mapping.rs` | the mapping of the page; unsafe |
-//! | `rdpmc.rs` | the RDPMC instruction and the thread pointer; unsafe |
+//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). The file
+//! `rdpmc.rs` has the RDPMC instruction and the thread pointer.
+#![expect(unsafe_code, reason = "the address of a mapping that C code has kept")]
 
-#![no_std]
-
-mod mapping;
 mod rdpmc;
 
+use core::ffi::c_int;
 use core::hint::spin_loop;
+use core::ops::Deref;
+use core::ptr::NonNull;
 
-pub use mapping::Mapping;
-use protocols::self_page::Reading;
 pub use protocols::self_page::SelfPage;
+use protocols::self_page::{Reading, OFFSET, VERSION};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 use rdpmc::{rdpmc, thread_pointer};
+
+use crate::area::Area;
 
 /// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
 /// to read the counter by a system call.
@@ -58,6 +57,61 @@ fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> O
         }
     }
     None
+}
+
+/// The mapped self page of a context. Dropping the value unmaps the page.
+#[derive(Debug)]
+pub struct Mapping(Area);
+
+impl Mapping {
+    /// Maps the self page of the context whose file descriptor is `context`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
+    /// the errno of mmap().
+    pub fn new(context: c_int) -> Result<Self, c_int> {
+        let area = Area::new(context, OFFSET, PAGE_SIZE)?;
+        // Pages of all versions begin with the version and the size.
+        let begin = area.words().first().map_or(0, Word::load_relaxed);
+        match begin as u32 == VERSION && begin >> 32 >= size_of::<SelfPage>() as u64 {
+            true => Ok(Self(area)),
+            false => Err(libc::EPROTO),
+        }
+    }
+
+    /// Returns the value of a hardware PMD, or `None` if a system call is needed; see [`counter`].
+    #[inline]
+    pub fn counter(&self, pmd: u16) -> Option<u64> {
+        counter(self, pmd)
+    }
+
+    /// Returns the address of the page, to pass it to C code. The page stays mapped until the
+    /// address is passed to [`from_raw`](Self::from_raw) and the resulting mapping is dropped.
+    pub fn into_raw(self) -> NonNull<SelfPage> {
+        self.0.into_raw().cast()
+    }
+
+    /// Makes a mapping from an address that [`into_raw`](Self::into_raw) returned to C.
+    ///
+    /// # Safety
+    ///
+    /// `addr` was returned by [`into_raw`](Self::into_raw), and is not used elsewhere after the
+    /// call.
+    pub unsafe fn from_raw(addr: NonNull<SelfPage>) -> Self {
+        // SAFETY: By the function's contract `addr` is from `into_raw()` and not used elsewhere.
+        // The area of a `Mapping` has one page.
+        Self(unsafe { Area::from_raw(addr.cast(), PAGE_SIZE) })
+    }
+}
+
+impl Deref for Mapping {
+    type Target = SelfPage;
+
+    #[inline]
+    fn deref(&self) -> &SelfPage {
+        self.0.self_page()
+    }
 }
 
 #[cfg(test)]

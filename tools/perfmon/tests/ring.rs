@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use perfmon::ring::{self, Argument, Reader, Record, Sample};
 use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
-use ring::{Argument, Reader, Record, Sample};
 
 struct RingMemory {
     page: Page,

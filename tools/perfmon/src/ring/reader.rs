@@ -1,13 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The reader of a ring, which keeps its position in the ring. The memory of the ring is an
-//! argument, so that tests can run the reader against the writer of the kernel without a mapping.
+//! argument of [`Reader`], so that tests can run the reader against the writer of the kernel
+//! without a mapping.
 
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::vec;
 
 use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
-use crate::record::Record;
+use super::{Mapping, Record};
+
+/// The mapped ring of a context, and its reader. Dropping the value unmaps the ring.
+pub struct Ring {
+    mapping: Mapping,
+    reader: Reader,
+}
+
+impl Ring {
+    /// Maps the ring of a context.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the buffer of the context is not a ring, or has a version that this crate
+    /// does not support. Other errors are those of mmap().
+    pub fn open(context: &impl AsFd) -> io::Result<Self> {
+        let mapping = Mapping::new(context.as_fd().as_raw_fd()).map_err(|error| match error {
+            libc::EPROTO => io::ErrorKind::InvalidData.into(),
+            error => io::Error::from_raw_os_error(error),
+        })?;
+        let reader = Reader::default();
+        Ok(Self { mapping, reader })
+    }
+
+    /// Returns the records that were written since the last call, the oldest first. In a ring
+    /// without [`OVERWRITE`], the space of a record is free for new records after the record has
+    /// been read.
+    pub fn records(&mut self) -> Records<'_> {
+        self.reader.records(self.mapping.shared())
+    }
+
+    /// Returns the number of records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        self.mapping.shared().page.lost()
+    }
+
+    /// Returns the size of the ring's data in bytes.
+    pub fn size(&self) -> u64 {
+        self.mapping.shared().page.data_size()
+    }
+
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
+    pub fn is_broken(&self) -> bool {
+        self.reader.is_broken()
+    }
+}
 
 /// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
