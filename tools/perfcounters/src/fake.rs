@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A substitute for `/dev/perfcounters`: an ordinary file with the same layout. The code that
-//! maintains the file is the registry of the kernel modules. Tests use this crate; with it users
-//! can try `pfc` without the module. The crate is not shipped.
+//! maintains the file is the registry of the kernel modules. Tests use this module; with it users
+//! can try `pfc` without the kernel modules. Only builds with the feature `fake` have this module;
+//! `pfc` is built without it.
 //!
 //! A [`Fake`] adds and deletes instances (named counters), one at a time, as the kernel does under
 //! its lock. A [`Cpu`] updates counters in the way of one CPU of the kernel. At most one thread may
@@ -26,7 +27,8 @@ use protocols::generation::Generation;
 use protocols::seqflag;
 use protocols::sync::{fence_release, Word};
 
-use memory::{desc_of, desc_words, header_words, Memory};
+use crate::raw;
+use memory::{desc_words, header_words, Memory};
 
 /// A file with a set of instances and the layout of `/dev/perfcounters`.
 pub struct Fake {
@@ -316,11 +318,8 @@ impl Store for FakeStore {
     }
 
     fn desc(&self, instance: u32) -> Desc {
-        let mut words = [0; DESC_WORDS];
-        for (n, word) in words.iter_mut().enumerate() {
-            *word = self.shared.word(desc_offset(instance, n)).load_relaxed();
-        }
-        desc_of(&words)
+        let memory = &self.shared.memory;
+        raw::desc(memory.words(desc_offset(instance, 0), size_of::<Desc>() / 8))
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
@@ -377,8 +376,6 @@ impl Store for FakeStore {
         now_ns()
     }
 }
-
-const DESC_WORDS: usize = size_of::<Desc>() / 8;
 
 fn desc_offset(instance: u32, word: usize) -> u64 {
     abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use protocols::filter::FILTER_MAX;
 use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 
-use crate::parse::{Compare, Condition, Node};
-use crate::{error, Error};
+use super::parse::{Compare, Condition, Node};
+use super::{error, Error};
 
 /// The target of a step's branch: the end of the filter, or a label that is bound to a step later.
 #[derive(Clone, Copy)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compiler for filters of user-space tracing: it translates text to the program that the kernel
-//! accepts.
+//! Compiler for filters: it translates text to the program that the kernel accepts.
 //!
 //! ```text
 //! count > 3 && (piece ~ "p*" || !(flags & 0x10)) && $process == 4242

@@ -4,7 +4,7 @@
 
 use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
-use crate::{error, Error};
+use super::{error, Error};
 
 /// Maximum depth of parentheses, which limits the recursion of the parser.
 const MAX_DEPTH: u32 = 100;

@@ -3,7 +3,7 @@
 //! Compares compiled filters with a naive evaluation of the expressions from which the filters were
 //! written.
 
-use perftrace_filter::compile;
+use perftrace_reader::filter::compile;
 use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{check, Event, Filter};

@@ -3,7 +3,7 @@
 //! Tests the meaning of filters. `protocols::filter` evaluates each filter, like in traced programs
 //! and in the kernel.
 
-use perftrace_filter::compile;
+use perftrace_reader::filter::compile;
 use protocols::filter::FILTER_MAX;
 use protocols::filter::{check, Event, Filter, HEADER, STEP};
 
