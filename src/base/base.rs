@@ -13,6 +13,7 @@
 //! | `cpu`, `cpuid` | possible and online CPUs, calls on other CPUs; CPUID leaves |
 //! | `credentials` | the user and the name of a task |
 //! | `device` | registration of misc devices |
+//! | `global_mutex` | mutexes in static variables |
 //! | `helpers` | Rust declarations of the C code in `helpers/` |
 //! | `kernel_version` | differences between kernel versions |
 //! | `key` | a short text and a number that name an object of the kernel |
@@ -35,6 +36,7 @@ pub(crate) mod cpu;
 pub mod cpuid;
 pub(crate) mod credentials;
 pub(crate) mod device;
+pub(crate) mod global_mutex;
 pub(crate) mod helpers;
 pub mod irq;
 pub(crate) mod kernel_version;

@@ -13,13 +13,13 @@ use crate::accounting_config::{enodata, AccountingConfig};
 use crate::accounting_state::{
     add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS,
 };
+use crate::base::global_mutex::global_mutex;
 use crate::base::preempt::NoPreempt;
 use crate::base::tracepoint::Probes;
 use crate::base::{access, clock, cpu, rcu, task};
 use crate::cpu_stats::{self, CpuStats};
 use crate::ended_tasks::EndedTasks;
 use crate::per_task::TaskEntries;
-use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{Info, PerCpu, TaskStats};
 use crate::sys::proc;
 use crate::sys::records::TaskRecord;
@@ -42,6 +42,12 @@ const MAX_ATTACH_PASSES: u32 = 10;
 /// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
 /// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
+
+global_mutex! {
+    /// The state of process accounting. The CPU hotplug lock and the mutex of the counter pages'
+    /// registry are taken under `ACCOUNTING`. CPU hotplug callbacks therefore must not take it.
+    pub(crate) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
+}
 
 /// The state of process accounting, protected by the lock `ACCOUNTING`.
 pub(crate) struct Accounting {

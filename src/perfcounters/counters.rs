@@ -10,11 +10,19 @@ use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
+use crate::base::global_mutex::global_mutex;
 use crate::base::{cpu, preempt, random};
 use crate::pages::Pages;
-use crate::sys::lock::{self, REGISTRY};
 use crate::sys::log::{self, LogKind};
 use crate::sys::modules::Owner;
+
+global_mutex! {
+    /// All instances of the counter pages; `None` before init and after exit. `REGISTRY` may be
+    /// taken under any other mutex of the module. Code that holds `REGISTRY` takes no other mutex
+    /// of the module and accesses no user memory. Page faults of counter pages do not take
+    /// `REGISTRY`.
+    pub(crate) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
+}
 
 /// A guard for the registry of counter instances. Dropping the guard frees the registry and its
 /// pages.
@@ -28,7 +36,6 @@ impl RegistryGuard {
     /// `EINVAL` if `pages_per_chunk` is out of range, `ERANGE` if there are too many possible CPUs,
     /// `ENOMEM`.
     pub(crate) fn new(pages_per_chunk: u32) -> Result<Self> {
-        lock::init();
         let layout = Layout::new(cpu::nr_cpu_ids(), pages_per_chunk).ok_or_else(|| {
             pr_err!("pages_per_chunk={pages_per_chunk}: must be 1 to {MAX_PAGES_PER_CHUNK}\n");
             EINVAL

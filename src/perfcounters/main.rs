@@ -92,8 +92,24 @@ struct PerfCounters {
     _rights: base::access::ProcfsMount,
 }
 
+/// Initialises the global mutexes. The first step of module init: no device and no exported symbol
+/// of this module can be used yet.
+fn init_mutexes() {
+    use base::global_mutex::init;
+    init(&counters::REGISTRY);
+    init(&pmu::PMUS);
+    init(&formats::FORMATS);
+    init(&session::SESSION);
+    init(&session::RESERVED_PMU);
+    init(&accounting::ACCOUNTING);
+    init(&per_task::TASK_FILES);
+    init(&tracing::traces::TRACING);
+    init(&tracing::children::SHARED_MEMORY_PROBE);
+}
+
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        init_mutexes();
         let registry = counters::RegistryGuard::new(base::kernel_version::param_value(
             &module_parameters::pages_per_chunk,
         ))?;

@@ -16,16 +16,23 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::accounting::{each_cpu, Accounting, MAX_READ_ATTEMPTS};
+use crate::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::accounting_config::{enodata, AccountingConfig};
 use crate::accounting_state::{add_return, AccountingState};
 use crate::base::clock::Clock;
+use crate::base::global_mutex::global_mutex;
 use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
 use crate::base::{access, cpu};
-use crate::sys::lock::{ACCOUNTING, TASK_FILES};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::TaskRecord;
+
+global_mutex! {
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
+    /// `TASK_FILES` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
+    /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
+    pub(crate) static TASK_FILES: Mutex<()> = ();
+}
 
 /// Maximum number of tasks with entries.
 const MAX_ENTRIES: usize = 4096;

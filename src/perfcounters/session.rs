@@ -17,6 +17,7 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
+use crate::base::global_mutex::global_mutex;
 use crate::base::tracepoint::{Handler, Probes};
 use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::base::{access, clock, cpu, preempt, task};
@@ -24,13 +25,25 @@ use crate::contexts::Context;
 use crate::costs::SelfStat;
 use crate::pmu;
 use crate::sys::costs::CostTimer;
-use crate::sys::lock::{RESERVED_PMU, SESSION};
 use crate::sys::msr::{self, ReservedMsrs};
 use crate::sys::nmi::{self, NmiRegisters};
 use crate::sys::sched;
 use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
+
+global_mutex! {
+    /// The attached contexts, the registers that these contexts have claimed, and the probes of the
+    /// scheduler's tracepoints. No other mutex of this module is held when `SESSION` is taken. CPU
+    /// hotplug callbacks must not take it.
+    pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
+}
+
+global_mutex! {
+    /// The registers of the reserved PMU, which a CPU that comes online needs. `RESERVED_PMU` is
+    /// taken under `SESSION`, and by CPU hotplug callbacks.
+    pub(crate) static RESERVED_PMU: Mutex<Option<Arc<pmu::Registers>>> = None;
+}
 
 /// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
 /// evictable context is ended if an administrator's context needs its registers or its thread.

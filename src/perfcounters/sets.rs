@@ -25,8 +25,8 @@ use crate::contexts::{Context, State};
 use crate::costs::SelfStat;
 use crate::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
 use crate::pmu::to_kernel_error;
+use crate::session::SESSION;
 use crate::sys::costs::CostTimer;
-use crate::sys::lock::SESSION;
 use crate::target::Target;
 
 impl State {

@@ -18,8 +18,7 @@ use crate::contexts::{Context, State};
 use crate::cpu_kinds;
 use crate::permission::Permission;
 use crate::pmu::to_kernel_error;
-use crate::session::{ListSlot, Session};
-use crate::sys::lock::SESSION;
+use crate::session::{ListSlot, Session, SESSION};
 use crate::sys::threads::{ThreadEntry, UnlinkedEntry};
 use crate::sys::{msr, sched};
 

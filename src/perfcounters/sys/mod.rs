@@ -14,7 +14,6 @@
 //! | `file` | the devices and mappings of the counter pages |
 //! | `costs` | counters of the module's own overhead |
 //! | `hotplug` | CPU hotplug callbacks |
-//! | `lock` | the global mutexes and their order |
 //! | `log` | rate limits of log lines |
 //! | `modules` | notifier of module unload, for instances that a module did not delete |
 //! | `shim` | Rust declarations of the C code in `shim/` |
@@ -42,7 +41,6 @@ pub(crate) mod format_description;
 pub(crate) mod header;
 pub(crate) mod hotplug;
 pub mod keyed_counters;
-pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod modules;
 pub(crate) mod msr;

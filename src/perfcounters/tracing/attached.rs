@@ -14,7 +14,6 @@ use crate::base::address_space::{Mapping, Mm};
 use crate::base::credentials::Identity;
 use crate::base::{clock, cpu};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::lock::TRACING;
 use crate::sys::traced::{log_refused, max_traced, set_traced};
 use crate::tracing::buffer_set::Prealloc;
 use crate::tracing::children;
@@ -26,7 +25,7 @@ use crate::tracing::process_memory::MarkerMemory;
 pub(crate) use crate::tracing::process_memory::PlaceholderPage;
 use crate::tracing::sorted::{move_to, reserve_beyond, search};
 use crate::tracing::trace::Trace;
-use crate::tracing::Tracing;
+use crate::tracing::traces::{Tracing, TRACING};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process has one such file.

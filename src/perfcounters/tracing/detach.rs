@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::base::address_space::Mm;
 use crate::base::task::is_dying;
 use crate::sys::detach::{detach_later, WakeFile};
-use crate::sys::lock::TRACING;
+use crate::tracing::traces::TRACING;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.
