@@ -143,7 +143,10 @@ impl kernel::Module for PerfCounters {
             _ppa: sys::ppa::register()?,
             _trace: sys::trace::TraceDevice::register()?,
         };
-        sys::file::ready();
+        sys::file::READY.set();
+        sys::perfmon::READY.set();
+        sys::ppa::READY.set();
+        sys::trace::READY.set();
         Ok(this)
     }
 }

@@ -17,7 +17,7 @@ mod glob_cache;
 mod kernel_events;
 mod marker;
 mod membership;
-mod process;
+pub(crate) mod process;
 mod process_memory;
 mod signal;
 mod sorted;

@@ -25,7 +25,7 @@
 //! | `format_description`, `format` | sampling formats of modules; the buffers that they fill |
 //! | `wrap_timer` | periodic and delayed work of perfmon; suspend and resume |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
-//! | `trace`, `traced`, `buffers` | `/dev/perftrace`, traced processes, memory of buffers |
+//! | `trace`, `trace_file`, `traced`, `buffers` | `/dev/perftrace`, its open files, traced processes, memory of buffers |
 //! | `user_return` | process accounting: the return to user mode, seccomp |
 //! | `trace_vma`, `detach` | mappings of `/dev/perftrace`; their removal from traced processes |
 //! | `keyed_counters` | tables that find instances by key in a probe |
@@ -60,6 +60,7 @@ pub(crate) mod shim;
 pub(crate) mod tables;
 pub(crate) mod threads;
 pub(crate) mod trace;
+pub(crate) mod trace_file;
 pub(crate) mod trace_vma;
 pub(crate) mod traced;
 pub(crate) mod user_return;

@@ -21,14 +21,17 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use super::file::is_ready;
 use super::format::{self, Buffer, SamplingMemory};
-use crate::base::device::{Device, Ops};
+use crate::base::device::{Device, Ops, Ready};
 use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
 use crate::base::{access, clock, random};
 use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::pmu::{self, to_kernel_error};
+
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot be
+/// opened.
+pub(crate) static READY: Ready = Ready::new();
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::base::module::module(),
@@ -62,7 +65,7 @@ type Opened = Mutex<Option<Arc<Context>>>;
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        is_ready()?;
+        READY.check()?;
         let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The mutex is not moved out of the box; `release` frees the box.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };

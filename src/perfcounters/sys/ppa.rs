@@ -16,12 +16,11 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use ppa_rules::{Cpu, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 
-use super::file::is_ready;
 use super::records::TaskRecord;
 use super::shim;
 use crate::accounting as files;
 use crate::base::clock::Clock;
-use crate::base::device::{Device, Ops};
+use crate::base::device::{Device, Ops, Ready};
 use crate::base::task::TaskRef;
 use crate::base::user_memory::{bytes_of, read, write, FromBytes};
 use crate::base::{access, cpu, rcu};
@@ -259,6 +258,10 @@ const _: () = assert!(size_of::<Info>() == 72);
 // SAFETY: The structure consists of integers without padding, as the asserted size shows.
 unsafe impl FromBytes for Info {}
 
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot be
+/// opened.
+pub(crate) static READY: Ready = Ready::new();
+
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::base::module::module(),
     open: Some(open),
@@ -283,7 +286,7 @@ pub(crate) fn register() -> Result<Device> {
 ///
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, _: *mut bindings::file) -> c_int {
-    from_result(|| is_ready().map(|()| 0))
+    from_result(|| READY.check().map(|()| 0))
 }
 
 /// Closes a file of `/dev/ppa`.

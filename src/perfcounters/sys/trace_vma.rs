@@ -15,7 +15,7 @@ use trace_rules::abi::map;
 use super::buffers::PAGE;
 use super::costs::CostTimer;
 use super::shim;
-use super::trace::{opened, Role};
+use super::trace_file::{opened, Role};
 use crate::base::address_space::Mm;
 use crate::base::device::Ops;
 use crate::costs::SelfStat;

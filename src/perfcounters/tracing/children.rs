@@ -24,12 +24,11 @@ use crate::base::task::TaskRef;
 use crate::base::tracepoint::TaskNew;
 use crate::base::tracepoint::{Handler, Probes};
 use crate::sys::traced::{queue_shared_work, replace_thread_words};
-use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
 use crate::tracing::clock::of_traces;
 use crate::tracing::membership::join_traces;
 use crate::tracing::process::{ChildMemory, Process};
 use crate::tracing::process_memory::ChildPages;
-use crate::tracing::traces::TRACING;
+use crate::tracing::traces::{add, end_process, may_attach, with_capacity, TRACING};
 
 global_mutex! {
     /// The tracepoint probe that reports new processes that share the memory of a traced process.

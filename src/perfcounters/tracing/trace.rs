@@ -290,7 +290,7 @@ impl Trace {
 
     /// Returns a copy of the globs of the trace.
     pub(crate) fn trace_globs(&self) -> TraceGlobs {
-        TraceGlobs::of(self)
+        TraceGlobs::new(self.id, self.globs, self.has_flag(flag::PAUSED))
     }
 
     /// Removes a process that the trace's creator may not trace any more, with the process's unread

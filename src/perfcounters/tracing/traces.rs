@@ -13,7 +13,7 @@ use super::clock;
 use super::kernel_events::KernelEvents;
 use super::process::Process;
 use super::process_memory::LiveProcess;
-use super::sorted::search;
+use super::sorted::{move_to, reserve_beyond, search};
 use super::trace::{Trace, TraceQuota};
 use crate::base::access::{self, AccessSnapshot};
 use crate::base::account::{Resource, ResourceCharge};
@@ -22,6 +22,7 @@ use crate::base::credentials::{uid_of, Identity};
 use crate::base::global_mutex::global_mutex;
 use crate::base::tracepoint::Probes;
 use crate::sys::buffers::Page;
+use crate::sys::traced::{max_traced, set_traced};
 
 global_mutex! {
     /// The state of user tracing. Page faults of traced processes take `TRACING`, so no user memory
@@ -70,6 +71,68 @@ pub(crate) struct Tracing {
 /// key.
 fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
+}
+
+/// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
+/// capacity for one more process. The memory for this process in the lists is allocated while
+/// `TRACING` is not held.
+pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
+    let mut room = (KVVec::new(), KVVec::new());
+    loop {
+        let mut all = TRACING.lock();
+        let nr = all.processes.len().max(all.address_spaces.len());
+        if all.processes.capacity() > nr && all.address_spaces.capacity() > nr {
+            return what(&mut all);
+        }
+        if room.0.capacity() > nr && room.1.capacity() > nr {
+            move_to(&mut all.processes, room.0);
+            move_to(&mut all.address_spaces, room.1);
+            return what(&mut all);
+        }
+        drop(all);
+        room = (reserve_beyond(nr)?, reserve_beyond(nr)?);
+    }
+}
+
+/// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
+/// for the process in both lists.
+pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
+    let (key, mm) = (process.key, process.mm);
+    let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
+    let spaces = all.address_spaces.insert_within_capacity(at, (mm, key));
+    let (Ok(at) | Err(at)) = search(&all.processes, key, |process| process.key);
+    let processes = all.processes.insert_within_capacity(at, process);
+    spaces.map_err(|_| ENOMEM)?;
+    processes.map_err(|_| ENOMEM)?;
+    set_traced(mm, true);
+    Ok(())
+}
+
+/// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
+/// reached. The limit per user is checked when a [`Process`] is created.
+pub(crate) fn may_attach(all: &Tracing) -> Result {
+    match all.processes.len() >= max_traced() {
+        true => Err(ENOSPC),
+        false => Ok(()),
+    }
+}
+
+/// Ends a process: frees its pages, and decides which traces keep the process.
+pub(crate) fn end_process(all: &mut Tracing, key: u64) {
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    let mm = process.mm as u64;
+    if !process.end() {
+        return;
+    }
+    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
+        let _ = all.address_spaces.remove(at);
+        set_traced(mm as usize, false);
+    }
+    all.keep_ended(key);
+    all.limit_ended(key);
+    all.take_unreferenced(key);
 }
 
 /// The user and the rights of the calling process.
