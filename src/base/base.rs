@@ -15,10 +15,12 @@
 //! | `device` | registration of misc devices |
 //! | `global_mutex` | mutexes in static variables |
 //! | `helpers` | Rust declarations of the C code in `helpers/` |
+//! | `hotplug` | CPU hotplug callbacks |
 //! | `kernel_version` | differences between kernel versions |
 //! | `key` | a short text and a number that name an object of the kernel |
 //! | `module` | this module, references to it, and requests to load other modules |
 //! | `page` | a zeroed page that user space maps |
+//! | `power` | callbacks of suspend and resume |
 //! | `preempt` | the context of execution; preemption off |
 //! | `process_id` | ids of processes and threads |
 //! | `random`, `rcu` | random bytes; RCU grace periods |
@@ -38,12 +40,14 @@ pub(crate) mod credentials;
 pub(crate) mod device;
 pub(crate) mod global_mutex;
 pub(crate) mod helpers;
+pub(crate) mod hotplug;
 pub mod irq;
 pub(crate) mod kernel_version;
 pub mod key;
 pub(crate) mod module;
 pub mod net;
 pub(crate) mod page;
+pub(crate) mod power;
 pub(crate) mod preempt;
 pub(crate) mod process_id;
 pub(crate) mod random;

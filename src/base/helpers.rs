@@ -89,6 +89,8 @@ extern "C" {
         func: unsafe extern "C" fn(*mut bindings::work_struct),
     );
     pub(crate) fn pfc_work_queue(work: *mut bindings::work_struct);
+    pub(crate) fn pfc_power_register(callback: unsafe extern "C" fn(bool)) -> *mut c_void;
+    pub(crate) fn pfc_power_unregister(power: *mut c_void);
     pub(crate) fn pfc_rtnl_lock();
     pub(crate) fn pfc_rtnl_unlock();
     pub(crate) fn pfc_netdev_index(dev: *const bindings::net_device) -> c_uint;

@@ -20,10 +20,10 @@ use crate::base::{access, clock, cpu, rcu, task};
 use crate::cpu_stats::{self, CpuStats};
 use crate::ended_tasks::EndedTasks;
 use crate::per_task::TaskEntries;
-use crate::sys::ppa::{Info, PerCpu, TaskStats};
+use crate::sys::ppa::{Info, TaskStats};
 use crate::sys::proc;
 use crate::sys::records::TaskRecord;
-use crate::sys::user_return::{self, KernelEntryHooks};
+use crate::sys::user_return::KernelEntryHooks;
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.
@@ -539,31 +539,6 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     Ok(())
 }
 
-/// Records that this CPU has come online (`here`) or is going offline. The idle time of an offline
-/// CPU is not counted.
-pub(crate) fn cpu_hotplug(here: bool) {
-    let _preempt = NoPreempt::new();
-    if let Some(words) = PerCpu::this_cpu() {
-        words.words.set_offline(!here);
-    }
-}
-
-/// Records that the machine is being suspended (`suspend`), or has resumed. The time from suspend
-/// to resume is not counted.
-///
-/// Context: on the only CPU that is online, interrupts off.
-pub(crate) fn suspend_or_resume(suspend: bool) {
-    let _preempt = NoPreempt::new();
-    let Some(here) = PerCpu::this_cpu() else {
-        return;
-    };
-    let now = here.clock.now();
-    match suspend {
-        true => here.words.suspend(now),
-        false => here.words.resume(now),
-    }
-}
-
 /// Stops accounting when the module is unloaded or could not be loaded.
 pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
@@ -571,17 +546,6 @@ pub(crate) fn shutdown() {
     all.cpu_stats = None;
     // Wait until the task records were freed. stop() waits only if accounting is on.
     rcu::wait_for_frees();
-}
-
-/// Ends the last run of a CPU that is offline. Called on another CPU.
-pub(crate) fn cpu_dead(cpu: u32) {
-    user_return::cpu_dead(cpu);
-    let _preempt = NoPreempt::new();
-    if let Some(here) = PerCpu::of_cpu(cpu) {
-        let last = here.task().map(|record| &record.words);
-        here.words.finish_offline(last, here.clock.now());
-        here.set_task(None);
-    }
 }
 
 /// Copies the values of CPUs to the counter pages. Called by a worker. While accounting is on,

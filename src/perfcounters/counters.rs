@@ -11,6 +11,7 @@ use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
 use crate::base::global_mutex::global_mutex;
+use crate::base::hotplug::OnlineCallbacks;
 use crate::base::{cpu, preempt, random};
 use crate::pages::Pages;
 use crate::sys::log::{self, LogKind};
@@ -181,8 +182,23 @@ fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
 
 /// Records in the header page whether a CPU is online. The counters of a CPU that goes offline keep
 /// their values.
-pub(crate) fn cpu_online(cpu: u32, online: bool) {
+fn set_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);
+    }
+}
+
+/// The hotplug callbacks of the counter pages.
+pub(crate) struct Hotplug;
+
+impl OnlineCallbacks for Hotplug {
+    const NAME: &'static CStr = c"perfcounters:online";
+
+    fn online(cpu: u32) {
+        set_online(cpu, true);
+    }
+
+    fn offline(cpu: u32) {
+        set_online(cpu, false);
     }
 }

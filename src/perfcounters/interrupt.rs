@@ -9,8 +9,9 @@ use crate::base::{clock, cpu};
 use crate::contexts::{counting_bits, Context};
 use crate::costs::SelfStat;
 use crate::sys::costs::{self, CostTimer};
+use crate::sys::loaded::loaded;
+use crate::sys::msr;
 use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
-use crate::sys::{msr, sched};
 
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
 /// module caused it.
@@ -24,7 +25,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         status => msr::read(status) & global.bits,
     };
     let mut handled = 0u32;
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         if let Some(context) = context {
@@ -74,7 +75,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);

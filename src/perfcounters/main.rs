@@ -13,20 +13,25 @@
 
 mod accounting;
 mod accounting_config;
+mod accounting_cpus;
 mod accounting_state;
+mod attach;
 #[path = "../base/base.rs"]
 pub mod base;
 mod contexts;
 mod costs;
 pub mod counters;
+mod cpu_fit;
 mod cpu_kinds;
 mod cpu_stats;
+mod cpus;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
 mod ended_tasks;
+mod ends;
 mod event_set;
 mod formats;
 mod interrupt;
@@ -35,11 +40,13 @@ mod names;
 mod pages;
 mod per_task;
 mod permission;
+mod permission_checks;
 mod pmu;
 mod pmu_map;
 mod probes;
 pub mod provider;
 mod registers;
+mod reservation;
 mod sampling;
 mod sampling_state;
 mod session;
@@ -51,6 +58,7 @@ mod tracing;
 mod transitions;
 mod virtual_counters;
 
+use base::hotplug::Registration;
 use kernel::prelude::*;
 
 module! {
@@ -75,14 +83,18 @@ module! {
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: base::device::Device,
-    _work: sys::wrap_timer::Workqueues,
+    _work: session::Work,
     _nmi: sys::nmi::Handler,
     _ppa: base::device::Device,
     _ppa_files: sys::proc::Files,
     _map: sys::pmu_map::MapFile,
-    _sleep: sys::wrap_timer::Power,
+    _ppa_power: base::power::Registration<accounting_cpus::Power>,
+    _perfmon_power: base::power::Registration<cpus::Power>,
     _devices: sys::file::Devices,
-    _hotplug: sys::hotplug::Hotplug,
+    _ppa_cpus: Registration<accounting_cpus::Hotplug>,
+    _perfmon_cpus: Registration<cpus::Hotplug>,
+    _counters_cpus: Registration<counters::Hotplug>,
+    _ppa_dead_cpus: Registration<accounting_cpus::Hotplug>,
     _tree: sys::pmu::DebugfsTree,
     _costs: costs::SelfStats,
     _modules: sys::modules::UnloadNotifier,
@@ -100,7 +112,7 @@ fn init_mutexes() {
     init(&pmu::PMUS);
     init(&formats::FORMATS);
     init(&session::SESSION);
-    init(&session::RESERVED_PMU);
+    init(&reservation::RESERVED_PMU);
     init(&accounting::ACCOUNTING);
     init(&per_task::TASK_FILES);
     init(&tracing::traces::TRACING);
@@ -115,12 +127,15 @@ impl kernel::Module for PerfCounters {
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
-        // Create the debugfs tree before `Hotplug`, because the callbacks of `Hotplug` create a
-        // directory in the tree for each CPU.
+        // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
+        // they create a directory in the tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
         let rights = base::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
-        let hotplug = sys::hotplug::Hotplug::register()?;
+        let ppa_dead_cpus = Registration::register_dead()?;
+        let counters_cpus = Registration::register()?;
+        let perfmon_cpus = Registration::register()?;
+        let ppa_cpus = Registration::register()?;
         // The fields are initialized in the order below. If a field cannot be initialized, the
         // fields before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
@@ -129,15 +144,19 @@ impl kernel::Module for PerfCounters {
             _modules: modules,
             _costs: costs,
             _tree: tree,
-            _hotplug: hotplug,
+            _ppa_dead_cpus: ppa_dead_cpus,
+            _counters_cpus: counters_cpus,
+            _perfmon_cpus: perfmon_cpus,
+            _ppa_cpus: ppa_cpus,
             _map: sys::pmu_map::MapFile::create()?,
-            _sleep: sys::wrap_timer::Power::register(),
+            _perfmon_power: base::power::Registration::register()?,
+            _ppa_power: base::power::Registration::register()?,
             _works: base::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,
             _nmi: sys::nmi::Handler::register()?,
-            _work: sys::wrap_timer::Workqueues::create()?,
+            _work: session::Work::create()?,
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,

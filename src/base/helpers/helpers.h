@@ -14,6 +14,7 @@ struct irqaction;
 struct linux_binprm;
 struct mm_struct;
 struct net_device;
+struct pfc_power;
 struct pid;
 struct sk_buff;
 struct task_struct;
@@ -33,6 +34,8 @@ void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
 void pfc_work_init(struct work_struct *work, work_func_t func);
 void pfc_work_queue(struct work_struct *work);
+struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
+void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
 #define PFC_NETDEV_REMOVED		1

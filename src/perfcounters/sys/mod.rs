@@ -13,17 +13,16 @@
 //! | `header` | the header page, and descriptors in the descriptor pages |
 //! | `file` | the devices and mappings of the counter pages |
 //! | `costs` | counters of the module's own overhead |
-//! | `hotplug` | CPU hotplug callbacks |
 //! | `log` | rate limits of log lines |
 //! | `modules` | notifier of module unload, for instances that a module did not delete |
 //! | `shim` | Rust declarations of the C code in `shim/` |
 //! | `pmu`, `pmu_map`, `msr` | PMU descriptions of modules; `/proc/perfmon_map`; access to MSRs and counters |
 //! | `perfmon` | `/dev/perfmon` |
-//! | `sched`, `threads` | the context of each CPU; the table of monitored threads |
+//! | `sched`, `threads`, `loaded` | per-CPU words; the table of monitored threads; the contexts in both |
 //! | `selfpage` | mappings of `/dev/perfmon`, and the self page |
-//! | `nmi`, `nmi_entry`, `notifier` | the overflow NMI; wakeups, timers and deferred work of a context |
+//! | `nmi`, `nmi_entry`, `notifier`, `callbacks` | the overflow NMI; wakeups, timers and deferred work of a context |
 //! | `format_description`, `format` | sampling formats of modules; the buffers that they fill |
-//! | `wrap_timer` | periodic and delayed work of perfmon; suspend and resume |
+//! | `wrap_timer` | periodic and delayed work of perfmon |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
 //! | `trace`, `trace_file`, `traced`, `buffers` | `/dev/perftrace`, its open files, traced processes, memory of buffers |
 //! | `user_return` | process accounting: the return to user mode, seccomp |
@@ -32,6 +31,7 @@
 
 pub(crate) mod adjust;
 pub(crate) mod buffers;
+pub(crate) mod callbacks;
 pub(crate) mod costs;
 pub(crate) mod detach;
 pub(crate) mod export;
@@ -39,8 +39,8 @@ pub(crate) mod file;
 pub(crate) mod format;
 pub(crate) mod format_description;
 pub(crate) mod header;
-pub(crate) mod hotplug;
 pub mod keyed_counters;
+pub(crate) mod loaded;
 pub(crate) mod log;
 pub(crate) mod modules;
 pub(crate) mod msr;

@@ -10,13 +10,9 @@ use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::sync::Arc;
 
 use super::shim;
 use crate::base::access::Process;
-use crate::base::{preempt, task};
-use crate::contexts::Context;
-use crate::target::Target;
 
 /// A `struct pfm_notifier` (`sys/shim/notifier.c`), which belongs to a context or to a trace. The
 /// notifier of a trace uses only the functions by which threads wait and are woken.
@@ -47,14 +43,13 @@ impl Notifier {
         })
     }
 
-    /// Attaches `context`, of which the notifier is a field: the notifier defers the work of this
-    /// context. Called once, before any other thread can reach the context. Afterwards the context
+    /// Attaches the context at the address `context`, of which the notifier is a field: the
+    /// notifier defers the work of this context. Called once, before any other thread can reach the context. Afterwards the context
     /// must not move in memory.
-    pub(crate) fn attach(&self, context: &Context) {
-        let context: *const Context = context;
+    pub(crate) fn attach(&self, context: *const c_void) {
         // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with the context,
         // and the notifier's drop waits until no callback runs.
-        unsafe { shim::pfm_notifier_attach(self.raw.as_ptr(), context.cast()) }
+        unsafe { shim::pfm_notifier_attach(self.raw.as_ptr(), context) }
     }
 
     /// As soon as interrupts are on, wakes the readers and a thread that
@@ -66,7 +61,7 @@ impl Notifier {
         unsafe { shim::pfm_notifier_wake_readers(self.raw.as_ptr()) }
     }
 
-    /// Queues a call of [`Context::deferred_work`] on this CPU, in hard interrupt context, as soon
+    /// Queues a call of `Context::deferred_work` on this CPU, in hard interrupt context, as soon
     /// as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn queue_work(&self) {
@@ -81,7 +76,7 @@ impl Notifier {
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
     }
 
-    /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. If
+    /// Starts the timer, which calls `Context::deferred_work` on this CPU after `nanoseconds`. If
     /// the timer is already started, its expiry changes. Called with interrupts off and not in an
     /// NMI.
     #[inline]
@@ -215,61 +210,4 @@ impl Drop for Notifier {
         // `pfm_notifier_free()` waits until no callback of the notifier runs.
         unsafe { shim::pfm_notifier_free(self.raw.as_ptr()) }
     }
-}
-
-/// Drops the reference that a call of [`Notifier::free_context`] has passed on.
-///
-/// # Safety
-///
-/// Called only by `sys/shim/notifier.c`, in a worker, once for each call of
-/// [`Notifier::free_context`].
-#[no_mangle]
-unsafe extern "C" fn pfm_context_put(context: *const c_void) {
-    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of
-    // [`Notifier::free_context`].
-    drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
-}
-
-/// Ends a context whose thread sleeps after [`Notifier::block_thread`]. Called when the context's
-/// user is no longer permitted to stop that thread.
-///
-/// # Safety
-///
-/// Called only by `sys/shim/notifier.c`, in the sleeping thread, inside an RCU read-side critical
-/// section, with the context that is attached to the notifier.
-#[no_mangle]
-unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
-    let _preempt = preempt::NoPreempt::new();
-    // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
-    // which the context is freed. The caller read the pointer inside an RCU read-side critical
-    // section.
-    unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
-}
-
-/// Checks again whether the context's user may monitor the context's thread.
-///
-/// # Safety
-///
-/// Called only by `sys/shim/notifier.c`, in a worker, with the context that is attached to the
-/// notifier.
-#[no_mangle]
-unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
-    // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for
-    // it. If the check returns an error, the check is repeated the next time that the context's
-    // thread is scheduled in.
-    let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
-}
-
-/// Does the deferred work of a context, in the notifier's timer if `timer` is set, otherwise in its
-/// irq_work.
-///
-/// # Safety
-///
-/// Called only by `sys/shim/notifier.c`, with interrupts off, with the context that is attached to
-/// the notifier.
-#[no_mangle]
-unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
-    // SAFETY: The notifier is a field of the context, and its drop waits for the irq_work and the
-    // timer.
-    unsafe { (*context.cast::<Context>()).deferred_work(timer) }
 }

@@ -9,7 +9,6 @@ use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use super::costs::File;
 use crate::costs::NR_STATS;
-use crate::cpu_kinds::CpuKind;
 use crate::description::Overflow;
 
 /// `struct pfm_notifier`, opaque to Rust: the wait queue, timer and deferred work of a context.
@@ -22,6 +21,21 @@ pub(crate) struct Notifier {
 #[repr(C)]
 pub(crate) struct ThreadEntry {
     _opaque: [u8; 0],
+}
+
+/// The PMU registers and the core type of a CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CpuKind {
+    /// The number of the kind, equal for all CPUs of the kind; 0 while no description of the
+    /// hardware PMU is registered.
+    pub(crate) id: u32,
+    /// The core type of the CPU, from CPUID leaf 0x1a; 0 if the processor is not hybrid.
+    pub(crate) core: u32,
+    /// The hardware PMCs (control registers) that the CPU has: bit n is set if it has PMC n.
+    pub(crate) pmcs: u64,
+    /// The hardware PMDs (data registers) that the CPU has: bit n is set if it has PMD n.
+    pub(crate) pmds: u64,
 }
 
 /// `struct pfm_nmi_registers`: the PMU's global registers that the NMI handler uses.
@@ -71,8 +85,6 @@ extern "C" {
     pub(crate) fn pfm_idle_queue(milliseconds: c_uint);
     pub(crate) fn pfm_wrap_timer_start(milliseconds: c_uint);
     pub(crate) fn pfm_wrap_timer_stop();
-    pub(crate) fn pfm_power_register(sleep: unsafe extern "C" fn(bool));
-    pub(crate) fn pfm_power_unregister();
     pub(crate) fn pfm_vma_self_page(
         vma: *mut bindings::vm_area_struct,
         ops: *const bindings::vm_operations_struct,

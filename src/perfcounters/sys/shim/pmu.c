@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Monitoring contexts: model-specific registers and their reservation, work queues, suspend,
+ * Monitoring contexts: model-specific registers and their reservation, work queues,
  * permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
  */
 #include <linux/debugfs.h>
@@ -15,7 +15,6 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
-#include <linux/syscore_ops.h>
 #include <linux/workqueue.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
@@ -307,41 +306,6 @@ void pfm_work_end(void)
 	rcu_barrier();
 	destroy_workqueue(pfm_work);
 	destroy_workqueue(cpu_work);
-}
-
-/*
- * PMU registers lose their contents in suspend. @power_callback therefore unloads the contexts
- * before suspend, and loads them again at resume.
- */
-static void (*power_callback)(bool suspend);
-
-static int power_suspend(void *data)
-{
-	power_callback(true);
-	return 0;
-}
-
-static void power_resume(void *data)
-{
-	power_callback(false);
-}
-
-static const struct syscore_ops power_ops = {
-	.suspend = power_suspend,
-	.resume = power_resume,
-};
-
-static struct syscore power_syscore = { .ops = &power_ops };
-
-void pfm_power_register(void (*callback)(bool suspend))
-{
-	power_callback = callback;
-	register_syscore(&power_syscore);
-}
-
-void pfm_power_unregister(void)
-{
-	unregister_syscore(&power_syscore);
 }
 
 int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops)

@@ -55,8 +55,6 @@ void pfm_work_end(void);
 void pfm_idle_queue(unsigned int milliseconds);
 void pfm_wrap_timer_start(unsigned int milliseconds);
 void pfm_wrap_timer_stop(void);
-void pfm_power_register(void (*callback)(bool suspend));
-void pfm_power_unregister(void);
 int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops);
 bool pfm_rdpmc_allow(void);
 int pfm_flush_perf_dirty_counters(void);
@@ -70,7 +68,7 @@ const void *pfm_thread_find(unsigned long task);
 void pfm_rdpmc_keep(struct mm_struct *mm);
 void pfm_rdpmc_forbid(struct mm_struct *mm);
 
-/* Functions that sys/wrap_timer.rs defines in Rust. */
+/* Functions that sys/callbacks.rs defines in Rust. */
 void pfm_wrap_timer_work(void);
 void pfm_idle_work(void);
 
