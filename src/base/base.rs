@@ -25,6 +25,7 @@
 //! | `process_id` | ids of processes and threads |
 //! | `random`, `rcu` | random bytes; RCU grace periods |
 //! | `raw_lock` | raw spinlock, for the scheduler's probes and NMIs |
+//! | `self_stat` | statistics about a module itself |
 //! | `task` | tasks |
 //! | `tracepoint` | tracepoint probes |
 //! | `user_memory` | structures copied from and to user space |
@@ -53,6 +54,7 @@ pub(crate) mod process_id;
 pub(crate) mod random;
 pub(crate) mod raw_lock;
 pub(crate) mod rcu;
+pub(crate) mod self_stat;
 pub mod task;
 pub mod tracepoint;
 pub(crate) mod user_memory;

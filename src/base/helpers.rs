@@ -76,6 +76,7 @@ extern "C" {
     pub(crate) fn pfc_virt_pfn(p: *const c_void) -> c_ulong;
     pub(crate) fn pfc_may_sleep() -> bool;
     pub(crate) fn pfc_tsc_khz() -> u32;
+    pub(crate) fn pfc_tsc_scale() -> u32;
     pub(crate) fn pfc_is_32bit() -> bool;
     pub(crate) fn pfc_vma_readonly(
         vma: *mut bindings::vm_area_struct,

@@ -13,8 +13,7 @@ use crate::base::clock::Clock;
 use crate::base::cpu::{self, CpusReadGuard};
 use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
-use crate::costs::SelfStat;
-use crate::sys::costs;
+use crate::sys::accounting_stats;
 use crate::sys::ppa::{PerCpu, PerCpuTable};
 use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
 
@@ -407,7 +406,7 @@ impl AccountingState {
         if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
             self.subtract_ended(bytes);
             add_return(&self.lost, 1);
-            costs::count(SelfStat::RecordsLost);
+            accounting_stats::count_lost();
             self.retired.push(record);
         } else {
             self.ended.push(record);

@@ -9,6 +9,7 @@ use perfmon_rules::register_map::Scope;
 use crate::base::hotplug::OnlineCallbacks;
 use crate::base::power::PowerCallbacks;
 use crate::base::{cpu, preempt, task};
+use crate::costs;
 use crate::pmu;
 use crate::reservation::{reset_pmu, RESERVED_PMU};
 use crate::sys::loaded::{context_of, loaded};
@@ -48,7 +49,7 @@ impl OnlineCallbacks for Hotplug {
     const NAME: &'static CStr = c"perfmon:online";
 
     fn online(cpu: u32) {
-        crate::costs::cpu_online(cpu);
+        costs::cpu_online(cpu);
         reset_online_cpu();
         pmu::cpu(cpu, true);
     }

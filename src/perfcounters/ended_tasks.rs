@@ -12,8 +12,7 @@ use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 
 use crate::accounting_state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
-use crate::costs::SelfStat;
-use crate::sys::costs;
+use crate::sys::accounting_stats;
 use crate::sys::records::TaskRecord;
 
 /// Minimum number of free places at the front of the queue before the places are reused.
@@ -79,13 +78,13 @@ impl EndedTasks {
             accounts.subtract_ended(record.bytes());
             if self.push(record).is_err() {
                 add_return(&accounts.lost, 1);
-                costs::count(SelfStat::RecordsLost);
+                accounting_stats::count_lost();
             }
         });
         // The list begins with the record of the task that has ended last.
         self.reverse_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-            costs::count(SelfStat::RecordsLost);
+            accounting_stats::count_lost();
         }
     }
 

@@ -7,8 +7,7 @@ use perfmon_rules::register_map::Scope;
 
 use crate::base::{clock, cpu};
 use crate::contexts::{counting_bits, Context};
-use crate::costs::SelfStat;
-use crate::sys::costs::{self, CostTimer};
+use crate::costs::{self, SelfStat};
 use crate::sys::loaded::loaded;
 use crate::sys::msr;
 use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
@@ -114,7 +113,7 @@ impl Context {
     /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
     /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
+        let _span = timer.then(|| costs::timer(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.recheck_pending) {
             // Release the context's lock, because queueing work can take a run-queue lock. The

@@ -96,6 +96,9 @@ struct PerfCounters {
     _counters_cpus: Registration<counters::Hotplug>,
     _ppa_dead_cpus: Registration<accounting_cpus::Hotplug>,
     _tree: sys::pmu::DebugfsTree,
+    _trace_stats: sys::trace_stats::TraceStats,
+    _accounting_stats: sys::accounting_stats::AccountingStats,
+    _fault_stats: sys::fault_stats::FaultStats,
     _costs: costs::SelfStats,
     _modules: sys::modules::UnloadNotifier,
     _registry: counters::RegistryGuard,
@@ -127,6 +130,10 @@ impl kernel::Module for PerfCounters {
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
+        let fault_stats = sys::fault_stats::FaultStats::new()?;
+        costs::set_fault_counters(fault_stats.counters());
+        let accounting_stats = sys::accounting_stats::AccountingStats::new()?;
+        let trace_stats = sys::trace_stats::TraceStats::new(fault_stats.counters())?;
         // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
         // they create a directory in the tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
@@ -143,6 +150,9 @@ impl kernel::Module for PerfCounters {
             _registry: registry,
             _modules: modules,
             _costs: costs,
+            _fault_stats: fault_stats,
+            _accounting_stats: accounting_stats,
+            _trace_stats: trace_stats,
             _tree: tree,
             _ppa_dead_cpus: ppa_dead_cpus,
             _counters_cpus: counters_cpus,

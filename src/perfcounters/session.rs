@@ -18,10 +18,9 @@ use crate::base::tracepoint::{Handler, Probes};
 use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::base::{access, preempt, task};
 use crate::contexts::Context;
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::pmu;
 use crate::reservation::PmuReservation;
-use crate::sys::costs::CostTimer;
 use crate::sys::loaded::{context_of, loaded};
 use crate::sys::wrap_timer::{self, Workqueues};
 use crate::target::Target;
@@ -298,7 +297,7 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = loaded(Scope::Thread) {
-            let _span = CostTimer::begin(SelfStat::SchedOut, SelfStat::SchedOutTime);
+            let _span = costs::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
             context.sched_out();
         }
     }
@@ -311,7 +310,7 @@ impl Handler<SchedExit<'_>> for SchedProbes {
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of(task::current()) {
-                let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
+                let _span = costs::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
                 context.sched_in(Target::Thread(task::current()));
             }
         }

@@ -25,6 +25,7 @@ struct vm_operations_struct;
 unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
+u32 pfc_tsc_scale(void);
 bool pfc_is_32bit(void);
 int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,

@@ -10,11 +10,10 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 
-use super::costs::CostTimer;
+use super::fault_stats;
 use super::log;
 use crate::base::device::{Device, Ops, Ready};
 use crate::base::{helpers, task};
-use crate::costs::SelfStat;
 use crate::{names, pages};
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -93,7 +92,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    let _span = fault_stats::timer();
     // SAFETY: The kernel passes a `vmf` that is valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

@@ -12,7 +12,8 @@
 //! | `percpu` | per-CPU memory of a chunk of counters |
 //! | `header` | the header page, and descriptors in the descriptor pages |
 //! | `file` | the devices and mappings of the counter pages |
-//! | `costs` | counters of the module's own overhead |
+//! | `costs` | counters of perfmon's own overhead |
+//! | `fault_stats`, `accounting_stats`, `trace_stats` | counters of page faults, of lost records and of lost events |
 //! | `log` | rate limits of log lines |
 //! | `modules` | notifier of module unload, for instances that a module did not delete |
 //! | `shim` | Rust declarations of the C code in `shim/` |
@@ -29,12 +30,14 @@
 //! | `trace_vma`, `detach` | mappings of `/dev/perftrace`; their removal from traced processes |
 //! | `keyed_counters` | tables that find instances by key in a probe |
 
+pub(crate) mod accounting_stats;
 pub(crate) mod adjust;
 pub(crate) mod buffers;
 pub(crate) mod callbacks;
 pub(crate) mod costs;
 pub(crate) mod detach;
 pub(crate) mod export;
+pub(crate) mod fault_stats;
 pub(crate) mod file;
 pub(crate) mod format;
 pub(crate) mod format_description;
@@ -61,6 +64,7 @@ pub(crate) mod tables;
 pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod trace_file;
+pub(crate) mod trace_stats;
 pub(crate) mod trace_vma;
 pub(crate) mod traced;
 pub(crate) mod user_return;

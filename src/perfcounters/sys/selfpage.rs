@@ -13,13 +13,12 @@ use perfmon_rules::program::self_page_counters;
 use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::{SelfPage, OFFSET};
 
-use super::costs::CostTimer;
 use super::perfmon::context_of;
 use super::shim;
 use crate::base::account::Charge;
 use crate::base::device::Ops;
 use crate::base::helpers;
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::event_set::Set;
 
 /// The self page of a context (`struct perfmon_self`).
@@ -145,7 +144,7 @@ unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of the self page.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    let _span = costs::timer(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The kernel passes the fault, which is valid during the call.
     let (vma, address, file) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

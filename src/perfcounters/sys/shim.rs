@@ -5,16 +5,22 @@
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
 use kernel::bindings;
-use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
+use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
-use super::costs::File;
-use crate::costs::NR_STATS;
 use crate::description::Overflow;
 
 /// `struct pfm_notifier`, opaque to Rust: the wait queue, timer and deferred work of a context.
 #[repr(C)]
 pub(crate) struct Notifier {
     _opaque: [u8; 0],
+}
+
+/// `struct pfc_cost_file`: a debugfs file in the directory perfmon/cpuN.
+#[repr(C)]
+pub(crate) struct CostFile {
+    pub(crate) name: *const c_char,
+    pub(crate) first: u16,
+    pub(crate) second: u16,
 }
 
 /// `struct pfm_thread_entry`, opaque to Rust: an entry of the table of monitored threads.
@@ -49,10 +55,12 @@ pub(crate) struct NmiRegisters {
 }
 
 extern "C" {
-    pub(crate) static mut pfc_costs: [*mut i64; NR_STATS];
-    pub(crate) static pfc_costs_scale: u32;
-    pub(crate) fn pfc_costs_init();
-    pub(crate) fn pfc_costs_show(cpu: c_uint, files: *const File, nr: c_uint);
+    pub(crate) fn pfc_costs_show(
+        cpu: c_uint,
+        files: *const CostFile,
+        nr: c_uint,
+        costs: *const *mut i64,
+    );
     pub(crate) static mut perf_counter_seqflag: *mut u64;
     pub(crate) static perf_counter_nowhere: *mut i64;
     pub(crate) fn pfc_module_notifier_register() -> c_int;

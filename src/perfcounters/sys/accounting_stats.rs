@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics about accounting itself. Programs read them as instances of the counter pages.
+
+use kernel::prelude::*;
+
+use crate::base::self_stat::SelfStats;
+use crate::driver::{Instance, Spec};
+
+/// The slot of the number of records that were dropped before they were read.
+static SLOTS: SelfStats<1> = SelfStats::new();
+
+/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
+/// after all code that updates the statistics has stopped.
+pub(crate) struct AccountingStats {
+    _lost: Instance,
+}
+
+impl AccountingStats {
+    /// Adds the instances. Called once, from module init, before any code can update the
+    /// statistics.
+    pub(crate) fn new() -> Result<Self> {
+        let lost = Instance::try_add(&Spec {
+            help: c"Records of ended tasks dropped before they were read",
+            ..Spec::counter(c"perfcounters/accounting/lost")
+        })?;
+        // SAFETY: No record can be counted yet, and the per-CPU slots of the counter exist until
+        // the module is unloaded.
+        unsafe { SLOTS.publish(0, lost.counter().raw()) };
+        Ok(Self { _lost: lost })
+    }
+}
+
+/// Counts a record of an ended task that was dropped before it was read. Callable in any context.
+#[inline(always)]
+pub(crate) fn count_lost() {
+    SLOTS.count(0);
+}
