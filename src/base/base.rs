@@ -19,6 +19,7 @@
 //! | `kernel_version` | differences between kernel versions |
 //! | `key` | a short text and a number that name an object of the kernel |
 //! | `module` | this module, references to it, and requests to load other modules |
+//! | `notifier` | wakes readers from any context |
 //! | `page` | a zeroed page that user space maps |
 //! | `power` | callbacks of suspend and resume |
 //! | `preempt` | the context of execution; preemption off |
@@ -47,6 +48,7 @@ pub(crate) mod kernel_version;
 pub mod key;
 pub(crate) mod module;
 pub mod net;
+pub(crate) mod notifier;
 pub(crate) mod page;
 pub(crate) mod power;
 pub(crate) mod preempt;

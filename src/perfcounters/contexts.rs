@@ -47,8 +47,8 @@ use crate::permission::Permission;
 use crate::pmu;
 use crate::reservation;
 use crate::sampling_state::Sampling;
+use crate::sys::deferral::Deferral;
 use crate::sys::format::{Buffer, SamplingMemory};
-use crate::sys::notifier::Notifier;
 use crate::sys::selfpage::Page;
 use crate::sys::threads::ThreadEntry;
 use crate::sys::{msr, sched};
@@ -119,7 +119,7 @@ pub(crate) struct Context {
     /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first.
     /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
     /// because the callbacks use the other fields of the context.
-    pub(crate) notifier: Notifier,
+    pub(crate) notifier: Deferral,
     scope: Scope,
     /// The creator of the context was allowed to monitor the kernel, so samples can contain kernel
     /// addresses.
@@ -191,7 +191,7 @@ impl Context {
         let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
-                notifier: Notifier::new()?,
+                notifier: Deferral::new()?,
                 scope: kind.scope,
                 privileged: access::may_monitor_kernel(),
                 no_messages: kind.no_messages,

@@ -17,7 +17,7 @@ impl Context {
     ///
     /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
     /// function when it exits, and when it has executed a program that is more privileged or not
-    /// readable. A thread that `Notifier::block_thread()` blocks also calls this function, if the
+    /// readable. A thread that `Deferral::block_thread()` blocks also calls this function, if the
     /// process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
@@ -39,7 +39,7 @@ impl Context {
     /// for the thread is lost.
     ///
     /// If the context is in a PMU, called on the CPU with this PMU. The caller then calls
-    /// `Notifier::wake_blocked()`, because the thread can be blocked after a notification.
+    /// `Deferral::wake_blocked()`, because the thread can be blocked after a notification.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);

@@ -15,7 +15,7 @@
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
 //! permission to stop the thread is checked again at each `PERFMON_RESTART` by the process that
 //! attached the context. While the thread is blocked, the permission to stop it is checked once at
-//! the begin and then once a second (`Notifier::block_thread()`).
+//! the begin and then once a second (`Deferral::block_thread()`).
 //!
 //! A permission that cannot be lost is checked only when the context is attached. A caller with
 //! `CAP_PERFMON` cannot lose the permission unless its context blocks the thread. A process that

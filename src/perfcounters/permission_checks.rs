@@ -87,7 +87,7 @@ impl Context {
         };
         let seen = AccessSnapshot::of(&task)?;
         // Check only the permission to watch the thread. `check_block()` and
-        // `Notifier::block_thread()` check the permission to stop the thread.
+        // `Deferral::block_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting; the exit probe ends the context.
             Err(error) if error == ESRCH => return Ok(()),

@@ -24,7 +24,7 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
     // SAFETY: The table has addresses of contexts. A context is freed one RCU grace period after
-    // its entry was removed (`Notifier::free_context`). The context is therefore valid while
+    // its entry was removed (`Deferral::free_context`). The context is therefore valid while
     // preemption is off.
     unsafe { threads::context_address(task).cast::<Context>().as_ref() }
 }

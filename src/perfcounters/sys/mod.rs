@@ -21,7 +21,7 @@
 //! | `perfmon` | `/dev/perfmon` |
 //! | `sched`, `threads`, `loaded` | per-CPU words; the table of monitored threads; the contexts in both |
 //! | `selfpage` | mappings of `/dev/perfmon`, and the self page |
-//! | `nmi`, `nmi_entry`, `notifier`, `callbacks` | the overflow NMI; wakeups, timers and deferred work of a context |
+//! | `nmi`, `nmi_entry`, `deferral`, `callbacks` | the overflow NMI; wakeups, timers and deferred work of a context |
 //! | `format_description`, `format` | sampling formats of modules; the buffers that they fill |
 //! | `wrap_timer` | periodic and delayed work of perfmon |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
@@ -35,6 +35,7 @@ pub(crate) mod adjust;
 pub(crate) mod buffers;
 pub(crate) mod callbacks;
 pub(crate) mod costs;
+pub(crate) mod deferral;
 pub(crate) mod detach;
 pub(crate) mod export;
 pub(crate) mod fault_stats;
@@ -49,7 +50,6 @@ pub(crate) mod modules;
 pub(crate) mod msr;
 pub(crate) mod nmi;
 pub(crate) mod nmi_entry;
-pub(crate) mod notifier;
 pub(crate) mod percpu;
 pub(crate) mod perfmon;
 pub(crate) mod pmu;

@@ -80,7 +80,7 @@ pub(crate) fn loaded_address(scope: Scope) -> usize {
 
 /// Sets the address of the context of scope `scope` on this CPU; 0 for no context. Called with
 /// interrupts off. A context is removed from the per-CPU word before it is closed;
-/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context after an
+/// [`Deferral::free_context`](super::deferral::Deferral::free_context) frees the context after an
 /// RCU grace period.
 #[inline]
 pub(crate) fn set_loaded_address(scope: Scope, context: usize) {

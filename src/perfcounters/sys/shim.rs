@@ -9,9 +9,9 @@ use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use crate::description::Overflow;
 
-/// `struct pfm_notifier`, opaque to Rust: the wait queue, timer and deferred work of a context.
+/// `struct pfm_deferral`, opaque to Rust: the notifier, timer and deferred work of a context.
 #[repr(C)]
-pub(crate) struct Notifier {
+pub(crate) struct Deferral {
     _opaque: [u8; 0],
 }
 
@@ -112,40 +112,17 @@ extern "C" {
     pub(crate) fn pfm_thread_find(task: usize) -> *const c_void;
     pub(crate) fn pfm_rdpmc_keep(mm: *mut bindings::mm_struct);
     pub(crate) fn pfm_rdpmc_forbid(mm: *mut bindings::mm_struct);
-    pub(crate) fn pfm_notifier_new() -> *mut Notifier;
-    pub(crate) fn pfm_notifier_free(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_free_context(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_attach(notifier: *mut Notifier, context: *const c_void);
-    pub(crate) fn pfm_notifier_wake_readers(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_queue_work(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_queue_permission_check(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_start_timer(notifier: *mut Notifier, nanoseconds: u64);
-    pub(crate) fn pfm_notifier_cancel_timer(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_block_thread(notifier: *mut Notifier, requester: *mut bindings::pid);
-    pub(crate) fn pfm_notifier_resume(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_wake_blocked(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_poll(
-        notifier: *mut Notifier,
-        file: *mut bindings::file,
-        table: *mut bindings::poll_table_struct,
-    );
-    pub(crate) fn pfm_notifier_wait_for(
-        notifier: *mut Notifier,
-        ready: unsafe extern "C" fn(*mut c_void) -> bool,
-        arg: *mut c_void,
-        nanoseconds: u64,
-    ) -> c_int;
-    pub(crate) fn pfm_notifier_wait(
-        notifier: *mut Notifier,
-        ready: unsafe extern "C" fn(*mut c_void) -> bool,
-        arg: *mut c_void,
-    ) -> c_int;
-    pub(crate) fn pfm_notifier_fasync(
-        notifier: *mut Notifier,
-        fd: c_int,
-        file: *mut bindings::file,
-        on: c_int,
-    ) -> c_int;
+    pub(crate) fn pfm_deferral_new() -> *mut Deferral;
+    pub(crate) fn pfm_deferral_free(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_free_context(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_attach(deferral: *mut Deferral, context: *const c_void);
+    pub(crate) fn pfm_deferral_queue_work(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_queue_permission_check(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_start_timer(deferral: *mut Deferral, nanoseconds: u64);
+    pub(crate) fn pfm_deferral_cancel_timer(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_block_thread(deferral: *mut Deferral, requester: *mut bindings::pid);
+    pub(crate) fn pfm_deferral_resume(deferral: *mut Deferral);
+    pub(crate) fn pfm_deferral_wake_blocked(deferral: *mut Deferral);
     pub(crate) fn pfm_fill_overflow(
         overflow: *mut Overflow,
         regs: *const bindings::pt_regs,

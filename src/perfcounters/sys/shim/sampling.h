@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/{notifier,nmi,format}.rs call. sys/shim.rs declares
+ * C functions that sys/{deferral,nmi,format}.rs call. sys/shim.rs declares
  * these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_SHIM_SAMPLING_H
 #define _PERFCOUNTERS_SHIM_SAMPLING_H
 
-#include <linux/poll.h>
 #include <linux/types.h>
 
 struct perfmon_overflow;
 struct pid_namespace;
-struct pfm_notifier;
+struct pfm_deferral;
 struct pid;
 struct pt_regs;
 struct user_struct;
@@ -34,23 +33,17 @@ struct pfm_nmi_registers {
 	u64 may_be_stale;
 };
 
-struct pfm_notifier *pfm_notifier_new(void);
-void pfm_notifier_free(struct pfm_notifier *notifier);
-void pfm_notifier_attach(struct pfm_notifier *notifier, const void *context);
-void pfm_notifier_wake_readers(struct pfm_notifier *notifier);
-void pfm_notifier_queue_work(struct pfm_notifier *notifier);
-void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier);
-void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds);
-void pfm_notifier_cancel_timer(struct pfm_notifier *notifier);
-void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester);
-void pfm_notifier_resume(struct pfm_notifier *notifier);
-void pfm_notifier_wake_blocked(struct pfm_notifier *notifier);
-void pfm_notifier_free_context(struct pfm_notifier *notifier);
-void pfm_notifier_poll(struct pfm_notifier *notifier, struct file *file, poll_table *table);
-int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg);
-int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
-			  u64 nanoseconds);
-int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on);
+struct pfm_deferral *pfm_deferral_new(void);
+void pfm_deferral_free(struct pfm_deferral *deferral);
+void pfm_deferral_attach(struct pfm_deferral *deferral, const void *context);
+void pfm_deferral_queue_work(struct pfm_deferral *deferral);
+void pfm_deferral_queue_permission_check(struct pfm_deferral *deferral);
+void pfm_deferral_start_timer(struct pfm_deferral *deferral, u64 nanoseconds);
+void pfm_deferral_cancel_timer(struct pfm_deferral *deferral);
+void pfm_deferral_block_thread(struct pfm_deferral *deferral, struct pid *requester);
+void pfm_deferral_resume(struct pfm_deferral *deferral);
+void pfm_deferral_wake_blocked(struct pfm_deferral *deferral);
+void pfm_deferral_free_context(struct pfm_deferral *deferral);
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns);
 struct pt_regs *pfm_irq_regs(void);
