@@ -18,8 +18,8 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
 use crate::base::{cpu, cpuid};
+pub(crate) use crate::sys::perfmon_shim::CpuKind;
 use crate::sys::pmu::Description;
-pub(crate) use crate::sys::shim::CpuKind;
 use crate::sys::{msr, sched};
 
 impl CpuKind {

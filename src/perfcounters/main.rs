@@ -136,7 +136,7 @@ impl kernel::Module for PerfCounters {
         let trace_stats = sys::trace_stats::TraceStats::new(fault_stats.counters())?;
         // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
         // they create a directory in the tree for each CPU.
-        let tree = sys::pmu::DebugfsTree::create();
+        let tree = sys::pmu::DebugfsTree::create(sys::proc::show_users);
         let rights = base::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
         let ppa_dead_cpus = Registration::register_dead()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that the deferred work of a context (`sys/shim/deferral.c`) and the workers of
-//! perfmon (`sys/shim/pmu.c`) call.
+//! The functions that the deferred work of a context (`sys/shim/perfmon/deferral.c`) and the workers of
+//! perfmon (`sys/shim/perfmon/pmu.c`) call.
 
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{cpus, session};
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/deferral.c`, in a worker, once for each call of
+/// Called only by `sys/shim/perfmon/deferral.c`, in a worker, once for each call of
 /// `Deferral::free_context`.
 #[no_mangle]
 unsafe extern "C" fn pfm_context_put(context: *const c_void) {
@@ -28,7 +28,7 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/deferral.c`, in the sleeping thread, inside an RCU read-side critical
+/// Called only by `sys/shim/perfmon/deferral.c`, in the sleeping thread, inside an RCU read-side critical
 /// section, with the context that is attached to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
@@ -43,7 +43,7 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/deferral.c`, in a worker, with the context that is attached to the
+/// Called only by `sys/shim/perfmon/deferral.c`, in a worker, with the context that is attached to the
 /// deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
@@ -57,7 +57,7 @@ unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/deferral.c`, with interrupts off, with the context that is attached to
+/// Called only by `sys/shim/perfmon/deferral.c`, with interrupts off, with the context that is attached to
 /// the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {

@@ -4,7 +4,7 @@
 
 use kernel::ffi::CStr;
 
-use super::shim::{self, CostFile};
+use super::perfmon_shim::{self as shim, CostFile};
 use crate::base::self_stat::SelfStats;
 use crate::driver::Counter;
 

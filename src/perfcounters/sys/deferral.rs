@@ -10,11 +10,11 @@ use kernel::error::Result;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::base::access::Process;
 use crate::base::notifier::Notifier;
 
-/// A `struct pfm_deferral` (`sys/shim/deferral.c`), which belongs to a context. Its notifier wakes
+/// A `struct pfm_deferral` (`sys/shim/perfmon/deferral.c`), which belongs to a context. Its notifier wakes
 /// the readers of the context and a thread that [`block_thread`](Self::block_thread) has put to
 /// sleep.
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Detaches traced processes from `/dev/perftrace`, so that the module can be unloaded
-//! (`sys/shim/detach.c`). Detaching replaces a process's mappings of the device and closes its
+//! (`sys/shim/trace/detach.c`). Detaching replaces a process's mappings of the device and closes its
 //! files of the device.
 
 use core::ptr::NonNull;
@@ -13,18 +13,10 @@ use kernel::prelude::*;
 use kernel::task::Task;
 
 use super::buffers::PAGE;
-use super::shim;
+use super::trace_shim as shim;
+pub(crate) use super::trace_shim::DeviceOps;
 use crate::base::device::Ops;
 use crate::tracing::process::PROCESS_SHIFT;
-
-/// `struct pt_device_ops`: the operation tables by which the shim recognises mappings and files of
-/// `/dev/perftrace`.
-#[repr(C)]
-pub(crate) struct DeviceOps {
-    vm_ops: *const bindings::vm_operations_struct,
-    file_ops: *const bindings::file_operations,
-    offset_mask: c_ulong,
-}
 
 impl DeviceOps {
     /// Creates the structure with the operations of mappings and files of the device.

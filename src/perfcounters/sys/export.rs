@@ -10,8 +10,8 @@ use counters_rules::error::Error;
 use counters_rules::spec::Spec;
 use kernel::ffi::{c_char, c_int};
 
+use super::counters_shim as shim;
 use super::modules::Owner;
-use super::shim;
 use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};

@@ -17,7 +17,7 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use super::format_description::{Format, Pinned};
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::base::account::Charge;
 use crate::costs::{self, SelfStat};
 use crate::description::{self, Layout, Overflow, Part, RawFormat};

@@ -16,7 +16,7 @@
 //! | `fault_stats`, `accounting_stats`, `trace_stats` | counters of page faults, of lost records and of lost events |
 //! | `log` | rate limits of log lines |
 //! | `modules` | notifier of module unload, for instances that a module did not delete |
-//! | `shim` | Rust declarations of the C code in `shim/` |
+//! | `counters_shim`, `perfmon_shim`, `ppa_shim`, `trace_shim` | Rust declarations of the C code in `shim/` |
 //! | `pmu`, `pmu_map`, `msr` | PMU descriptions of modules; `/proc/perfmon_map`; access to MSRs and counters |
 //! | `perfmon` | `/dev/perfmon` |
 //! | `sched`, `threads`, `loaded` | per-CPU words; the table of monitored threads; the contexts in both |
@@ -35,6 +35,8 @@ pub(crate) mod adjust;
 pub(crate) mod buffers;
 pub(crate) mod callbacks;
 pub(crate) mod costs;
+#[path = "shim/counters/bindings.rs"]
+pub(crate) mod counters_shim;
 pub(crate) mod deferral;
 pub(crate) mod detach;
 pub(crate) mod export;
@@ -52,18 +54,23 @@ pub(crate) mod nmi;
 pub(crate) mod nmi_entry;
 pub(crate) mod percpu;
 pub(crate) mod perfmon;
+#[path = "shim/perfmon/bindings.rs"]
+pub(crate) mod perfmon_shim;
 pub(crate) mod pmu;
 pub(crate) mod pmu_map;
 pub(crate) mod ppa;
+#[path = "shim/ppa/bindings.rs"]
+pub(crate) mod ppa_shim;
 pub(crate) mod proc;
 pub(crate) mod records;
 pub(crate) mod sched;
 pub(crate) mod selfpage;
-pub(crate) mod shim;
 pub(crate) mod tables;
 pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod trace_file;
+#[path = "shim/trace/bindings.rs"]
+pub(crate) mod trace_shim;
 pub(crate) mod trace_stats;
 pub(crate) mod trace_vma;
 pub(crate) mod traced;

@@ -6,7 +6,7 @@ use kernel::error::to_result;
 use kernel::ffi::{c_char, c_void};
 use kernel::prelude::*;
 
-use super::shim;
+use super::counters_shim as shim;
 use crate::counters;
 
 /// A module, identified by its address. Another module can get the same address only after the

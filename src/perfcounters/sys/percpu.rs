@@ -9,7 +9,7 @@ use kernel::bindings;
 use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
-use super::shim;
+use super::counters_shim as shim;
 use crate::base::cpu;
 
 /// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.

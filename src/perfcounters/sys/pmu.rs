@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
@@ -328,11 +328,12 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
 pub(crate) struct DebugfsTree(());
 
 impl DebugfsTree {
-    /// Creates the root directory of the debugfs tree. If the kernel has no debugfs, nothing is
-    /// created, and this is not an error.
-    pub(crate) fn create() -> Self {
-        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree.
-        unsafe { shim::pfm_tree_create() };
+    /// Creates the root directory of the debugfs tree, and the file `records`, which `records`
+    /// prints. If the kernel has no debugfs, nothing is created, and this is not an error.
+    pub(crate) fn create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int) -> Self {
+        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree. `records` is a
+        // function of this module that seq_file may call.
+        unsafe { shim::pfm_tree_create(records) };
         Self(())
     }
 

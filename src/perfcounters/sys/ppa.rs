@@ -16,8 +16,8 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use ppa_rules::{Cpu, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 
+use super::ppa_shim as shim;
 use super::records::TaskRecord;
-use super::shim;
 use crate::accounting as files;
 use crate::base::clock::Clock;
 use crate::base::device::{Device, Ops, Ready};

@@ -13,7 +13,7 @@ use kernel::seq_file::SeqFile;
 use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use super::shim;
+use super::ppa_shim as shim;
 use crate::base::{access, helpers};
 use crate::{accounting as files, per_task};
 
@@ -132,8 +132,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 /// # Safety
 ///
 /// Only seq_file calls this function.
-#[no_mangle]
-unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
+pub(crate) unsafe extern "C" fn show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.

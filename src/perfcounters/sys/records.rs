@@ -15,7 +15,7 @@ use kernel::types::Opaque;
 use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
-use super::shim;
+use super::ppa_shim as shim;
 use crate::base::account::Charge;
 use crate::base::task::{TaskIds, TaskRef};
 use crate::base::{cpu, rcu};

@@ -7,7 +7,7 @@ use core::arch::asm;
 
 use perfmon_rules::register_map::Scope;
 
-use super::shim::{self, CpuKind};
+use super::perfmon_shim::{self as shim, CpuKind};
 
 /// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
 #[inline]

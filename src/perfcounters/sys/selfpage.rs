@@ -14,7 +14,7 @@ use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::{SelfPage, OFFSET};
 
 use super::perfmon::context_of;
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::base::account::Charge;
 use crate::base::device::Ops;
 use crate::base::helpers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The table of monitored threads. At each switch to a thread, the thread's context is looked up
-//! here without a lock. The table is an rhashtable of the kernel (`sys/shim/threads.c`).
+//! here without a lock. The table is an rhashtable of the kernel (`sys/shim/perfmon/threads.c`).
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use kernel::error::{to_result, Error, Result};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use super::shim;
+use super::perfmon_shim as shim;
 
 /// Owner of the table of monitored threads. It is created before any code uses the table, and
 /// dropped when no code uses the table any more.

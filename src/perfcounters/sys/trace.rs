@@ -66,7 +66,7 @@ impl Drop for FreeOnDrop {
         children::detach_probe();
         // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
         // queues the work.
-        unsafe { super::shim::pt_unreported_exit() };
+        unsafe { super::trace_shim::pt_unreported_exit() };
         tracing::free_all();
     }
 }

@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use trace_rules::abi::map;
 
 use super::buffers::PAGE;
-use super::shim;
 use super::trace_file::{opened, Role};
+use super::trace_shim as shim;
 use super::trace_stats;
 use crate::base::address_space::Mm;
 use crate::base::device::Ops;

@@ -15,9 +15,9 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 #include <asm/fsgsbase.h>
-#include "../../../../include/uapi/linux/perftrace.h"
-#include "../../../base/helpers/helpers.h"
-#include "../../../base/helpers/work.h"
+#include "../../../../../include/uapi/linux/perftrace.h"
+#include "../../../../base/helpers/helpers.h"
+#include "../../../../base/helpers/work.h"
 #include "trace.h"
 
 /* The structures in src/trace/rules/abi.rs have the layout of the C structures. */

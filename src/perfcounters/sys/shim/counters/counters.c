@@ -10,7 +10,7 @@
 #include <linux/perfcounters.h>
 #include <linux/ratelimit.h>
 #include <linux/vmalloc.h>
-#include "../../../base/helpers/helpers.h"
+#include "../../../../base/helpers/helpers.h"
 #include "counters.h"
 
 /* The structures in src/counters/rules/abi.rs have the layout of the C structures. */

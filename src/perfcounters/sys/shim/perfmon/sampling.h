@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/{deferral,nmi,format}.rs call. sys/shim.rs declares
+ * C functions that sys/{deferral,nmi,format}.rs call. sys/shim/perfmon/bindings.rs declares
  * these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_SHIM_SAMPLING_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/costs.rs uses. sys/shim.rs declares the same functions for Rust. The number
+ * C functions that sys/costs.rs uses. sys/shim/perfmon/bindings.rs declares the same functions for Rust. The number
  * of a cost fits in a byte.
  */
 #ifndef _PERFCOUNTERS_SHIM_COSTS_H

@@ -24,9 +24,9 @@
 #include <asm/stacktrace.h>
 #include <asm/unwind.h>
 #include <linux/perfmon.h>
-#include "../../../../include/uapi/linux/perfmon.h"
-#include "../../../../include/uapi/linux/perfmon_ring.h"
-#include "../../../base/helpers/helpers.h"
+#include "../../../../../include/uapi/linux/perfmon.h"
+#include "../../../../../include/uapi/linux/perfmon_ring.h"
+#include "../../../../base/helpers/helpers.h"
 #include "sampling.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */

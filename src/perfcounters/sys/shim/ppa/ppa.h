@@ -49,7 +49,6 @@ int ppa_set_entry(u32 pid, const int *values);
 void ppa_worker(void);
 void ppa_publish(void);
 int ppa_show_cpus(struct seq_file *seq, void *unused);
-int ppa_show_users(struct seq_file *seq);
 int ppa_settings(int *values, bool write);
 int ppa_levels(int *level, bool write);
 

@@ -19,12 +19,11 @@
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
-#include "../../../../include/uapi/linux/perfmon.h"
-#include "../../../base/helpers/account.h"
-#include "../../../base/helpers/helpers.h"
+#include "../../../../../include/uapi/linux/perfmon.h"
+#include "../../../../base/helpers/account.h"
+#include "../../../../base/helpers/helpers.h"
 #include "costs.h"
 #include "pmu.h"
-#include "ppa.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
@@ -159,15 +158,19 @@ void pfm_map_remove(void)
  */
 static struct dentry *tree;
 
+/* Prints the memory of task records per user. */
+static int (*show_records)(struct seq_file *seq);
+
 static int records_show(struct seq_file *seq, void *unused)
 {
 	seq_puts(seq, "uid\tbytes\n");
-	return ppa_show_users(seq);
+	return show_records(seq);
 }
 DEFINE_SHOW_ATTRIBUTE(records);
 
-void pfm_tree_create(void)
+void pfm_tree_create(int (*records)(struct seq_file *seq))
 {
+	show_records = records;
 	tree = debugfs_create_dir("perfmon", NULL);
 	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
 	pfm_account_show(tree);

@@ -15,8 +15,8 @@
 #include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
-#include "../../../../include/uapi/linux/perftrace.h"
-#include "../../../base/helpers/work.h"
+#include "../../../../../include/uapi/linux/perftrace.h"
+#include "../../../../base/helpers/work.h"
 #include "trace.h"
 
 /* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */

@@ -9,9 +9,9 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
-#include "../../../base/helpers/access.h"
-#include "../../../base/helpers/notifier.h"
-#include "../../../base/helpers/work.h"
+#include "../../../../base/helpers/access.h"
+#include "../../../../base/helpers/notifier.h"
+#include "../../../../base/helpers/work.h"
 #include "pmu.h"
 #include "sampling.h"
 

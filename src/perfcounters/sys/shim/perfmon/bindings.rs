@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rust declarations of the C functions and structures in `shim/`.
+//! Rust declarations of the C functions and structures of perfmon.
 
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
 use kernel::bindings;
-use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use kernel::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::description::Overflow;
 
@@ -61,12 +61,6 @@ extern "C" {
         nr: c_uint,
         costs: *const *mut i64,
     );
-    pub(crate) static mut perf_counter_seqflag: *mut u64;
-    pub(crate) static perf_counter_nowhere: *mut i64;
-    pub(crate) fn pfc_module_notifier_register() -> c_int;
-    pub(crate) fn pfc_module_notifier_unregister();
-    pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
-    pub(crate) fn pfc_may_log(kind: c_uint) -> bool;
     pub(crate) static pfm_loaded: [usize; 2];
     pub(crate) static pfm_counting: [u64; 2];
     pub(crate) static pfm_kind: CpuKind;
@@ -84,7 +78,7 @@ extern "C" {
         show: unsafe extern "C" fn(*mut bindings::seq_file, *mut c_void) -> c_int,
     ) -> c_int;
     pub(crate) fn pfm_map_remove();
-    pub(crate) fn pfm_tree_create();
+    pub(crate) fn pfm_tree_create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int);
     pub(crate) fn pfm_tree_add_pmu(pmu: *const c_void);
     pub(crate) fn pfm_tree_remove_pmu(pmu: *const c_void);
     pub(crate) fn pfm_tree_remove();
@@ -152,45 +146,4 @@ extern "C" {
     ) -> c_int;
     pub(crate) fn pfm_charge(pages: u64) -> *mut bindings::user_struct;
     pub(crate) fn pfm_uncharge(user: *mut bindings::user_struct, pages: u64);
-    pub(crate) static ppa_percpu: usize;
-    pub(crate) fn ppa_set_percpu(cpu: c_uint, here: *mut c_void);
-    pub(crate) fn ppa_percpu_of(cpu: c_uint) -> usize;
-    pub(crate) fn ppa_index_lock() -> c_ulong;
-    pub(crate) fn ppa_index_unlock(flags: c_ulong);
-    pub(crate) fn ppa_files_create() -> c_int;
-    pub(crate) fn ppa_files_close();
-    pub(crate) fn ppa_files_remove();
-    pub(crate) fn ppa_entry_create(pid: u32, id: c_ulong) -> *mut c_void;
-    pub(crate) fn ppa_entry_remove(directory: *mut c_void);
-    pub(crate) fn ppa_queue_worker();
-    pub(crate) fn ppa_wait_for_worker();
-    pub(crate) fn ppa_queue_publisher(ms: c_uint);
-    pub(crate) static ppa_exit_work: c_ulong;
-    pub(crate) fn ppa_arm_user_return() -> bool;
-    pub(crate) fn ppa_disarm_user_return();
-    pub(crate) fn ppa_user_return_cpu_dead(cpu: c_uint);
-    pub(crate) fn ppa_attach_seccomp() -> c_int;
-    pub(crate) fn ppa_detach_seccomp();
-    pub(crate) fn pt_max_traced() -> u32;
-    pub(crate) fn pt_page_new() -> c_ulong;
-    pub(crate) fn pt_vma(
-        vma: *mut bindings::vm_area_struct,
-        ops: *const bindings::vm_operations_struct,
-        writable: bool,
-    ) -> c_int;
-    pub(crate) fn pt_log_refused(markers: bool, error: c_int);
-    pub(crate) fn pt_wipe_on_fork(vma: *mut bindings::vm_area_struct);
-    pub(crate) fn pt_insert(vmf: *mut bindings::vm_fault, page: c_ulong) -> bindings::vm_fault_t;
-    pub(crate) fn pt_thread_replace(at: i64, was: u64, first: u64, second: u64);
-    pub(crate) fn pt_queue_announce() -> c_int;
-    pub(crate) fn pt_set_traced(mm: usize, is: bool);
-    pub(crate) fn pt_queue_shared_thread(child: *mut bindings::task_struct);
-    pub(crate) fn pt_unreported_exit();
-    pub(crate) fn pt_detach_later(
-        leader: *mut bindings::task_struct,
-        ours: *const super::detach::DeviceOps,
-        wake: *mut bindings::file,
-    ) -> c_int;
-    pub(crate) fn pt_wake_file_get(fd: c_int) -> *mut bindings::file;
-    pub(crate) fn pt_wake_file_put(wake: *mut bindings::file);
 }
