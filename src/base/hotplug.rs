@@ -24,7 +24,7 @@ pub(crate) trait OnlineCallbacks {
     fn offline(cpu: u32);
 }
 
-/// A callback for CPUs that have gone offline.
+/// A callback for a CPU that is no longer online.
 pub(crate) trait DeadCallback {
     /// The name of the hotplug state.
     const NAME: &'static CStr;

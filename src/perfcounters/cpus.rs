@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What perfmon does on each CPU: the reading of counters before they wrap, CPU hotplug, suspend and
-//! resume.
+//! The work of perfmon on each CPU: reads counters before they wrap, and handles CPU hotplug and
+//! suspend.
 
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
