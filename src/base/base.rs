@@ -21,6 +21,7 @@
 //! | `module` | this module, references to it, and requests to load other modules |
 //! | `notifier` | wakes readers from any context |
 //! | `page` | a zeroed page that user space maps |
+//! | `per_cpu` | per-CPU words |
 //! | `power` | callbacks of suspend and resume |
 //! | `preempt` | the context of execution; preemption off |
 //! | `process_id` | ids of processes and threads |
@@ -50,6 +51,7 @@ pub(crate) mod module;
 pub mod net;
 pub(crate) mod notifier;
 pub(crate) mod page;
+pub(crate) mod per_cpu;
 pub(crate) mod power;
 pub(crate) mod preempt;
 pub(crate) mod process_id;

@@ -19,11 +19,11 @@ use crate::base::tracepoint::Probes;
 use crate::base::{access, clock, cpu, rcu, task};
 use crate::cpu_stats::{self, CpuStats};
 use crate::ended_tasks::EndedTasks;
-use crate::per_task::TaskEntries;
-use crate::sys::ppa::{Info, TaskStats};
-use crate::sys::proc;
+use crate::sys::ppa_values::{Info, TaskStats};
+use crate::sys::ppa_worker;
 use crate::sys::records::TaskRecord;
 use crate::sys::user_return::KernelEntryHooks;
+use crate::task_entries::TaskEntries;
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.
@@ -175,10 +175,10 @@ impl Accounting {
         accounts.begin();
         self.probes = Some(probes);
         self.hooks = Some(hooks);
-        proc::queue_publisher(cpu_stats::PERIOD_MS);
+        ppa_worker::queue_publisher(cpu_stats::PERIOD_MS);
         // A task with an entry may have exited before the exit probe was attached. The worker
         // removes the entries of tasks that have exited.
-        proc::queue_worker();
+        ppa_worker::queue_worker();
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Accounting {
         self.start().inspect_err(|_| {
             self.config.on = false;
             self.config.latency_hist = false;
-            proc::queue_worker();
+            ppa_worker::queue_worker();
         })
     }
 
@@ -461,7 +461,7 @@ pub(crate) fn delivered(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
     all.ended.advance(file, next);
     if !all.config.on {
-        proc::queue_worker();
+        ppa_worker::queue_worker();
     }
 }
 
@@ -470,7 +470,7 @@ pub(crate) fn close(file: usize) {
     let mut all = ACCOUNTING.lock();
     all.ended.remove_reader(file);
     if !all.config.on {
-        proc::queue_worker();
+        ppa_worker::queue_worker();
     }
 }
 
@@ -562,6 +562,6 @@ pub(crate) fn publish() {
             pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
         }
         totals.publish(probes.state());
-        proc::queue_publisher(cpu_stats::PERIOD_MS);
+        ppa_worker::queue_publisher(cpu_stats::PERIOD_MS);
     }
 }

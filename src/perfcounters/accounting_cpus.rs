@@ -7,7 +7,7 @@ use kernel::ffi::CStr;
 use crate::base::hotplug::{DeadCallback, OnlineCallbacks};
 use crate::base::power::PowerCallbacks;
 use crate::base::preempt::NoPreempt;
-use crate::sys::ppa::PerCpu;
+use crate::sys::ppa_cpu::PerCpu;
 use crate::sys::user_return;
 
 /// The hotplug callbacks of accounting.

@@ -14,7 +14,7 @@ use crate::base::cpu::{self, CpusReadGuard};
 use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
 use crate::sys::accounting_stats;
-use crate::sys::ppa::{PerCpu, PerCpuTable};
+use crate::sys::ppa_cpu::{PerCpu, PerCpuTable};
 use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
 
 /// The levels of accounting that can be measured (`PPA_LEVEL_*`).

@@ -28,8 +28,8 @@ use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
 use crate::base::tracepoint::{self, *};
 use crate::base::tracepoint::{Handler, Probes};
-use crate::sys::ppa::PerCpu;
-use crate::sys::proc;
+use crate::sys::ppa_cpu::PerCpu;
+use crate::sys::ppa_worker;
 use crate::sys::records::TaskRecord;
 use crate::sys::user_return;
 
@@ -246,7 +246,7 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         if let Some(record) = here.task() {
             record.save_ids(task::running());
             if record.individually_accounted {
-                proc::queue_worker();
+                ppa_worker::queue_worker();
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+use crate::base::per_cpu;
 use crate::base::self_stat::SelfStats;
 use crate::driver::{Instance, Spec};
 
@@ -29,6 +30,13 @@ impl AccountingStats {
         unsafe { SLOTS.publish(0, lost.counter().raw()) };
         Ok(Self { _lost: lost })
     }
+}
+
+/// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap, and
+/// nothing else updates the instance. A concurrent reader sees either the old or the new value.
+pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
+    // SAFETY: The per-CPU slot of a live instance exists, and nothing else writes the slot.
+    unsafe { per_cpu::add_on(instance.counter().raw(), cpu, more) }
 }
 
 /// Counts a record of an ended task that was dropped before it was read. Callable in any context.

@@ -12,7 +12,7 @@ use kernel::error::{from_result, Result};
 use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 use perfmon_rules::abi::{
     self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
@@ -22,6 +22,7 @@ use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
 use super::format::{self, Buffer, SamplingMemory};
+use super::perfmon_file::{context_of, Opened};
 use crate::base::device::{Device, Ops, Ready};
 use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
 use crate::base::{access, clock, random};
@@ -45,7 +46,7 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     read: Some(read_message),
     poll: Some(poll),
     fasync: Some(fasync),
-    mmap: Some(super::selfpage::mmap),
+    mmap: Some(super::perfmon_mmap::mmap),
     ..pin_init::zeroed()
 });
 
@@ -53,10 +54,6 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
-
-/// The private data of an open file of `/dev/perfmon`: the file's context, or `None` until an ioctl
-/// creates it.
-type Opened = Mutex<Option<Arc<Context>>>;
 
 /// Opens `/dev/perfmon`. The new file has no context yet.
 ///
@@ -181,19 +178,6 @@ unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> 
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
-}
-
-/// Returns the context of a file, or `EINVAL` if the file has no context yet.
-///
-/// # Safety
-///
-/// `file` is an open file of `/dev/perfmon`.
-pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context>> {
-    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
-    // `release` frees it.
-    let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
-    let context = opened.lock().clone();
-    context.ok_or(EINVAL)
 }
 
 fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {

@@ -8,7 +8,7 @@ use core::arch::asm;
 use kernel::error::{to_result, Result};
 use kernel::ffi::c_ulong;
 
-use super::ppa::PerCpu;
+use super::ppa_cpu::PerCpu;
 use super::ppa_shim as shim;
 
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot,

@@ -13,7 +13,7 @@ unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
 bool pfc_may_log(unsigned int kind);
 int pfc_module_notifier_register(void);
 void pfc_module_notifier_unregister(void);
-/* Function that sys/modules.rs defines in Rust. */
+/* Function that sys/export.rs defines in Rust. */
 void pfc_module_gone(const void *module, const char *name);
 
 void perf_counter_begin_slow(void);
