@@ -6,8 +6,8 @@ use kernel::bindings;
 
 use super::cpu;
 
-/// Adds `more` to the word of `cpu` whose per-CPU address is `address`. Does nothing if `cpu` is not
-/// a possible CPU. A concurrent reader sees either the old or the new value.
+/// Adds `more` to the word of `cpu` whose per-CPU address is `address`. Does nothing if `cpu` is
+/// not a possible CPU. A concurrent reader sees either the old or the new value.
 ///
 /// # Safety
 ///

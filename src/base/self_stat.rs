@@ -74,16 +74,16 @@ impl<const N: usize> SelfStats<N> {
     /// Adds one to the statistic `stat`. Callable in any context.
     #[inline(always)]
     pub(crate) fn count(&self, stat: usize) {
-        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one instruction
-        // updates this CPU's copy.
+        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
+        // instruction updates this CPU's copy.
         unsafe { asm!("incq %gs:({p})", p = in(reg) self.slot(stat), options(att_syntax, nostack)) }
     }
 
     /// Adds `delta` to the statistic `stat`. Callable in any context.
     #[inline(always)]
     pub(crate) fn add(&self, stat: usize, delta: u64) {
-        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one instruction
-        // updates this CPU's copy.
+        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
+        // instruction updates this CPU's copy.
         unsafe {
             asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.slot(stat),
                 options(att_syntax, nostack))
@@ -118,8 +118,8 @@ impl<const N: usize> SelfStats<N> {
     }
 }
 
-/// Adds the duration of an operation to a statistic when dropped. The thread may move to another CPU
-/// during the operation.
+/// Adds the duration of an operation to a statistic when dropped. The thread may move to another
+/// CPU during the operation.
 pub(crate) struct CostTimer<const N: usize> {
     stats: &'static SelfStats<N>,
     time: usize,

@@ -29,8 +29,8 @@ use crate::task_entries::TaskEntries;
 /// the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// The first position in the pass over the ended tasks. The position minus `DRAINED_POSITION` is
-/// the number of the record before which the reader's pass ends. Records of tasks that end later are
-/// left for the reader's next pass, because otherwise the present pass might never end.
+/// the number of the record before which the reader's pass ends. Records of tasks that end later
+/// are left for the reader's next pass, because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
@@ -384,8 +384,8 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
 /// the values of living tasks, then the values of ended tasks that the file has not got. Also
-/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if accounting
-/// is off.
+/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if
+/// accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,

@@ -14,8 +14,8 @@ use crate::driver::{Counter, Instance, Kind, Spec, Unit};
 use crate::sys::costs::{self, File, NR_SLOTS, SLOTS};
 
 /// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
-/// statistics in the order of the variants, except those of page faults, whose instances all devices
-/// of perfcounters.ko share.
+/// statistics in the order of the variants, except those of page faults, whose instances all
+/// devices of perfcounters.ko share.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -58,8 +58,8 @@ const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
     (cost, name, true, help)
 }
 
-/// Each statistic with the name of its instance, whether its value is a time in nanoseconds, and the
-/// help text of its instance.
+/// Each statistic with the name of its instance, whether its value is a time in nanoseconds, and
+/// the help text of its instance.
 const LIST: [Row; NR_STATS] = {
     use SelfStat::*;
     [

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the CPU on which a context's thread runs has all PMU registers that the context uses, and
-//! the time that the thread runs on CPUs that lack some of them. [`crate::cpu_kinds`] describes the
-//! kinds of CPUs.
+//! Whether the CPU on which a context's thread runs has all PMU registers that the context uses,
+//! and the time that the thread runs on CPUs that lack some of them. [`crate::cpu_kinds`] describes
+//! the kinds of CPUs.
 
 use crate::base::{cpu, task};
 use crate::contexts::{Context, State};

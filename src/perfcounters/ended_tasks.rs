@@ -70,8 +70,8 @@ impl EndedTasks {
         all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
     }
 
-    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the oldest
-    /// records beyond the limits.
+    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the
+    /// oldest records beyond the limits.
     pub(crate) fn drain(&mut self, accounts: &AccountingState) {
         let first = self.end();
         accounts.ended.take(&mut |record| {
@@ -92,8 +92,8 @@ impl EndedTasks {
     /// short.
     fn push(&mut self, record: KBox<TaskRecord>) -> Result {
         let bytes = record.bytes();
-        // The memory is not charged to a control group: if that of one reader were full, all readers
-        // would lose the record. `limit` bounds the memory.
+        // The memory is not charged to a control group: if that of one reader were full, all
+        // readers would lose the record. `limit` bounds the memory.
         self.records.push(Some(record), GFP_KERNEL)?;
         self.bytes = self.bytes.wrapping_add(bytes);
         Ok(())

@@ -288,8 +288,8 @@ impl AccountingState {
     }
 }
 
-/// Marks the beginning of a switch to the task with the record `after` for readers, before the clock
-/// is read.
+/// Marks the beginning of a switch to the task with the record `after` for readers, before the
+/// clock is read.
 #[inline(always)]
 fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
     here.words.begin_switch();

@@ -32,8 +32,8 @@ impl AccountingStats {
     }
 }
 
-/// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap, and
-/// nothing else updates the instance. A concurrent reader sees either the old or the new value.
+/// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap,
+/// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
 pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
     // SAFETY: The per-CPU slot of a live instance exists, and nothing else writes the slot.
     unsafe { per_cpu::add_on(instance.counter().raw(), cpu, more) }

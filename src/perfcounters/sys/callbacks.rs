@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that the deferred work of a context (`sys/shim/perfmon/deferral.c`) and the workers of
-//! perfmon (`sys/shim/perfmon/pmu.c`) call.
+//! The functions that the deferred work of a context (`sys/shim/perfmon/deferral.c`) and the
+//! workers of perfmon (`sys/shim/perfmon/pmu.c`) call.
 
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
@@ -28,8 +28,8 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/perfmon/deferral.c`, in the sleeping thread, inside an RCU read-side critical
-/// section, with the context that is attached to the deferral.
+/// Called only by `sys/shim/perfmon/deferral.c`, in the sleeping thread, inside an RCU read-side
+/// critical section, with the context that is attached to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
     let _preempt = preempt::NoPreempt::new();
@@ -43,8 +43,8 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/perfmon/deferral.c`, in a worker, with the context that is attached to the
-/// deferral.
+/// Called only by `sys/shim/perfmon/deferral.c`, in a worker, with the context that is attached to
+/// the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
     // SAFETY: The deferral is a field of the context, and its drop cancels this work and waits for
@@ -57,8 +57,8 @@ unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/perfmon/deferral.c`, with interrupts off, with the context that is attached to
-/// the deferral.
+/// Called only by `sys/shim/perfmon/deferral.c`, with interrupts off, with the context that is
+/// attached to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
     // SAFETY: The deferral is a field of the context, and its drop waits for the irq_work and the

@@ -29,8 +29,8 @@ pub(crate) struct File(CostFile);
 unsafe impl Sync for File {}
 
 impl File {
-    /// Creates a debugfs file that shows the sum of two different costs, or one cost if both are the
-    /// same.
+    /// Creates a debugfs file that shows the sum of two different costs, or one cost if both are
+    /// the same.
     pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
         Self(CostFile {
             name: name.to_bytes_with_nul().as_ptr().cast(),

@@ -14,9 +14,9 @@ use super::perfmon_shim as shim;
 use crate::base::access::Process;
 use crate::base::notifier::Notifier;
 
-/// A `struct pfm_deferral` (`sys/shim/perfmon/deferral.c`), which belongs to a context. Its notifier wakes
-/// the readers of the context and a thread that [`block_thread`](Self::block_thread) has put to
-/// sleep.
+/// A `struct pfm_deferral` (`sys/shim/perfmon/deferral.c`), which belongs to a context. Its
+/// notifier wakes the readers of the context and a thread that [`block_thread`](Self::block_thread)
+/// has put to sleep.
 ///
 /// # Invariants
 ///
@@ -100,7 +100,8 @@ impl Deferral {
 
     /// Allows a thread to continue that [`block_thread`](Self::block_thread) has put to sleep. The
     /// thread continues as soon as [`wake_blocked`](Self::wake_blocked) or
-    /// [`Notifier::wake_readers`] wakes it, at the latest after one second. Callable in any context.
+    /// [`Notifier::wake_readers`] wakes it, at the latest after one second. Callable in any
+    /// context.
     pub(crate) fn resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant; `pfm_deferral_resume()` only writes a
         // flag.

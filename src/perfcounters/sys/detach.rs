@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Detaches traced processes from `/dev/perftrace`, so that the module can be unloaded
-//! (`sys/shim/trace/detach.c`). Detaching replaces a process's mappings of the device and closes its
-//! files of the device.
+//! (`sys/shim/trace/detach.c`). Detaching replaces a process's mappings of the device and closes
+//! its files of the device.
 
 use core::ptr::NonNull;
 

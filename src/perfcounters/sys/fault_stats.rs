@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about page faults in mappings of the devices of perfcounters.ko. Programs read them as
-//! instances of the counter pages.
+//! Statistics about page faults in mappings of the devices of perfcounters.ko. Programs read them
+//! as instances of the counter pages.
 
 use kernel::prelude::*;
 

@@ -30,8 +30,8 @@ use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::pmu::{self, to_kernel_error};
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot be
-/// opened.
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {

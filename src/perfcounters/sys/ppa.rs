@@ -16,8 +16,8 @@ use crate::base::access;
 use crate::base::device::{Device, Ops, Ready};
 use crate::base::user_memory::{bytes_of, read, write};
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot be
-/// opened.
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queueing of accounting's workers, and the directories `/proc/ppa/PID`, which a worker removes.
+//! The queueing of accounting's workers, and the directories `/proc/ppa/PID`, which a worker
+//! removes.
 
 use core::ptr::NonNull;
 

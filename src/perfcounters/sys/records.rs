@@ -388,8 +388,8 @@ impl Drop for TaskIndex {
         for head in &self.0 {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut TaskRecord) {
-                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are already
-                // detached, so that no search runs.
+                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are
+                // already detached, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.hash_next.load_relaxed();
             }

@@ -89,8 +89,8 @@ unsafe impl Sync for ThreadEntry {}
 
 impl ThreadEntry {
     /// Inserts the address of a context into the table under the address of its task. The context
-    /// must not be freed before the entry is removed. On error, `memory` is returned with the error: `EEXIST`
-    /// if the task has a context already, or an error of the hash table.
+    /// must not be freed before the entry is removed. On error, `memory` is returned with the
+    /// error: `EEXIST` if the task has a context already, or an error of the hash table.
     pub(crate) fn new(
         memory: UnlinkedEntry,
         task: usize,

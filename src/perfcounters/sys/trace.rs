@@ -35,8 +35,8 @@ use crate::base::user_memory::{bytes_of, read, read_all, write, write_all, FromB
 use crate::tracing::clock::of_traces;
 use crate::tracing::{self, children, TraceRef};
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot be
-/// opened.
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -177,8 +177,8 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs asserts
-/// their sizes.
+/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs
+/// asserts their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(

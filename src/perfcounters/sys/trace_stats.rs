@@ -43,7 +43,8 @@ impl TraceStats {
     }
 }
 
-/// Counts a kernel event that is lost because the buffer of a trace is full. Callable in any context.
+/// Counts a kernel event that is lost because the buffer of a trace is full. Callable in any
+/// context.
 #[inline(always)]
 pub(crate) fn count_lost() {
     SLOTS.count(EVENTS_LOST);

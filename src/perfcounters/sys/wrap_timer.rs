@@ -15,8 +15,8 @@ pub(crate) fn queue_idle_work(milliseconds: u32) {
     unsafe { shim::pfm_idle_queue(milliseconds) }
 }
 
-/// The workqueues of perfmon. Dropping this value cancels the delayed work, and waits for the queued
-/// work.
+/// The workqueues of perfmon. Dropping this value cancels the delayed work, and waits for the
+/// queued work.
 pub(crate) struct Workqueues(());
 
 impl Workqueues {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sums of the values of a task's earlier records. A task gets another record when it is selected
-//! for individual accounting, when the size of its groups of CPUs changes, and when its individual
-//! accounting ends. Readers add the history to the values of the present record.
+//! The sums of the values of a task's earlier records. A task gets another record when it is
+//! selected for individual accounting, when the size of its groups of CPUs changes, and when its
+//! individual accounting ends. Readers add the history to the values of the present record.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;

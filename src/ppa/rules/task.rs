@@ -263,8 +263,8 @@ impl<V: Values> Task<V> {
         self.seqcount.write_end();
     }
 
-    /// Records that the task is running with this record, which has replaced `old`, on the CPU whose
-    /// number plus 1 is in `cpu`. Interrupts off on that CPU.
+    /// Records that the task is running with this record, which has replaced `old`, on the CPU
+    /// whose number plus 1 is in `cpu`. Interrupts off on that CPU.
     pub(super) fn continue_running(&self, cpu: &Word, old: &Self) {
         self.seqcount.write_begin();
         self.set_cpu(cpu);
@@ -319,8 +319,8 @@ impl<V: Values> Task<V> {
         self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word is read
-    /// late, so that the number takes no register before. Returns the mode in which the task
+    /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word is
+    /// read late, so that the number takes no register before. Returns the mode in which the task
     /// continues: `USER`, `SYSTEM` or `KERNEL`. Called after
     /// [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]

@@ -7,8 +7,8 @@
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 
-/// `struct pt_device_ops`: the operation tables by which the C code recognises mappings and files of
-/// `/dev/perftrace`.
+/// `struct pt_device_ops`: the operation tables by which the C code recognises mappings and files
+/// of `/dev/perftrace`.
 #[repr(C)]
 pub(crate) struct DeviceOps {
     pub(crate) vm_ops: *const bindings::vm_operations_struct,
