@@ -9,13 +9,15 @@ use kernel::sync::lock::{GlobalLock, GlobalLockBackend};
 macro_rules! global_mutex {
     {
         $(#[$meta:meta])*
-        $visibility:vis static $name:ident: Mutex<$value:ty> = $initial:expr;
+        $visibility:vis static $name:ident:
+            Mutex<$value:ty> = $initial:expr;
     } => {
         kernel::sync::global_lock! {
             // SAFETY: Module init initialises the mutex before a device or an exported symbol of
             // the module can be used.
             $(#[$meta])*
-            $visibility unsafe(uninit) static $name: Mutex<$value> = $initial;
+            $visibility unsafe(uninit) static $name:
+                Mutex<$value> = $initial;
         }
     };
 }

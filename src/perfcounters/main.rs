@@ -82,7 +82,7 @@ mod virtual_counters;
 /// | `nmi`, `nmi_entry`, `deferral`, `callbacks` | the overflow NMI; wakeups, timers and deferred work of a context |
 /// | `format_description`, `format` | sampling formats of modules; the buffers that they fill |
 /// | `wrap_timer` | periodic and delayed work of perfmon |
-/// | `ppa`, `ppa_cpu`, `ppa_values` | process accounting: `/dev/ppa`; CPUs; what programs read |
+/// | `ppa`, `ppa_cpu`, `ppa_values` | process accounting: `/dev/ppa`; CPUs; structures that programs read |
 /// | `records`, `proc`, `ppa_worker` | process accounting: tasks; `/proc` files; workers |
 /// | `trace`, `trace_file`, `traced`, `buffers` | `/dev/perftrace`, its open files, traced processes, memory of buffers |
 /// | `user_return` | process accounting: the return to user mode, seccomp |

@@ -36,7 +36,7 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
-/// Returns the number of the PMU reservation (`session::RESERVATIONS`) for which this CPU's
+/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) for which this CPU's
 /// registers were last reset. Called with interrupts off.
 #[inline]
 pub(crate) fn pmu_reset_for() -> u64 {

@@ -62,7 +62,7 @@ void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
 
 /*
  * For each CPU, the number of the PMU reservation for which the CPU's registers were last reset.
- * See RESERVATIONS in src/perfcounters/session.rs.
+ * See RESERVATIONS in src/perfcounters/reservation.rs.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
@@ -232,8 +232,8 @@ struct workqueue_struct *pfm_work;
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that calls sync_all_cpus() in src/perfcounters/session.rs. It reads the counters of
- * all CPUs before a counter can wrap.
+ * Periodic work that calls sync_all_cpus() in src/perfcounters/cpus.rs. It reads the counters of all
+ * CPUs before a counter can wrap.
  */
 static unsigned int wrap_timer_ms;
 static void wrap_timer_work(struct work_struct *work);
