@@ -64,12 +64,14 @@ impl<V: Values> TaskHistory<V> {
         groups: impl Iterator<Item = &'a [Word]>,
         cpus_per_group: NonZeroU32,
     ) {
-        for (group, words) in groups.enumerate() {
-            let cpu = (group as u32).wrapping_mul(cpus_per_group.get());
+        // The first CPU of the group.
+        let mut cpu = 0u32;
+        for words in groups {
             let start = ((cpu / self.cpus_per_group) as usize).wrapping_mul(NR_VALUES);
             if let Some(to) = self.values.get(start..start.wrapping_add(NR_VALUES)) {
                 add_words(to, words);
             }
+            cpu = cpu.wrapping_add(cpus_per_group.get());
         }
     }
 
