@@ -15,12 +15,42 @@ use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, CStr};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
 
 /// A structure of function pointers (such as `file_operations`) that is passed to C.
 #[repr(transparent)]
 pub(crate) struct Ops<T>(pub(crate) T);
 // SAFETY: Each `Ops` is a static that is never written.
 unsafe impl<T> Sync for Ops<T> {}
+
+/// Whether the files of a device may be opened: a flag that is set when module init has succeeded.
+///
+/// A module whose init fails is freed without regard to open files, so no file may be open before
+/// init has succeeded.
+pub(crate) struct Ready(Atomic<u32>);
+
+impl Ready {
+    /// Creates the flag, which is not set.
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Sets the flag. Called at the end of module init, after the last step that can fail.
+    pub(crate) fn set(&self) {
+        // Pairs with the acquire in `check`: an open that succeeds sees all that init has set up.
+        self.0.store(1, Release);
+    }
+
+    /// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
+    /// this function.
+    pub(crate) fn check(&self) -> Result {
+        // Pairs with the release in `set`: if the flag is set, all that init has set up is visible.
+        match self.0.load(Acquire) {
+            0 => Err(EAGAIN),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// A registered misc device. Dropping this value deregisters the device.
 ///

@@ -72,10 +72,17 @@ pub(crate) struct Identity {
     pub(crate) comm: [u8; 16],
 }
 
+/// `struct pfc_notifier`, opaque to Rust: the wait queue and the irq_work of a notifier.
+#[repr(C)]
+pub(crate) struct Notifier {
+    _opaque: [u8; 0],
+}
+
 extern "C" {
     pub(crate) fn pfc_virt_pfn(p: *const c_void) -> c_ulong;
     pub(crate) fn pfc_may_sleep() -> bool;
     pub(crate) fn pfc_tsc_khz() -> u32;
+    pub(crate) fn pfc_tsc_scale() -> u32;
     pub(crate) fn pfc_is_32bit() -> bool;
     pub(crate) fn pfc_vma_readonly(
         vma: *mut bindings::vm_area_struct,
@@ -89,6 +96,33 @@ extern "C" {
         func: unsafe extern "C" fn(*mut bindings::work_struct),
     );
     pub(crate) fn pfc_work_queue(work: *mut bindings::work_struct);
+    pub(crate) fn pfc_notifier_new() -> *mut Notifier;
+    pub(crate) fn pfc_notifier_free(notifier: *mut Notifier);
+    pub(crate) fn pfc_notifier_wake_readers(notifier: *mut Notifier);
+    pub(crate) fn pfc_notifier_poll(
+        notifier: *mut Notifier,
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    );
+    pub(crate) fn pfc_notifier_wait_for(
+        notifier: *mut Notifier,
+        ready: unsafe extern "C" fn(*mut c_void) -> bool,
+        arg: *mut c_void,
+        nanoseconds: u64,
+    ) -> c_int;
+    pub(crate) fn pfc_notifier_wait(
+        notifier: *mut Notifier,
+        ready: unsafe extern "C" fn(*mut c_void) -> bool,
+        arg: *mut c_void,
+    ) -> c_int;
+    pub(crate) fn pfc_notifier_fasync(
+        notifier: *mut Notifier,
+        fd: c_int,
+        file: *mut bindings::file,
+        on: c_int,
+    ) -> c_int;
+    pub(crate) fn pfc_power_register(callback: unsafe extern "C" fn(bool)) -> *mut c_void;
+    pub(crate) fn pfc_power_unregister(power: *mut c_void);
     pub(crate) fn pfc_rtnl_lock();
     pub(crate) fn pfc_rtnl_unlock();
     pub(crate) fn pfc_netdev_index(dev: *const bindings::net_device) -> c_uint;

@@ -13,24 +13,24 @@ use crate::accounting_config::{enodata, AccountingConfig};
 use crate::accounting_state::{
     add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS,
 };
+use crate::base::global_mutex::global_mutex;
 use crate::base::preempt::NoPreempt;
 use crate::base::tracepoint::Probes;
 use crate::base::{access, clock, cpu, rcu, task};
 use crate::cpu_stats::{self, CpuStats};
 use crate::ended_tasks::EndedTasks;
-use crate::per_task::TaskEntries;
-use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa::{Info, PerCpu, TaskStats};
-use crate::sys::proc;
+use crate::sys::ppa_values::{Info, TaskStats};
+use crate::sys::ppa_worker;
 use crate::sys::records::TaskRecord;
-use crate::sys::user_return::{self, KernelEntryHooks};
+use crate::sys::user_return::KernelEntryHooks;
+use crate::task_entries::TaskEntries;
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// The first position in the pass over the ended tasks. The position minus `DRAINED_POSITION` is
-/// the number of the record before which the reader's pass ends. Records of tasks that end later are
-/// left for the reader's next pass, because otherwise the present pass might never end.
+/// the number of the record before which the reader's pass ends. Records of tasks that end later
+/// are left for the reader's next pass, because otherwise the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
@@ -42,6 +42,12 @@ const MAX_ATTACH_PASSES: u32 = 10;
 /// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
 /// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
+
+global_mutex! {
+    /// The state of process accounting. The CPU hotplug lock and the mutex of the counter pages'
+    /// registry are taken under `ACCOUNTING`. CPU hotplug callbacks therefore must not take it.
+    pub(crate) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
+}
 
 /// The state of process accounting, protected by the lock `ACCOUNTING`.
 pub(crate) struct Accounting {
@@ -169,10 +175,10 @@ impl Accounting {
         accounts.begin();
         self.probes = Some(probes);
         self.hooks = Some(hooks);
-        proc::queue_publisher(cpu_stats::PERIOD_MS);
+        ppa_worker::queue_publisher(cpu_stats::PERIOD_MS);
         // A task with an entry may have exited before the exit probe was attached. The worker
         // removes the entries of tasks that have exited.
-        proc::queue_worker();
+        ppa_worker::queue_worker();
         Ok(())
     }
 
@@ -186,7 +192,7 @@ impl Accounting {
         self.start().inspect_err(|_| {
             self.config.on = false;
             self.config.latency_hist = false;
-            proc::queue_worker();
+            ppa_worker::queue_worker();
         })
     }
 
@@ -378,8 +384,8 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
 /// the values of living tasks, then the values of ended tasks that the file has not got. Also
-/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if accounting
-/// is off.
+/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if
+/// accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -455,7 +461,7 @@ pub(crate) fn delivered(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
     all.ended.advance(file, next);
     if !all.config.on {
-        proc::queue_worker();
+        ppa_worker::queue_worker();
     }
 }
 
@@ -464,7 +470,7 @@ pub(crate) fn close(file: usize) {
     let mut all = ACCOUNTING.lock();
     all.ended.remove_reader(file);
     if !all.config.on {
-        proc::queue_worker();
+        ppa_worker::queue_worker();
     }
 }
 
@@ -533,31 +539,6 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     Ok(())
 }
 
-/// Records that this CPU has come online (`here`) or is going offline. The idle time of an offline
-/// CPU is not counted.
-pub(crate) fn cpu_hotplug(here: bool) {
-    let _preempt = NoPreempt::new();
-    if let Some(words) = PerCpu::this_cpu() {
-        words.words.set_offline(!here);
-    }
-}
-
-/// Records that the machine is being suspended (`suspend`), or has resumed. The time from suspend
-/// to resume is not counted.
-///
-/// Context: on the only CPU that is online, interrupts off.
-pub(crate) fn suspend_or_resume(suspend: bool) {
-    let _preempt = NoPreempt::new();
-    let Some(here) = PerCpu::this_cpu() else {
-        return;
-    };
-    let now = here.clock.now();
-    match suspend {
-        true => here.words.suspend(now),
-        false => here.words.resume(now),
-    }
-}
-
 /// Stops accounting when the module is unloaded or could not be loaded.
 pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
@@ -565,17 +546,6 @@ pub(crate) fn shutdown() {
     all.cpu_stats = None;
     // Wait until the task records were freed. stop() waits only if accounting is on.
     rcu::wait_for_frees();
-}
-
-/// Ends the last run of a CPU that is offline. Called on another CPU.
-pub(crate) fn cpu_dead(cpu: u32) {
-    user_return::cpu_dead(cpu);
-    let _preempt = NoPreempt::new();
-    if let Some(here) = PerCpu::of_cpu(cpu) {
-        let last = here.task().map(|record| &record.words);
-        here.words.finish_offline(here.cpu, last, here.clock.now());
-        here.set_task(None);
-    }
 }
 
 /// Copies the values of CPUs to the counter pages. Called by a worker. While accounting is on,
@@ -592,6 +562,6 @@ pub(crate) fn publish() {
             pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
         }
         totals.publish(probes.state());
-        proc::queue_publisher(cpu_stats::PERIOD_MS);
+        ppa_worker::queue_publisher(cpu_stats::PERIOD_MS);
     }
 }

@@ -13,9 +13,8 @@ use crate::base::clock::Clock;
 use crate::base::cpu::{self, CpusReadGuard};
 use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
-use crate::costs::SelfStat;
-use crate::sys::costs;
-use crate::sys::ppa::{PerCpu, PerCpuTable};
+use crate::sys::accounting_stats;
+use crate::sys::ppa_cpu::{PerCpu, PerCpuTable};
 use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
 
 /// The levels of accounting that can be measured (`PPA_LEVEL_*`).
@@ -321,8 +320,7 @@ impl AccountingState {
         let old = here.task().map(|record| &record.words);
         let new = found.map(|record| &record.words);
         here.words.begin_switch();
-        here.words
-            .replace_task(here.cpu, old, new, self.clock.now());
+        here.words.replace_task(old, new, self.clock.now());
         here.set_task(found);
         true
     }
@@ -357,7 +355,7 @@ impl AccountingState {
         let (task, now) = (task::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            record.words.attach_running(here.cpu, now);
+            here.words.attach_running(&record.words, now);
             here.set_task(Some(record));
         }
         true
@@ -408,7 +406,7 @@ impl AccountingState {
         if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
             self.subtract_ended(bytes);
             add_return(&self.lost, 1);
-            costs::count(SelfStat::RecordsLost);
+            accounting_stats::count_lost();
             self.retired.push(record);
         } else {
             self.ended.push(record);

@@ -14,7 +14,7 @@
 //! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
 //! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
 //! perf left in a CPU's PMU are cleared when the first context is programmed into that PMU
-//! (`session::reset_pmu_once`). The values are not cleared when the PMU is reserved, so the
+//! (`reservation::reset_pmu_once`). The values are not cleared when the PMU is reserved, so the
 //! reservation sends no IPI.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
@@ -25,6 +25,7 @@
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
+use kernel::ffi::c_void;
 use kernel::new_mutex;
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
@@ -44,10 +45,10 @@ use crate::cpu_kinds::Elsewhere;
 use crate::event_set::{Set, Sets};
 use crate::permission::Permission;
 use crate::pmu;
+use crate::reservation;
 use crate::sampling_state::Sampling;
-use crate::session;
+use crate::sys::deferral::Deferral;
 use crate::sys::format::{Buffer, SamplingMemory};
-use crate::sys::notifier::Notifier;
 use crate::sys::selfpage::Page;
 use crate::sys::threads::ThreadEntry;
 use crate::sys::{msr, sched};
@@ -118,7 +119,7 @@ pub(crate) struct Context {
     /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first.
     /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
     /// because the callbacks use the other fields of the context.
-    pub(crate) notifier: Notifier,
+    pub(crate) notifier: Deferral,
     scope: Scope,
     /// The creator of the context was allowed to monitor the kernel, so samples can contain kernel
     /// addresses.
@@ -190,7 +191,7 @@ impl Context {
         let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
-                notifier: Notifier::new()?,
+                notifier: Deferral::new()?,
                 scope: kind.scope,
                 privileged: access::may_monitor_kernel(),
                 no_messages: kind.no_messages,
@@ -225,7 +226,7 @@ sampling_memory:                    areas,
             }? kernel::error::Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        context.notifier.attach(&context);
+        context.notifier.attach(context.address());
         Ok(context)
     }
 
@@ -254,6 +255,13 @@ sampling_memory:                    areas,
         unsafe { (*context).notifier.free_context() }
     }
 
+    /// Returns the address of the context, by which per-CPU words, the table of monitored threads
+    /// and the notifier refer to it.
+    #[inline]
+    pub(crate) fn address(&self) -> *const c_void {
+        core::ptr::from_ref(self).cast()
+    }
+
     /// Returns whether this is the context of a thread or of a CPU.
     pub(crate) fn scope(&self) -> Scope {
         self.scope
@@ -279,7 +287,7 @@ sampling_memory:                    areas,
             .start_virtual(false, |g| self.virtual_value(g, thread));
         let mut there = true;
         if !state.set.registers.program.controls().is_empty() {
-            session::reset_pmu_once(&self.registers);
+            reservation::reset_pmu_once(&self.registers);
         }
         let held = state.sampling.is_throttled();
         state.set.registers.set_throttled(held);
@@ -291,7 +299,7 @@ sampling_memory:                    areas,
         self.set_timer(state);
         state.update_self_page(false);
         let program = &state.set.registers.program;
-        sched::set_loaded(self.scope, Some(self));
+        sched::set_loaded_address(self.scope, self.address() as usize);
         for control in program.controls() {
             there &= msr::write(control.address, control.on);
         }
@@ -376,7 +384,7 @@ sampling_memory:                    areas,
         // For the context of a CPU, the per-CPU variable `loaded` stays set until the context is
         // detached.
         if self.scope == Scope::Thread {
-            sched::set_loaded(self.scope, None);
+            sched::set_loaded_address(self.scope, 0);
         }
         if !there {
             self.stop_broken(state);

@@ -10,11 +10,20 @@ use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
+use crate::base::global_mutex::global_mutex;
+use crate::base::hotplug::OnlineCallbacks;
 use crate::base::{cpu, preempt, random};
 use crate::pages::Pages;
-use crate::sys::lock::{self, REGISTRY};
 use crate::sys::log::{self, LogKind};
 use crate::sys::modules::Owner;
+
+global_mutex! {
+    /// All instances of the counter pages; `None` before init and after exit. `REGISTRY` may be
+    /// taken under any other mutex of the module. Code that holds `REGISTRY` takes no other mutex
+    /// of the module and accesses no user memory. Page faults of counter pages do not take
+    /// `REGISTRY`.
+    pub(crate) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
+}
 
 /// A guard for the registry of counter instances. Dropping the guard frees the registry and its
 /// pages.
@@ -28,7 +37,6 @@ impl RegistryGuard {
     /// `EINVAL` if `pages_per_chunk` is out of range, `ERANGE` if there are too many possible CPUs,
     /// `ENOMEM`.
     pub(crate) fn new(pages_per_chunk: u32) -> Result<Self> {
-        lock::init();
         let layout = Layout::new(cpu::nr_cpu_ids(), pages_per_chunk).ok_or_else(|| {
             pr_err!("pages_per_chunk={pages_per_chunk}: must be 1 to {MAX_PAGES_PER_CHUNK}\n");
             EINVAL
@@ -174,8 +182,23 @@ fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
 
 /// Records in the header page whether a CPU is online. The counters of a CPU that goes offline keep
 /// their values.
-pub(crate) fn cpu_online(cpu: u32, online: bool) {
+fn set_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);
+    }
+}
+
+/// The hotplug callbacks of the counter pages.
+pub(crate) struct Hotplug;
+
+impl OnlineCallbacks for Hotplug {
+    const NAME: &'static CStr = c"perfcounters:online";
+
+    fn online(cpu: u32) {
+        set_online(cpu, true);
+    }
+
+    fn offline(cpu: u32) {
+        set_online(cpu, false);
     }
 }

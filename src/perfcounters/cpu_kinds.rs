@@ -17,25 +17,10 @@
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
-use crate::base::{cpu, cpuid, task};
-use crate::contexts::{Context, State};
+use crate::base::{cpu, cpuid};
+pub(crate) use crate::sys::perfmon_shim::CpuKind;
 use crate::sys::pmu::Description;
 use crate::sys::{msr, sched};
-
-/// The PMU registers and the core type of a CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CpuKind {
-    /// The number of the kind, equal for all CPUs of the kind; 0 while no description of the
-    /// hardware PMU is registered.
-    pub(crate) id: u32,
-    /// The core type of the CPU, from CPUID leaf 0x1a; 0 if the processor is not hybrid.
-    pub(crate) core: u32,
-    /// The hardware PMCs (control registers) that the CPU has: bit n is set if it has PMC n.
-    pub(crate) pmcs: u64,
-    /// The hardware PMDs (data registers) that the CPU has: bit n is set if it has PMD n.
-    pub(crate) pmds: u64,
-}
 
 impl CpuKind {
     /// Determines which of the registers in a description of the hardware PMU exist on this CPU.
@@ -91,7 +76,7 @@ impl CpuKind {
 
     /// Returns whether a CPU of this kind can count for a context that uses the registers `uses`
     /// and counts only on cores of the type `core` (0: any type).
-    fn fits(&self, uses: &RegisterMask, core: u32) -> bool {
+    pub(crate) fn fits(&self, uses: &RegisterMask, core: u32) -> bool {
         uses.is_none() || (uses.is_within(&self.registers()) && (core == 0 || core == self.core))
     }
 }
@@ -118,18 +103,18 @@ pub(crate) fn partial() -> u64 {
 #[derive(Default)]
 pub(crate) struct Elsewhere {
     /// The core type on which the context counts (`ctx_core`); 0: any core type.
-    core: u32,
+    pub(crate) core: u32,
     /// The hardware registers that a CPU needs to count all event sets of the context.
-    required: RegisterMask,
+    pub(crate) required: RegisterMask,
     /// The `id` of the last kind of CPU that had all registers in `required`, or `None` if no such
     /// kind is known.
-    fitting_kind: Option<u32>,
+    pub(crate) fitting_kind: Option<u32>,
     /// The run time of the context's thread when `time` was last updated, or `None` unless the
     /// thread is on a CPU that lacks registers in `required`.
-    run_time_before: Option<u64>,
+    pub(crate) run_time_before: Option<u64>,
     /// Nanoseconds for which the thread ran on CPUs that lack registers in `required` while the
     /// context was started.
-    time: u64,
+    pub(crate) time: u64,
 }
 
 impl Elsewhere {
@@ -178,77 +163,5 @@ pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> boo
     match cpu {
         Some(cpu) => sched::cpu_kind(cpu).fits(uses, core),
         None => uses.is_none() || iter().any(|(_, kind)| kind.fits(uses, core)),
-    }
-}
-
-impl Context {
-    /// Returns whether this CPU has the core type and all hardware registers that the context
-    /// needs. Called with interrupts off.
-    #[inline]
-    pub(crate) fn fits_cpu(&self, state: &mut State) -> bool {
-        state.elsewhere.fitting_kind == Some(sched::cpu_kind_id()) || self.update_fit(state)
-    }
-
-    /// Compares the registers that the context needs with the registers of this CPU, and returns
-    /// whether this CPU has them. Called after the thread has moved to a CPU of another kind, and
-    /// after registers were written. If this CPU lacks registers of the context, the run time of
-    /// the thread is added to [`Elsewhere::time`] from now on.
-    #[cold]
-    fn update_fit(&self, state: &mut State) -> bool {
-        let kind = sched::cpu_kind(cpu::this_cpu());
-        self.sync_elsewhere(state);
-        let Elsewhere {
-            required: uses,
-            core,
-            ..
-        } = &state.elsewhere;
-        if kind.fits(uses, *core) {
-            state.elsewhere.fitting_kind = Some(kind.id);
-            state.elsewhere.run_time_before = None;
-            return true;
-        }
-        state.elsewhere.fitting_kind = None;
-        // If `run_time_before` is set already, an earlier call has marked the values of the context
-        // as short (incomplete). User space may have written the values since, which removes the
-        // mark.
-        let is_new = state.elsewhere.run_time_before.is_none();
-        if is_new {
-            state.elsewhere.run_time_before = Some(Self::run_time(state));
-        }
-        if is_new || !state.set.registers.is_any_incomplete() {
-            self.mark_incomplete(state);
-        }
-        false
-    }
-
-    /// Returns the run time of the context's thread in nanoseconds, as of the last timer tick.
-    fn run_time(state: &State) -> u64 {
-        state.thread.as_ref().map_or(0, |task| task::run_time(task))
-    }
-
-    /// Marks the values of all event sets as short (incomplete), and updates the self page.
-    fn mark_incomplete(&self, state: &mut State) {
-        for set in state.each_set_mut() {
-            set.registers.mark_loaded_incomplete();
-        }
-        state.update_self_page(false);
-    }
-
-    /// Updates [`Elsewhere::time`] while the thread is on a CPU that lacks registers of the
-    /// context. If the context is started and not masked, adds the time that the thread has run
-    /// since the last update, and marks the values of the context as short (incomplete).
-    #[cold]
-    pub(crate) fn sync_elsewhere(&self, state: &mut State) {
-        let Some(since) = state.elsewhere.run_time_before else {
-            return;
-        };
-        let now = Self::run_time(state);
-        state.elsewhere.run_time_before = Some(now);
-        let ran = now.wrapping_sub(since);
-        let runs = state.thread.as_ref().map(|t| task::running_cpu(t));
-        if state.started && !state.sampling.masked && (ran != 0 || runs.flatten().is_some()) {
-            state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
-            self.mark_incomplete(state);
-        }
     }
 }

@@ -19,7 +19,7 @@ use ppa_rules::NR_CPU_VALUES;
 use crate::accounting_state::AccountingState;
 use crate::base::cpu;
 use crate::driver::{Instance, Kind, Spec, Unit};
-use crate::sys::{percpu, tables};
+use crate::sys::accounting_stats::add_on;
 
 /// The period of the worker, in milliseconds.
 pub(crate) const PERIOD_MS: u32 = 250;
@@ -134,8 +134,7 @@ impl CpuStats {
             let pairs = values.iter().zip(last.iter());
             for ((value, last), instance) in pairs.zip(&self.instances) {
                 let more = value.saturating_sub(*last);
-                let address = tables::slot_address(instance.number() as u32);
-                percpu::add_on(address, cpu, more as i64);
+                add_on(instance, cpu, more as i64);
             }
             for (last, value) in last.iter_mut().zip(values) {
                 *last = value.max(*last);

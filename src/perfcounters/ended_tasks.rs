@@ -12,8 +12,7 @@ use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 
 use crate::accounting_state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
-use crate::costs::SelfStat;
-use crate::sys::costs;
+use crate::sys::accounting_stats;
 use crate::sys::records::TaskRecord;
 
 /// Minimum number of free places at the front of the queue before the places are reused.
@@ -71,21 +70,21 @@ impl EndedTasks {
         all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
     }
 
-    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the oldest
-    /// records beyond the limits.
+    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the
+    /// oldest records beyond the limits.
     pub(crate) fn drain(&mut self, accounts: &AccountingState) {
         let first = self.end();
         accounts.ended.take(&mut |record| {
             accounts.subtract_ended(record.bytes());
             if self.push(record).is_err() {
                 add_return(&accounts.lost, 1);
-                costs::count(SelfStat::RecordsLost);
+                accounting_stats::count_lost();
             }
         });
         // The list begins with the record of the task that has ended last.
         self.reverse_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-            costs::count(SelfStat::RecordsLost);
+            accounting_stats::count_lost();
         }
     }
 
@@ -93,8 +92,8 @@ impl EndedTasks {
     /// short.
     fn push(&mut self, record: KBox<TaskRecord>) -> Result {
         let bytes = record.bytes();
-        // The memory is not charged to a control group: if that of one reader were full, all readers
-        // would lose the record. `limit` bounds the memory.
+        // The memory is not charged to a control group: if that of one reader were full, all
+        // readers would lose the record. `limit` bounds the memory.
         self.records.push(Some(record), GFP_KERNEL)?;
         self.bytes = self.bytes.wrapping_add(bytes);
         Ok(())

@@ -8,10 +8,16 @@ use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::str::CString;
 
+use crate::base::global_mutex::global_mutex;
 use crate::base::module::request_module;
 use crate::description::RawFormat;
 use crate::sys::format_description::{Format, Pinned};
-use crate::sys::lock::FORMATS;
+
+global_mutex! {
+    /// The registered sampling formats. No mutex of this module is taken under `FORMATS`, and no
+    /// user memory is accessed.
+    pub(crate) static FORMATS: Mutex<Formats> = Formats::NONE;
+}
 
 /// The registered sampling formats, protected by the lock `FORMATS`.
 pub(crate) struct Formats(KVec<Format>);

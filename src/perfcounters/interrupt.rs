@@ -7,10 +7,10 @@ use perfmon_rules::register_map::Scope;
 
 use crate::base::{clock, cpu};
 use crate::contexts::{counting_bits, Context};
-use crate::costs::SelfStat;
-use crate::sys::costs::{self, CostTimer};
+use crate::costs::{self, SelfStat};
+use crate::sys::loaded::loaded;
+use crate::sys::msr;
 use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
-use crate::sys::{msr, sched};
 
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
 /// module caused it.
@@ -24,7 +24,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         status => msr::read(status) & global.bits,
     };
     let mut handled = 0u32;
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         if let Some(context) = context {
@@ -74,7 +74,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
-    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
@@ -113,7 +113,7 @@ impl Context {
     /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
     /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
+        let _span = timer.then(|| costs::timer(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.recheck_pending) {
             // Release the context's lock, because queueing work can take a run-queue lock. The

@@ -27,9 +27,8 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::prelude::*;
 
-use crate::counters::BATCH_SIZE;
+use crate::counters::{BATCH_SIZE, REGISTRY};
 use crate::pages::Pages;
-use crate::sys::lock::REGISTRY;
 
 struct Text(VVec<u8>);
 

@@ -8,148 +8,32 @@
 //! files of the entry later, without the lock.
 
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KVVec, KVec};
+use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
-use kernel::sync::aref::ARef;
-use kernel::task::Task;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::accounting::{each_cpu, Accounting, MAX_READ_ATTEMPTS};
+use crate::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::accounting_config::{enodata, AccountingConfig};
-use crate::accounting_state::{add_return, AccountingState};
 use crate::base::clock::Clock;
+use crate::base::global_mutex::global_mutex;
 use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
 use crate::base::{access, cpu};
-use crate::sys::lock::{ACCOUNTING, TASK_FILES};
-use crate::sys::proc::{self, Directory};
+use crate::sys::ppa_worker::{self, Directory};
 use crate::sys::records::TaskRecord;
+use crate::task_entries::TaskEntry;
+
+global_mutex! {
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
+    /// `TASK_FILES` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
+    /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
+    pub(crate) static TASK_FILES: Mutex<()> = ();
+}
 
 /// Maximum number of tasks with entries.
 const MAX_ENTRIES: usize = 4096;
-
-/// A task that is accounted individually.
-pub(crate) struct TaskEntry {
-    /// The number by which the files in the directory refer to the entry. No number is used twice.
-    id: usize,
-    /// The PID of the task in the initial namespace, which is the name of the directory.
-    pid: u32,
-    /// The task that is accounted.
-    task: ARef<Task>,
-    /// The accounting settings of the task.
-    config: AccountingConfig,
-    /// The entry is being removed.
-    removing: bool,
-    /// The directory, until the worker removes it. The entry is kept until the directory is
-    /// removed, so that no directory with the same name is created.
-    directory: Option<Directory>,
-}
-
-impl TaskEntry {
-    /// Starts to account the task with the settings of the entry.
-    fn account(&self, accounts: &AccountingState) -> Result {
-        let AccountingConfig {
-            cpus_per_group: scaling,
-            latency_hist: latencies,
-            ..
-        } = self.config;
-        accounts.account_individually(TaskRef::of(&self.task), scaling, latencies)
-    }
-
-    /// Returns whether the task is exiting or has exited.
-    fn has_ended(&self) -> bool {
-        task::has_ended(&self.task)
-    }
-}
-
-/// All entries, and the number of the next entry.
-pub(crate) struct TaskEntries {
-    all: KVec<Option<TaskEntry>>,
-    next: usize,
-}
-
-impl TaskEntries {
-    /// An empty list of entries.
-    pub(crate) const NONE: Self = Self {
-        all: KVec::new(),
-        next: 1,
-    };
-
-    /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
-    /// have exited.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self
-            .iter()
-            .any(|entry| !entry.removing && !entry.has_ended())
-    }
-
-    /// Returns the number of entries, including those that are being removed.
-    fn nr(&self) -> usize {
-        self.iter().fold(0, |n: usize, _| n.wrapping_add(1))
-    }
-
-    /// Iterates over the entries, including those that are being removed.
-    fn iter(&self) -> impl Iterator<Item = &TaskEntry> {
-        self.all.iter().flatten()
-    }
-
-    /// Adds an entry to the list. The caller has reserved memory for one more entry.
-    fn put(&mut self, entry: TaskEntry) {
-        match self.all.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(entry),
-            None => {
-                let _ = self.all.push_within_capacity(Some(entry));
-            }
-        }
-    }
-
-    /// Starts to account the tasks of all entries, after accounting was started again. A task whose
-    /// user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
-    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
-        self.iter()
-            .filter(|entry| !entry.removing && !entry.has_ended())
-            .try_for_each(|entry| match entry.account(accounts) {
-                Err(error) if error == EDQUOT => {
-                    add_return(&accounts.refused, 1);
-                    Ok(())
-                }
-                done => done,
-            })
-    }
-
-    /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being
-    /// removed, or its task has exited.
-    fn find(&self, id: usize) -> Result<&TaskEntry> {
-        self.iter()
-            .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
-            .ok_or(ESRCH)
-    }
-
-    /// Finds the entry with this number, even if the entry is being removed.
-    fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
-        let mut there = self.all.iter_mut().flatten();
-        there.find(|entry| entry.id == id)
-    }
-
-    /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
-    /// Returns the number of the entry, and its directory.
-    fn take_removing(&mut self) -> Option<(usize, Option<Directory>)> {
-        let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
-        let entry = self.all.iter_mut().flatten().find(goes)?;
-        entry.removing = true;
-        Some((entry.id, entry.directory.take()))
-    }
-
-    /// Removes the entry with this number from the list and returns it.
-    fn remove(&mut self, id: usize) -> Option<TaskEntry> {
-        let mut places = self.all.iter_mut();
-        places
-            .find(|place| place.as_ref().is_some_and(|entry| entry.id == id))
-            .and_then(Option::take)
-    }
-}
 
 /// Starts, changes or ends the individual accounting of a task. `pid` is in the initial namespace.
 ///
@@ -175,7 +59,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         if !ACCOUNTING.lock().entries.iter().any(is_going) {
             break;
         }
-        proc::queue_worker();
+        ppa_worker::queue_worker();
         task::pause();
     }
     let id = {
@@ -190,7 +74,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         // Another task may have an entry with this PID: a thread that executes a program takes over
         // the PID of its thread-group leader, and the thread's old PID may be in use again.
         if all.entries.iter().any(|entry| entry.pid == pid) {
-            proc::queue_worker();
+            ppa_worker::queue_worker();
             return Err(EBUSY);
         }
         if !wanted.on {
@@ -244,7 +128,7 @@ fn mark_removing(all: &mut Accounting, id: usize) {
     if let Some(entry) = all.entries.find_any(id) {
         entry.removing = true;
     }
-    proc::queue_worker();
+    ppa_worker::queue_worker();
 }
 
 /// Changes the settings of an entry. If the new settings switch accounting off, removes the entry.

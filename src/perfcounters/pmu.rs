@@ -17,14 +17,20 @@ use perfmon_rules::register_map::{
     kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
 };
 
+use crate::base::global_mutex::global_mutex;
 use crate::base::module::request_module;
 use crate::base::{cpu, cpuid};
 use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
-use crate::sys::lock::PMUS;
 use crate::sys::msr::{self, ReservedMsrs};
 use crate::sys::pmu::{Calls, DebugfsTree, Description, Pinned};
 use crate::sys::sched;
+
+global_mutex! {
+    /// The registered PMU descriptions. No mutex of this module is taken under `PMUS`, and no user
+    /// memory is accessed. CPU hotplug callbacks also take it.
+    pub(crate) static PMUS: Mutex<Pmus> = Pmus::NONE;
+}
 
 /// The registered PMU descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {

@@ -7,8 +7,7 @@ use kernel::seq_print;
 use perfmon_rules::register_map::{kind, Register};
 
 use crate::cpu_kinds::{self, CpuKind};
-use crate::pmu::text;
-use crate::sys::lock::PMUS;
+use crate::pmu::{text, PMUS};
 
 /// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
 pub(crate) fn show(seq: &SeqFile) {

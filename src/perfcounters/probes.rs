@@ -28,8 +28,8 @@ use crate::base::preempt::NoPreempt;
 use crate::base::task::{self, TaskRef};
 use crate::base::tracepoint::{self, *};
 use crate::base::tracepoint::{Handler, Probes};
-use crate::sys::ppa::PerCpu;
-use crate::sys::proc;
+use crate::sys::ppa_cpu::PerCpu;
+use crate::sys::ppa_worker;
 use crate::sys::records::TaskRecord;
 use crate::sys::user_return;
 
@@ -79,34 +79,15 @@ impl Handler<SchedSwitch<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        let after = self.record_of(event.next);
-        here.words.begin_switch();
-        if let Some(record) = after {
-            record.words.begin_switch_in();
-        }
         if !event.blocks {
-            return self.switch_slow(here, (event.next, after), false, event.is_dead);
+            return self.switch_rare(here, event.next, false, event.is_dead);
         }
         if event.is_dead {
-            return self.switch_slow(here, (event.next, after), true, true);
+            return self.switch_rare(here, event.next, true, true);
         }
-        let now = self.clock.now_fast();
-        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
-        let Some((now, own)) = turn else {
-            return self.switch_slow(here, (event.next, after), true, false);
-        };
-        let before = here.task();
-        let in_kernel = here.words.switch_fast(
-            own,
-            here.cpu,
-            (before.map(|record| &record.words), SwitchReason::Blocked),
-            (after.map(|record| &record.words), &self.bounds),
-            || event.next.pid() == 0,
-            now,
-        );
-        here.set_task(after);
-        if in_kernel {
-            arm_cold();
+        match self.record_of(event.next) {
+            Some(record) => self.switch(here, event.next, Some(record)),
+            None => self.switch(here, event.next, None),
         }
     }
 }
@@ -139,8 +120,41 @@ impl Handler<SchedWakeupNew<'_>> for AccountingState {
 }
 
 impl AccountingState {
-    /// Handles a switch for which the fast path of the `SchedSwitch` probe does not suffice.
-    /// `begin_switch()` was called before.
+    /// Handles a switch from a task that blocks to the task `after` with the record `record`. If
+    /// the clock is not the TSC, or if interrupts occurred during the run, calls
+    /// [`switch_slow`](Self::switch_slow).
+    #[inline(always)]
+    fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
+        begin_switch(here, record);
+        let now = self.clock.now_fast();
+        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
+        let Some((now, own)) = turn else {
+            return self.switch_slow(here, (after, record), true, false);
+        };
+        let before = here.task();
+        let in_kernel = here.words.switch_fast(
+            own,
+            (before.map(|record| &record.words), SwitchReason::Blocked),
+            (record.map(|record| &record.words), &self.bounds),
+            || after.pid() == 0,
+            now,
+        );
+        here.set_task(record);
+        if in_kernel {
+            arm_cold();
+        }
+    }
+
+    /// Handles a switch from a task that does not block, or that is dead.
+    #[inline(never)]
+    fn switch_rare(&self, here: &PerCpu, after: TaskRef<'_>, blocks: bool, dies: bool) {
+        let record = self.record_of(after);
+        begin_switch(here, record);
+        self.switch_slow(here, (after, record), blocks, dies);
+    }
+
+    /// Handles a switch for which [`switch`](Self::switch) does not suffice. `begin_switch()` was
+    /// called before.
     #[inline(never)]
     fn switch_slow(
         &self,
@@ -162,7 +176,6 @@ impl AccountingState {
         };
         let task = here.task();
         let in_kernel = here.words.switch(
-            here.cpu,
             (task.map(|record| &record.words), leave),
             (record.map(|record| &record.words), &self.bounds),
             || after.pid() == 0,
@@ -233,7 +246,7 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         if let Some(record) = here.task() {
             record.save_ids(task::running());
             if record.individually_accounted {
-                proc::queue_worker();
+                ppa_worker::queue_worker();
             }
         }
     }
@@ -272,6 +285,16 @@ impl AccountingState {
             here.words.enter_kernel(|| self.clock.now());
         }
         is_armed
+    }
+}
+
+/// Marks the beginning of a switch to the task with the record `after` for readers, before the
+/// clock is read.
+#[inline(always)]
+fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
+    here.words.begin_switch();
+    if let Some(record) = after {
+        record.words.begin_switch_in();
     }
 }
 

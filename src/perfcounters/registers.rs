@@ -15,8 +15,7 @@ use crate::contexts::{Context, State};
 use crate::cpu_kinds;
 use crate::event_set::RegisterRequest;
 use crate::pmu::to_kernel_error;
-use crate::session::Session;
-use crate::sys::lock::SESSION;
+use crate::session::{Session, SESSION};
 use crate::sys::msr;
 use crate::target::Target;
 

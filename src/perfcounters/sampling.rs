@@ -22,14 +22,14 @@ use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::base::{clock, cpu, preempt, task};
 use crate::contexts::{Context, State};
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::description::{self, Overflow};
 use crate::event_set::{Registers, Set};
 use crate::pmu::to_kernel_error;
 use crate::sampling_state::Sampling;
 use crate::sys::format::Buffer;
+use crate::sys::msr;
 use crate::sys::nmi::{self, IrqRegs};
-use crate::sys::{costs, msr};
 use crate::target::Target;
 
 impl Context {

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! State shared by all attached contexts: the reservation of the PMU, the registers that contexts
-//! claim, and the scheduler probes. This file also has the periodic worker that reads counters
-//! before they wrap, and the handlers of CPU hotplug and suspend. An *administrator's* context
-//! belongs to a caller with `CAP_SYS_ADMIN`. A *user's* context was attached by a caller without
-//! `CAP_PERFMON`.
+//! claim, and the scheduler probes. An *administrator's* context belongs to a caller with
+//! `CAP_SYS_ADMIN`. A *user's* context was attached by a caller without `CAP_PERFMON`.
 
 use core::cell::Cell;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
+use crate::base::global_mutex::global_mutex;
 use crate::base::tracepoint::{Handler, Probes};
 use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use crate::base::{access, clock, cpu, preempt, task};
+use crate::base::{access, preempt, task};
 use crate::contexts::Context;
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::pmu;
-use crate::sys::costs::CostTimer;
-use crate::sys::lock::{RESERVED_PMU, SESSION};
-use crate::sys::msr::{self, ReservedMsrs};
-use crate::sys::nmi::{self, NmiRegisters};
-use crate::sys::sched;
-use crate::sys::threads::context_of;
-use crate::sys::wrap_timer::{self, WrapTimer};
+use crate::reservation::PmuReservation;
+use crate::sys::loaded::{context_of, loaded};
+use crate::sys::wrap_timer::{self, Workqueues};
 use crate::target::Target;
+
+global_mutex! {
+    /// The attached contexts, the registers that these contexts have claimed, and the probes of the
+    /// scheduler's tracepoints. No other mutex of this module is held when `SESSION` is taken. CPU
+    /// hotplug callbacks must not take it.
+    pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
+}
 
 /// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
 /// evictable context is ended if an administrator's context needs its registers or its thread.
@@ -245,6 +245,32 @@ impl ListSlot {
     }
 }
 
+/// The workqueues of perfmon. Dropping this value waits for the queued work, and then detaches the
+/// probes of the scheduler's tracepoints.
+pub(crate) struct Work {
+    _queues: Workqueues,
+    _probes: DetachOnDrop,
+}
+
+impl Work {
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
+    pub(crate) fn create() -> Result<Self> {
+        Ok(Self {
+            _queues: Workqueues::create()?,
+            _probes: DetachOnDrop,
+        })
+    }
+}
+
+/// Detaches the scheduler probes when it is dropped, after the workqueues.
+struct DetachOnDrop;
+
+impl Drop for DetachOnDrop {
+    fn drop(&mut self) {
+        detach_idle_probes();
+    }
+}
+
 /// Milliseconds for which the scheduler probes stay attached after the last context of a thread is
 /// detached.
 const IDLE_MS: u32 = 10_000;
@@ -262,145 +288,6 @@ pub(crate) fn detach_idle_probes() {
     drop(unneeded);
 }
 
-/// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
-/// cannot use the PMU.
-struct PmuReservation {
-    /// The tables of the PMU registers, whose hardware registers are reset when the reservation
-    /// ends.
-    registers: Arc<pmu::Registers>,
-    /// The periodic worker that reads counters before they wrap.
-    _wrap_timer: WrapTimer,
-    /// A guard: overflow NMIs are handled while this value exists.
-    _overflows: nmi::OverflowHandling,
-    /// The reserved control registers.
-    _reserved: ReservedMsrs,
-}
-
-impl PmuReservation {
-    /// Reserves all control registers of the PMU, and starts the periodic worker and the handling
-    /// of overflow NMIs.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
-    fn reserve(registers: Arc<pmu::Registers>) -> Result<Self> {
-        let all = registers.controls().map(|r| r.address);
-        let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
-            if *error == EBUSY {
-                pr_warn_once!(
-                    "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
-                     watchdog with \"sysctl kernel.nmi_watchdog=0\"; \"pfc doctor\" lists the users\n"
-                );
-            }
-        })?;
-        let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
-        *RESERVED_PMU.lock() = Some(registers.clone());
-        // Relaxed: the lock of a context orders this increment before the load of `RESERVATIONS` in
-        // reset_pmu_once().
-        RESERVATIONS.fetch_add(1, Relaxed);
-        let widths = registers.counters().map(|r| u32::from(r.width));
-        Ok(Self {
-            _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
-            _overflows: overflows,
-            registers,
-            _reserved: reserved,
-        })
-    }
-}
-
-impl Drop for PmuReservation {
-    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved.
-    /// Called when no context that uses hardware registers is attached any more.
-    fn drop(&mut self) {
-        let taken = RESERVATIONS.load(Relaxed);
-        cpu::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
-            reset_pmu(&self.registers);
-        });
-        *RESERVED_PMU.lock() = None;
-    }
-}
-
-/// Number of times that the PMU was reserved. The per-CPU variable `pfm_reset_for` has the value
-/// that `RESERVATIONS` had when the CPU's PMU was last reset. If `pfm_reset_for` differs from
-/// `RESERVATIONS`, the CPU's PMU was not reset since the last reservation.
-static RESERVATIONS: Atomic<u64> = Atomic::new(0);
-
-/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called with interrupts
-/// off, before a context that uses hardware registers is programmed.
-#[inline]
-pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
-    // caller holds, orders the increment in reserve() before this load.
-    let taken = RESERVATIONS.load(Relaxed);
-    if sched::pmu_reset_for() != taken {
-        reset_pmu_for(registers, taken);
-    }
-}
-
-#[cold]
-fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
-    reset_pmu(registers);
-    sched::set_pmu_reset_for(taken);
-}
-
-/// Returns the period of the worker that reads counters of `width` bits before they wrap, in
-/// milliseconds. Within one period, a counter advances by half its range at 2^34 events per second.
-/// The period is limited to the range from 100 ms to one hour, and is 100 ms for widths below 35
-/// bits.
-fn wrap_period_ms(width: u32) -> u32 {
-    let turn = 1000u64
-        .checked_shl(width.saturating_sub(35))
-        .unwrap_or(u64::MAX);
-    let turn = match width {
-        35.. => turn,
-        _ => 0,
-    };
-    turn.clamp(100, 3_600_000) as u32
-}
-
-/// Returns the addresses and the bits of the global registers, which the NMI handler needs.
-fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
-    let map = registers.map();
-    NmiRegisters {
-        control: map.global_ctrl,
-        status: map.global_status,
-        clear: map.global_clear,
-        bits: registers
-            .counters()
-            .fold(0, |bits, r| bits | r.global_bit()),
-        may_be_stale: u64::from(nmi::may_be_stale()),
-    }
-}
-
-/// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
-fn clear_overflow_status(global: &NmiRegisters) {
-    if global.clear != 0 {
-        // The NMI of an overflow that is cleared here can still arrive, so announce a stale NMI.
-        // Write only the bits that are set, because writing the bit of a counter that this CPU
-        // lacks would fault.
-        let over = msr::read(global.status) & global.bits;
-        if global.may_be_stale != 0 && over != 0 {
-            nmi::expect_stale_nmi(clock::time_stamp());
-        }
-        msr::write(global.clear, over);
-    }
-    nmi::unmask_lvtpc();
-}
-
-/// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
-pub(crate) fn reset_pmu(registers: &pmu::Registers) {
-    if registers.map().global_ctrl != 0 {
-        msr::write(registers.map().global_ctrl, 0);
-    }
-    for control in registers.controls() {
-        msr::write(control.address, control.reset);
-    }
-    for counter in registers.counters() {
-        msr::write(counter.address, 0);
-    }
-    clear_overflow_status(&nmi_registers(registers));
-}
-
 /// The handler of the scheduler probes.
 struct SchedProbes;
 
@@ -409,8 +296,8 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
     /// switched out. Called with interrupts off and the run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
-        if let Some(context) = sched::loaded(Scope::Thread) {
-            let _span = CostTimer::begin(SelfStat::SchedOut, SelfStat::SchedOutTime);
+        if let Some(context) = loaded(Scope::Thread) {
+            let _span = costs::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
             context.sched_out();
         }
     }
@@ -423,7 +310,7 @@ impl Handler<SchedExit<'_>> for SchedProbes {
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of(task::current()) {
-                let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
+                let _span = costs::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
                 context.sched_in(Target::Thread(task::current()));
             }
         }
@@ -454,60 +341,5 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
                 false => context.executed(Target::Thread(task)),
             }
         }
-    }
-}
-
-/// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
-/// unnoticed.
-pub(crate) fn sync_all_cpus() {
-    cpu::call_on_all(&|| {
-        for scope in [Scope::Thread, Scope::System] {
-            if let Some(context) = sched::loaded(scope) {
-                context.sync_if_local();
-            }
-        }
-    });
-}
-
-/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Called on that CPU.
-pub(crate) fn cpu_online() {
-    if let Some(registers) = RESERVED_PMU.lock().as_ref() {
-        reset_pmu(registers);
-    }
-}
-
-/// Ends the context that is attached to a CPU which goes offline. Called on that CPU.
-pub(crate) fn cpu_offline() {
-    let _preempt = preempt::NoPreempt::new();
-    if let Some(context) = sched::loaded(Scope::System) {
-        context.end(Target::Cpu(cpu::this_cpu()));
-    }
-}
-
-/// If `suspend` is true, removes the contexts from this CPU's PMU before the machine suspends. If
-/// `suspend` is false, programs the contexts into this CPU's PMU again when the machine resumes.
-///
-/// Context: on the only CPU that is online, interrupts off.
-pub(crate) fn suspend_or_resume(suspend: bool) {
-    let system = sched::loaded(Scope::System);
-    if suspend {
-        for context in Iterator::chain(sched::loaded(Scope::Thread).into_iter(), system) {
-            context.sched_out();
-        }
-        return;
-    }
-    let thread = context_of(task::current());
-    // Reset the PMU, because firmware may have changed its registers. All tasks are frozen, so
-    // try_lock() succeeds: no task holds `RESERVED_PMU`.
-    if let Some(held) = RESERVED_PMU.try_lock() {
-        if let Some(registers) = held.as_ref() {
-            reset_pmu(registers);
-        }
-    }
-    if let Some(context) = system {
-        context.sched_in(Target::Cpu(cpu::this_cpu()));
-    }
-    if let Some(context) = thread {
-        context.sched_in(Target::Thread(task::current()));
     }
 }

@@ -22,11 +22,10 @@ use perfmon_rules::register_map::RegisterBitmap;
 
 use crate::base::clock;
 use crate::contexts::{Context, State};
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
 use crate::pmu::to_kernel_error;
-use crate::sys::costs::CostTimer;
-use crate::sys::lock::SESSION;
+use crate::session::SESSION;
 use crate::target::Target;
 
 impl State {
@@ -128,7 +127,7 @@ impl Context {
         if state.sampling.masked {
             return;
         }
-        let _span = CostTimer::begin(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
+        let _span = costs::timer(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
         let inside = state.cpu.is_some();
         if inside {
             self.save_pmu(state);

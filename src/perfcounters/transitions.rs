@@ -9,9 +9,8 @@ use perfmon_rules::register_map::Scope;
 
 use crate::base::{clock, cpu};
 use crate::contexts::{Context, State};
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::pmu::to_kernel_error;
-use crate::sys::costs;
 use crate::sys::selfpage::Page;
 use crate::target::Target;
 

@@ -55,6 +55,13 @@ extern "C" {
     fn help(n: c_int) -> c_int;
 }
 fn call() { deep::Leaf; api::Spec }
+mod inline {
+    pub mod part;
+}
+END
+mkdir "$work/src/high/inline"
+cat >"$work/src/high/inline/part.rs" <<'END'
+use super::super::call;
 END
 cat >"$work/src/high/help.c" <<'END'
 #include <linux/kernel.h>
@@ -71,6 +78,7 @@ component high src/high/*
 component api include/linux/*
 may high low
 may low api
+cyclic src/high/inline/part.rs src/high/high.rs
 cyclic src/low/inner/leaf.rs src/low/main.rs
 crossing src/low/main.rs high
 component none src/none/*
@@ -79,7 +87,9 @@ as_wanted "dependencies: found in use, code, mod, extern blocks and #include; no
 	"$(errors "$work" "$work/components" list)" "src/high/help.c src/high/help.h
 src/high/high.rs include/linux/api.rs
 src/high/high.rs src/high/help.c
+src/high/high.rs src/high/inline/part.rs
 src/high/high.rs src/low/inner.rs
+src/high/inline/part.rs src/high/high.rs
 src/low/inner.rs src/low/inner/leaf.rs
 src/low/inner/leaf.rs src/low/inner.rs
 src/low/main.rs include/linux/api.rs

@@ -4,6 +4,7 @@
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
+#include <linux/time64.h>
 #include <linux/time_namespace.h>
 #include <linux/timekeeping.h>
 #include <asm/cpufeature.h>
@@ -15,6 +16,17 @@ u32 pfc_tsc_khz(void)
 	if (!boot_cpu_has(X86_FEATURE_CONSTANT_TSC) || !boot_cpu_has(X86_FEATURE_NONSTOP_TSC))
 		return 0;
 	return tsc_khz;
+}
+
+/*
+ * Returns the number of nanoseconds per 2^24 ticks of the time stamp counter. Returns 0 if the rate
+ * of the counter is unknown, or if the number does not fit in 32 bits.
+ */
+u32 pfc_tsc_scale(void)
+{
+	u64 scale = tsc_khz ? ((u64)NSEC_PER_MSEC << 24) / tsc_khz : 0;
+
+	return scale <= U32_MAX ? scale : 0;
 }
 
 u64 pfm_resolution(void)

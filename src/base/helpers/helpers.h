@@ -14,6 +14,7 @@ struct irqaction;
 struct linux_binprm;
 struct mm_struct;
 struct net_device;
+struct pfc_power;
 struct pid;
 struct sk_buff;
 struct task_struct;
@@ -24,6 +25,7 @@ struct vm_operations_struct;
 unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
+u32 pfc_tsc_scale(void);
 bool pfc_is_32bit(void);
 int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,
@@ -33,6 +35,8 @@ void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
 void pfc_work_init(struct work_struct *work, work_func_t func);
 void pfc_work_queue(struct work_struct *work);
+struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
+void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
 #define PFC_NETDEV_REMOVED		1

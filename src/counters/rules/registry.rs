@@ -172,7 +172,7 @@ impl<S: Store> Registry<S> {
     }
 
     /// Returns the number of the live or dormant instance with this name. Used by the simulated
-    /// device (`tools/fake`) and by tests, not by the kernel.
+    /// device (`perfcounters::fake`) and by tests, not by the kernel.
     #[cfg(not(in_kernel))]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)

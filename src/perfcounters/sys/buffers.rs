@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use super::shim;
+use super::trace_shim as shim;
 use crate::tracing::clock::of_traces;
 
 /// Size of a page in bytes.

@@ -8,10 +8,12 @@ use core::mem::size_of;
 use counters_rules::abi::{self, NAME_MAX};
 use counters_rules::error::Error;
 use counters_rules::spec::Spec;
-use kernel::ffi::{c_char, c_int};
+use kernel::ffi::{c_char, c_int, c_void};
+use kernel::prelude::*;
+use kernel::str::CStr;
 
+use super::counters_shim as shim;
 use super::modules::Owner;
-use super::shim;
 use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
@@ -133,4 +135,15 @@ pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
         // SAFETY: The pointer `perf_counter_nowhere` is statically initialised and never written.
         _ => unsafe { shim::perf_counter_nowhere },
     }
+}
+
+/// Makes those instances of an unloaded module dormant that the module has not deleted.
+///
+/// # Safety
+///
+/// `name` is a C string. Called in process context.
+#[no_mangle]
+unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
+    // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
+    counters::del_owned(Owner::of(module), unsafe { CStr::from_char_ptr(name) });
 }

@@ -9,13 +9,11 @@ use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
 
-use super::costs::CostTimer;
+use super::fault_stats;
 use super::log;
-use crate::base::device::{Device, Ops};
+use crate::base::device::{Device, Ops, Ready};
 use crate::base::{helpers, task};
-use crate::costs::SelfStat;
 use crate::{names, pages};
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -39,29 +37,9 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// Set to 1 when module init has succeeded.
-static READY: Atomic<u32> = Atomic::new(0);
-
-/// Allows processes to open the two devices. Called at the end of module init, after the last step
-/// that can fail.
-pub(crate) fn ready() {
-    // Pairs with the acquire in `is_ready`: an open that succeeds sees all that init has set up.
-    READY.store(1, Release);
-}
-
-/// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
-/// `is_ready`.
-///
-/// A module whose init fails is freed without regard to open files, so no file may be open before
-/// init has succeeded.
-pub(crate) fn is_ready() -> Result {
-    // Pairs with the release in `ready`: a true result means that all that init has set up is
-    // visible.
-    match READY.load(Acquire) {
-        0 => Err(EAGAIN),
-        _ => Ok(()),
-    }
-}
+/// Set at the end of module init, after the last step that can fail. Until then the devices cannot
+/// be opened.
+pub(crate) static READY: Ready = Ready::new();
 
 /// Returns `EACCES` if the file is opened for writing: the devices are read-only, and the check of
 /// the file mode does not stop root.
@@ -80,7 +58,7 @@ fn refuse_write(file: *mut bindings::file) -> Result {
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        is_ready()?;
+        READY.check()?;
         refuse_write(file).map(|()| 0)
     })
 }
@@ -114,7 +92,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    let _span = fault_stats::timer();
     // SAFETY: The kernel passes a `vmf` that is valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
@@ -135,7 +113,7 @@ unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::v
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        is_ready()?;
+        READY.check()?;
         refuse_write(file)?;
         let text = KBox::new(names::text()?, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The file is being opened; `names_release` frees the box.

@@ -17,9 +17,9 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use super::format_description::{Format, Pinned};
-use super::{costs, shim};
+use super::perfmon_shim as shim;
 use crate::base::account::Charge;
-use crate::costs::SelfStat;
+use crate::costs::{self, SelfStat};
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 

@@ -2,7 +2,7 @@
 
 //! Rate limits of the log lines of the counter pages.
 
-use super::shim;
+use super::counters_shim as shim;
 
 /// Kinds of log lines that users can cause at will (`PFC_LOG_KINDS`). Each kind of log line has a
 /// separate rate limit.

@@ -3,11 +3,10 @@
 //! Kernel modules as owners of the instances that they add.
 
 use kernel::error::to_result;
-use kernel::ffi::{c_char, c_void};
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use super::shim;
-use crate::counters;
+use super::counters_shim as shim;
 
 /// A module, identified by its address. Another module can get the same address only after the
 /// first module was unloaded.
@@ -18,6 +17,11 @@ pub(crate) struct Owner(usize);
 impl Owner {
     /// The owner of instances that belong to built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
+
+    /// Returns the owner that is the module at this address.
+    pub(crate) fn of(module: *const c_void) -> Self {
+        Self(module as usize)
+    }
 }
 
 /// The registered notifier by which the kernel reports the unloading of a module. Dropping this
@@ -44,15 +48,4 @@ impl Drop for UnloadNotifier {
         // SAFETY: The notifier is registered, by the type's invariant.
         unsafe { shim::pfc_module_notifier_unregister() }
     }
-}
-
-/// Makes those instances of an unloaded module dormant that the module has not deleted.
-///
-/// # Safety
-///
-/// `name` is a C string. Called in process context.
-#[no_mangle]
-unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
-    // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
-    counters::del_owned(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
 }

@@ -16,11 +16,11 @@ use core::arch::asm;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-use super::shim;
+use super::perfmon_shim as shim;
 
 /// Type of the exception-table entries of `guarded!`: `EX_TYPE_IMM_REG` sets register cx to all
-/// ones, which is not the number of any MSR or counter. `sys/shim/pmu.c` compares this value with
-/// the kernel's definitions.
+/// ones, which is not the number of any MSR or counter. `sys/shim/perfmon/pmu.c` compares this
+/// value with the kernel's definitions.
 const EXTABLE_TYPE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
 /// Assembles an instruction that takes a register's number in ecx, with an entry in the exception

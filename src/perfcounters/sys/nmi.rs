@@ -9,8 +9,8 @@ use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::pid_namespace::PidNamespace;
 
-use super::shim;
-pub(crate) use super::shim::NmiRegisters;
+use super::perfmon_shim as shim;
+pub(crate) use super::perfmon_shim::NmiRegisters;
 use crate::description::Overflow;
 
 /// Registers of the interrupted code, valid until the interrupt handler returns.

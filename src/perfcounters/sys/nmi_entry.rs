@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that the NMI handler in C calls (`sys/shim/sampling.c`).
+//! The functions that the NMI handler in C calls (`sys/shim/perfmon/sampling.c`).
 
 use kernel::bindings;
 

@@ -9,8 +9,8 @@ use kernel::bindings;
 use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
-use super::shim;
-use crate::base::cpu;
+use super::counters_shim as shim;
+use crate::base::per_cpu;
 
 /// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
@@ -83,36 +83,11 @@ pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     unsafe { shim::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Adds `more` to the value that the slot at `address` has on `cpu`. The slot belongs to a live
-/// instance of the caller, and nothing else writes the slot. A concurrent reader sees either the
-/// old or the new value.
-pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
-    if !cpu::is_possible(cpu) {
-        return;
-    }
-    let slot = slot_on(address, cpu);
-    // SAFETY: The slot is within a chunk, and its CPU is possible. The accesses are volatile, as
-    // user space may read the slot at the same time.
-    unsafe { slot.write_volatile(slot.read_volatile().wrapping_add(more)) }
-}
-
-fn slot_on(address: usize, cpu: u32) -> *mut i64 {
-    // SAFETY: Callers pass the number of a possible CPU, which is below the length of
-    // `__per_cpu_offset`.
-    let offset = unsafe {
-        (&raw const bindings::__per_cpu_offset)
-            .cast::<usize>()
-            .add(cpu as usize)
-            .read()
-    };
-    address.wrapping_add(offset) as *mut i64
-}
-
 /// Stores zero in the value that the slot at `address` has on `cpu`. No update of the slot is
 /// running, because its instance is not live, and the registry has waited for the updates that
 /// began while it was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
-    let slot = slot_on(address, cpu);
+    let slot = per_cpu::word_on(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
     // space may read the slot at the same time.
     unsafe { slot.write_volatile(0) }

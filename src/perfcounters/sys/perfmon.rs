@@ -12,7 +12,7 @@ use kernel::error::{from_result, Result};
 use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 use perfmon_rules::abi::{
     self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
@@ -21,14 +21,18 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use super::file::is_ready;
 use super::format::{self, Buffer, SamplingMemory};
-use crate::base::device::{Device, Ops};
+use super::perfmon_file::{context_of, Opened};
+use crate::base::device::{Device, Ops, Ready};
 use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
 use crate::base::{access, clock, random};
 use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::pmu::{self, to_kernel_error};
+
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
+pub(crate) static READY: Ready = Ready::new();
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::base::module::module(),
@@ -42,7 +46,7 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     read: Some(read_message),
     poll: Some(poll),
     fasync: Some(fasync),
-    mmap: Some(super::selfpage::mmap),
+    mmap: Some(super::perfmon_mmap::mmap),
     ..pin_init::zeroed()
 });
 
@@ -51,10 +55,6 @@ pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
-/// The private data of an open file of `/dev/perfmon`: the file's context, or `None` until an ioctl
-/// creates it.
-type Opened = Mutex<Option<Arc<Context>>>;
-
 /// Opens `/dev/perfmon`. The new file has no context yet.
 ///
 /// # Safety
@@ -62,7 +62,7 @@ type Opened = Mutex<Option<Arc<Context>>>;
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        is_ready()?;
+        READY.check()?;
         let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The mutex is not moved out of the box; `release` frees the box.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
@@ -178,19 +178,6 @@ unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> 
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
-}
-
-/// Returns the context of a file, or `EINVAL` if the file has no context yet.
-///
-/// # Safety
-///
-/// `file` is an open file of `/dev/perfmon`.
-pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context>> {
-    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
-    // `release` frees it.
-    let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
-    let context = opened.lock().clone();
-    context.ok_or(EINVAL)
 }
 
 fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {

@@ -6,16 +6,15 @@
 use core::slice;
 
 use kernel::bindings;
-use kernel::error::{from_result, to_result, Result};
+use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int, CStr};
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
-use crate::pmu;
 
 // The register types are defined both in the C header and in the crate of perfmon's rules. The
 // assertions check that the two definitions agree.
@@ -46,6 +45,18 @@ unsafe impl Send for Description {}
 unsafe impl Sync for Description {}
 
 impl Description {
+    /// Creates the value for a description that a module registers.
+    ///
+    /// # Safety
+    ///
+    /// `raw` points to a `struct perfmon_pmu`. The structure, its tables and its names stay valid
+    /// until it is unregistered.
+    pub(crate) unsafe fn from_raw(raw: *const RawPmu) -> Self {
+        // INVARIANT: By the function's requirement the description stays valid while it is
+        // registered.
+        Self { raw }
+    }
+
     fn raw(&self) -> &RawPmu {
         // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
         // it valid until it has unregistered it.
@@ -293,46 +304,16 @@ fn register(row: &Row) -> Register {
     }
 }
 
-/// Registers a PMU description. Called in process context; may sleep.
-///
-/// Returns 0, -EINVAL (an invalid size, name or row, which the kernel log names), -EEXIST (the name
-/// or a register number is in use), -ENODEV (the registers do not exist), -ENOMEM, or the error of
-/// the description's probe().
-///
-/// # Safety
-///
-/// `raw` is NULL or points to a `struct perfmon_pmu`. The structure, its tables and its names stay
-/// valid until it is unregistered.
-#[no_mangle]
-pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_int {
-    from_result(|| {
-        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
-        // structure.
-        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
-            pr_err!("perfmon: PMU description has an unexpected struct size; rebuild it against this module's headers\n");
-            return Err(EINVAL);
-        }
-        // INVARIANT: By the function's requirement the description stays valid while it is
-        // registered.
-        pmu::register(Description { raw }).map(|()| 0)
-    })
-}
-
-/// Unregisters a PMU description. Called in process context; may sleep.
-#[no_mangle]
-pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
-    pmu::unregister(raw);
-}
-
 /// The debugfs directories of the PMU descriptions. Dropping this value removes the directories.
 pub(crate) struct DebugfsTree(());
 
 impl DebugfsTree {
-    /// Creates the root directory of the debugfs tree. If the kernel has no debugfs, nothing is
-    /// created, and this is not an error.
-    pub(crate) fn create() -> Self {
-        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree.
-        unsafe { shim::pfm_tree_create() };
+    /// Creates the root directory of the debugfs tree, and the file `records`, which `records`
+    /// prints. If the kernel has no debugfs, nothing is created, and this is not an error.
+    pub(crate) fn create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int) -> Self {
+        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree. `records` is a
+        // function of this module that seq_file may call.
+        unsafe { shim::pfm_tree_create(records) };
         Self(())
     }
 

@@ -7,7 +7,7 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_void};
 use kernel::seq_file::SeqFile;
 
-use super::shim;
+use super::perfmon_shim as shim;
 use crate::pmu_map;
 
 /// The file /proc/perfmon_map. Dropping this value removes the file.

@@ -4,16 +4,14 @@
 //! have ended.
 
 use core::mem::size_of;
-use core::ptr::NonNull;
 
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use super::shim;
+use super::ppa_shim as shim;
 use crate::base::{access, helpers};
 use crate::{accounting as files, per_task};
 
@@ -47,49 +45,6 @@ impl Drop for Files {
         // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { shim::ppa_files_remove() };
     }
-}
-
-/// The directory `/proc/ppa/PID` with a task's files.
-///
-/// # Invariants
-///
-/// The directory exists until drop.
-pub(crate) struct Directory(NonNull<c_void>);
-
-// SAFETY: A `Directory` is only used to remove the directory, which any thread may do.
-unsafe impl Send for Directory {}
-
-impl Directory {
-    /// Creates a task's directory `/proc/ppa/PID` and the files in it, which identify the task by
-    /// `id`. May sleep.
-    pub(crate) fn create(pid: u32, id: usize) -> Result<Self> {
-        // SAFETY: The function is called while the global files exist.
-        let directory = unsafe { shim::ppa_entry_create(pid, id) };
-        // INVARIANT: The callee has created the directory.
-        NonNull::new(directory).map(Self).ok_or(ENOMEM)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // SAFETY: The directory exists by the type's invariant. The callee waits for readers.
-        unsafe { shim::ppa_entry_remove(self.0.as_ptr()) }
-    }
-}
-
-/// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
-/// worker also stops accounting if accounting is turned off and no selected task needs it. Callable
-/// in any context that may wake a thread.
-pub(crate) fn queue_worker() {
-    // SAFETY: The work that is queued is a static variable.
-    unsafe { shim::ppa_queue_worker() }
-}
-
-/// Queues the worker that writes the CPUs' values to the counter pages. The worker runs after `ms`
-/// milliseconds.
-pub(crate) fn queue_publisher(ms: u32) {
-    // SAFETY: The work that is queued is a static variable.
-    unsafe { shim::ppa_queue_publisher(ms) }
 }
 
 #[no_mangle]
@@ -132,8 +87,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 /// # Safety
 ///
 /// Only seq_file calls this function.
-#[no_mangle]
-unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
+pub(crate) unsafe extern "C" fn show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.

@@ -15,7 +15,7 @@ use kernel::types::Opaque;
 use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
-use super::shim;
+use super::ppa_shim as shim;
 use crate::base::account::Charge;
 use crate::base::task::{TaskIds, TaskRef};
 use crate::base::{cpu, rcu};
@@ -100,10 +100,10 @@ impl TaskRecord {
     /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
     /// sleep.
     pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
-        let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
+        let others = Self::groups(scaling).saturating_sub(1);
         Ok(KBox::new(
             Self {
-                words: Task::new(words(nr)?, scaling),
+                words: Task::new(words(others.wrapping_mul(NR_VALUES))?, scaling),
                 address: 0,
                 kernel: false,
                 softirqd: false,
@@ -129,13 +129,15 @@ impl TaskRecord {
 
     /// Returns the size of the record in memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let groups = self.words.nr_groups();
-        let values = groups.wrapping_mul(size_of::<[Word; NR_VALUES]>());
+        let group = size_of::<[Word; NR_VALUES]>();
+        let groups = self.words.nr_groups().wrapping_mul(group);
         let history = match self.history {
-            Some(_) => size_of::<TaskHistory<KVVec<Word>>>().wrapping_add(values),
+            Some(_) => size_of::<TaskHistory<KVVec<Word>>>().wrapping_add(groups),
             None => 0,
         };
-        values.wrapping_add(history).wrapping_add(size_of::<Self>()) as u64
+        // The values of the first group are in the record itself.
+        let others = groups.saturating_sub(group);
+        others.wrapping_add(history).wrapping_add(size_of::<Self>()) as u64
     }
 
     /// Returns the values of the task up to now, with those of its history, and stores the values
@@ -386,8 +388,8 @@ impl Drop for TaskIndex {
         for head in &self.0 {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut TaskRecord) {
-                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are already
-                // detached, so that no search runs.
+                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are
+                // already detached, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.hash_next.load_relaxed();
             }

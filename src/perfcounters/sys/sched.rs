@@ -7,9 +7,7 @@ use core::arch::asm;
 
 use perfmon_rules::register_map::Scope;
 
-use super::shim;
-use crate::contexts::Context;
-use crate::cpu_kinds::CpuKind;
+use super::perfmon_shim::{self as shim, CpuKind};
 
 /// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
 #[inline]
@@ -38,7 +36,7 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
-/// Returns the number of the PMU reservation (`session::RESERVATIONS`) for which this CPU's
+/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) for which this CPU's
 /// registers were last reset. Called with interrupts off.
 #[inline]
 pub(crate) fn pmu_reset_for() -> u64 {
@@ -67,28 +65,25 @@ pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
     unsafe { shim::pfm_reset_for_of(cpu) }
 }
 
-/// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
-/// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.
+/// Returns the address of the context of scope `scope` on this CPU, or 0: see
+/// [`loaded`](super::loaded::loaded). Called with interrupts or preemption off.
 #[inline]
-pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
+pub(crate) fn loaded_address(scope: Scope) -> usize {
     let context: usize;
-    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
-    // period after it was removed from the word. The context is therefore valid while preemption is
-    // off.
+    // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
         asm!("movq %gs:({p}), {c}", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
-        (context as *const Context).as_ref()
     }
+    context
 }
 
-/// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
-/// from the per-CPU word before it is closed;
-/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context after an
+/// Sets the address of the context of scope `scope` on this CPU; 0 for no context. Called with
+/// interrupts off. A context is removed from the per-CPU word before it is closed;
+/// [`Deferral::free_context`](super::deferral::Deferral::free_context) frees the context after an
 /// RCU grace period.
 #[inline]
-pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
-    let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
+pub(crate) fn set_loaded_address(scope: Scope, context: usize) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),

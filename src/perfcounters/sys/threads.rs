@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The table of monitored threads. At each switch to a thread, the thread's context is looked up
-//! here without a lock. The table is an rhashtable of the kernel (`sys/shim/threads.c`).
+//! here without a lock. The table is an rhashtable of the kernel (`sys/shim/perfmon/threads.c`).
 
 use core::ptr::NonNull;
 
 use kernel::error::{to_result, Error, Result};
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use super::shim;
-use crate::contexts::Context;
+use super::perfmon_shim as shim;
 
 /// Owner of the table of monitored threads. It is created before any code uses the table, and
 /// dropped when no code uses the table any more.
@@ -32,14 +32,12 @@ impl Drop for ThreadTable {
     }
 }
 
-/// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may
-/// detach the context meanwhile, and even attach it to another task. The caller therefore checks
-/// the context's target under the context's lock.
+/// Returns the address of the context of a task, or null. Called with preemption off.
 #[inline]
-pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: A context is freed one RCU grace period after its entry was removed
-    // (`Notifier::free_context`). The context is therefore valid while preemption is off.
-    unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
+pub(crate) fn context_address(task: usize) -> *const c_void {
+    // SAFETY: The lookup takes the address `task` as a number, and the table exists as long as
+    // contexts exist.
+    unsafe { shim::pfm_thread_find(task) }
 }
 
 /// An entry that is allocated, but not inserted into the table of monitored threads.
@@ -90,19 +88,18 @@ unsafe impl Send for ThreadEntry {}
 unsafe impl Sync for ThreadEntry {}
 
 impl ThreadEntry {
-    /// Inserts a context into the table under the address of its task. The context must not be
-    /// freed before the entry is removed. On error, `memory` is returned with the error: `EEXIST`
-    /// if the task has a context already, or an error of the hash table.
+    /// Inserts the address of a context into the table under the address of its task. The context
+    /// must not be freed before the entry is removed. On error, `memory` is returned with the
+    /// error: `EEXIST` if the task has a context already, or an error of the hash table.
     pub(crate) fn new(
         memory: UnlinkedEntry,
         task: usize,
-        context: &Context,
+        context: *const c_void,
     ) -> Result<Self, (Error, UnlinkedEntry)> {
-        let context: *const Context = context;
         let raw = memory.raw;
         // SAFETY: By the invariant of `UnlinkedEntry`, `memory` owns an entry that is not in the
         // table. The table does not dereference `task` and `context`.
-        let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) };
+        let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context) };
         if let Err(error) = to_result(rc) {
             return Err((error, memory));
         }

@@ -14,7 +14,6 @@ use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
 use protocols::filter;
 use protocols::trace_buffer::BufferRange;
@@ -23,21 +22,24 @@ use trace_rules::abi::{Control, Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
 use super::buffers::Buffer;
-use super::detach::WakeFile;
-use super::file::is_ready;
+use super::detach::{DeviceOps, WakeFile};
+use super::trace_file::{opened, Attached, Opened, Role};
 use super::trace_vma;
 use super::traced::log_refused;
 use crate::base::access;
 use crate::base::account::is_limit;
 use crate::base::address_space::{Mapping, Mm};
-use crate::base::device::{Device, Ops};
+use crate::base::device::{Device, Ops, Ready};
 use crate::base::task::is_dying;
 use crate::base::user_memory::{bytes_of, read, read_all, write, write_all, FromBytes};
-use crate::tracing::attached::PlaceholderPage;
 use crate::tracing::clock::of_traces;
 use crate::tracing::{self, children, TraceRef};
 
-pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
+pub(crate) static READY: Ready = Ready::new();
+
+static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::base::module::module(),
     open: Some(open),
     release: Some(release),
@@ -64,7 +66,7 @@ impl Drop for FreeOnDrop {
         children::detach_probe();
         // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
         // queues the work.
-        unsafe { super::shim::pt_unreported_exit() };
+        unsafe { super::trace_shim::pt_unreported_exit() };
         tracing::free_all();
     }
 }
@@ -79,83 +81,6 @@ impl TraceDevice {
     }
 }
 
-/// The use of an open file of `/dev/perftrace`. A new file has no role yet.
-pub(super) enum Role {
-    /// The process that attached through this file is traced.
-    Process(Attached),
-    /// A trace was created or opened through this file.
-    Trace(TraceRef),
-}
-
-pub(super) struct Attached {
-    pub(super) key: u64,
-    pub(super) mm: Mm,
-    /// The value of `perftrace_attach.thread`.
-    thread: i64,
-    /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
-    /// trace the process. It is also mapped in children that cannot be traced.
-    pub(super) placeholder: Arc<PlaceholderPage>,
-}
-
-#[pin_data]
-pub(super) struct Opened {
-    #[pin]
-    role: Mutex<Option<Arc<Role>>>,
-    /// Serialises threads that read a trace through the same file.
-    #[pin]
-    reading: Mutex<()>,
-    /// Set while a process is still attached that PERFTRACE_RELEASE on this file has asked to
-    /// detach.
-    is_releasing: AtomicBool,
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        tracing::attached::detach(self.key, self.thread);
-    }
-}
-
-impl Opened {
-    pub(super) fn role(&self) -> Option<Arc<Role>> {
-        self.role.lock().clone()
-    }
-
-    /// Creates a role by `make`, and makes it the role of the file. A file gets a role only once:
-    /// if a concurrent call was first, the new role is passed to `undo` and dropped.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if the file has a role already, or the error of `make`.
-    fn set_role(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
-        let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        if self.role().is_some() {
-            return Err(EBUSY);
-        }
-        // The new role is created before `role` is locked, because mmap() and page faults take the
-        // lock of `role`.
-        let made: Arc<Role> = room.write(make()?).into();
-        let mut role = self.role.lock();
-        if role.is_none() {
-            *role = Some(made);
-            return Ok(());
-        }
-        drop(role);
-        undo(&made);
-        Err(EBUSY)
-    }
-}
-
-/// Returns the private data of a file of `/dev/perftrace`.
-///
-/// # Safety
-///
-/// `file` is a file of `/dev/perftrace`, and stays open for as long as the result is used.
-pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
-    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
-    // `release` frees it.
-    unsafe { &*(*file).private_data.cast::<Opened>() }
-}
-
 /// Opens `/dev/perftrace`. The new file has no role yet.
 ///
 /// # Safety
@@ -163,7 +88,7 @@ pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
 /// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        is_ready()?;
+        READY.check()?;
         let opened = KBox::pin_init(
             pin_init!(Opened {
                 role <- new_mutex!(None),
@@ -252,8 +177,8 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs asserts
-/// their sizes.
+/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs
+/// asserts their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
@@ -348,13 +273,14 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
     if !access::may_unload() {
         return Err(EPERM);
     }
+    let device = DeviceOps::new(&trace_vma::VM_OPS, &OPS);
     let left = match (given.flags, given.wake as i32) {
         (abi::RESUME, -1) => {
             tracing::detach::resume();
             0
         }
-        (0, -1) => tracing::detach::release(None)? as u32,
-        (0, fd) => tracing::detach::release(Some(&WakeFile::get(fd)?))? as u32,
+        (0, -1) => tracing::detach::release(&device, None)? as u32,
+        (0, fd) => tracing::detach::release(&device, Some(&WakeFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
     // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
@@ -579,4 +505,28 @@ fn copy_range(
         }
     }
     Ok(Some(done as u32))
+}
+
+#[no_mangle]
+extern "C" fn pt_detach_failed() {
+    if let Some(mm) = Mm::of_current() {
+        tracing::detach::detach_failed(&mm);
+    }
+}
+
+#[no_mangle]
+extern "C" fn pt_is_detaching() -> bool {
+    tracing::detach::is_closed()
+}
+
+/// Returns whether a file of `/dev/perftrace` belongs to a traced process.
+///
+/// # Safety
+///
+/// `file` is a file of `/dev/perftrace` to which the caller holds a reference.
+#[no_mangle]
+unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
+    // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
+    let role = unsafe { opened(file) }.role();
+    matches!(role.as_deref(), Some(Role::Process(_)))
 }

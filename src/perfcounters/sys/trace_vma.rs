@@ -13,12 +13,11 @@ use kernel::prelude::*;
 use trace_rules::abi::map;
 
 use super::buffers::PAGE;
-use super::costs::CostTimer;
-use super::shim;
-use super::trace::{opened, Role};
+use super::trace_file::{opened, Role};
+use super::trace_shim as shim;
+use super::trace_stats;
 use crate::base::address_space::Mm;
 use crate::base::device::Ops;
-use crate::costs::SelfStat;
 use crate::tracing::{self, children};
 
 pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
@@ -198,7 +197,7 @@ fn attach_child(key: u64) -> bool {
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
+    let _span = trace_stats::fault_timer();
     // SAFETY: The kernel passes the fault, which is valid during the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

@@ -5,7 +5,7 @@
 
 use kernel::error::Error;
 
-use super::shim;
+use super::trace_shim as shim;
 use crate::base::task::TaskRef;
 
 /// Returns the module parameter `max_traced`: the maximum number of processes that are traced or

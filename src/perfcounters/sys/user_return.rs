@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Hooks of process accounting for the time that a task spends in the kernel before `sys_enter`,
-//! after `sys_exit` and in page faults. The C part is in `shim/user_return.c`.
+//! after `sys_exit` and in page faults. The C part is in `shim/ppa/user_return.c`.
 
 use core::arch::asm;
 
 use kernel::error::{to_result, Result};
 use kernel::ffi::c_ulong;
 
-use super::ppa::PerCpu;
-use super::shim;
+use super::ppa_cpu::PerCpu;
+use super::ppa_shim as shim;
 
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot,
 /// [`arm`] always returns false.

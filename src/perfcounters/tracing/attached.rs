@@ -4,7 +4,7 @@
 //! that the processes access.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KBox, KVVec};
+use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
@@ -14,19 +14,17 @@ use crate::base::address_space::{Mapping, Mm};
 use crate::base::credentials::Identity;
 use crate::base::{clock, cpu};
 use crate::sys::buffers::{Page, PAGE};
-use crate::sys::lock::TRACING;
-use crate::sys::traced::{log_refused, max_traced, set_traced};
+use crate::sys::traced::log_refused;
 use crate::tracing::buffer_set::Prealloc;
 use crate::tracing::children;
 use crate::tracing::marker::RegisteredMarker;
 use crate::tracing::membership::{join_traces, set_marker_bits};
 use crate::tracing::process::Process;
-pub(crate) use crate::tracing::process::{base, offset_within, PROCESS_SHIFT};
+pub(crate) use crate::tracing::process::{base, offset_within};
 use crate::tracing::process_memory::MarkerMemory;
 pub(crate) use crate::tracing::process_memory::PlaceholderPage;
-use crate::tracing::sorted::{move_to, reserve_beyond, search};
 use crate::tracing::trace::Trace;
-use crate::tracing::Tracing;
+use crate::tracing::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process has one such file.
@@ -104,41 +102,6 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
     Ok(joined)
 }
 
-/// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
-/// capacity for one more process. The memory for this process in the lists is allocated while
-/// `TRACING` is not held.
-pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
-    let mut room = (KVVec::new(), KVVec::new());
-    loop {
-        let mut all = TRACING.lock();
-        let nr = all.processes.len().max(all.address_spaces.len());
-        if all.processes.capacity() > nr && all.address_spaces.capacity() > nr {
-            return what(&mut all);
-        }
-        if room.0.capacity() > nr && room.1.capacity() > nr {
-            move_to(&mut all.processes, room.0);
-            move_to(&mut all.address_spaces, room.1);
-            return what(&mut all);
-        }
-        drop(all);
-        room = (reserve_beyond(nr)?, reserve_beyond(nr)?);
-    }
-}
-
-/// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
-/// for the process in both lists.
-pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
-    let (key, mm) = (process.key, process.mm);
-    let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
-    let spaces = all.address_spaces.insert_within_capacity(at, (mm, key));
-    let (Ok(at) | Err(at)) = search(&all.processes, key, |process| process.key);
-    let processes = all.processes.insert_within_capacity(at, process);
-    spaces.map_err(|_| ENOMEM)?;
-    processes.map_err(|_| ENOMEM)?;
-    set_traced(mm, true);
-    Ok(())
-}
-
 /// Counts one more open file of an attached process.
 ///
 /// # Errors
@@ -160,15 +123,6 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     process.files = process.files.wrapping_add(1);
     process.shared |= shared;
     Ok((process.key, process.pieces, nobodys))
-}
-
-/// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
-/// reached. The limit per user is checked when a [`Process`] is created.
-pub(crate) fn may_attach(all: &Tracing) -> Result {
-    match all.processes.len() >= max_traced() {
-        true => Err(ENOSPC),
-        false => Ok(()),
-    }
 }
 
 /// Returns whether the address space of the process `key` is `mm`.
@@ -228,24 +182,6 @@ pub(crate) fn detach(key: u64, thread: i64) {
     if process.files == 0 {
         end_process(&mut all, key);
     }
-}
-
-/// Ends a process: frees its pages, and decides which traces keep the process.
-pub(crate) fn end_process(all: &mut Tracing, key: u64) {
-    let Ok(process) = all.process(key) else {
-        return;
-    };
-    let mm = process.mm as u64;
-    if !process.end() {
-        return;
-    }
-    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
-        let _ = all.address_spaces.remove(at);
-        set_traced(mm as usize, false);
-    }
-    all.keep_ended(key);
-    all.limit_ended(key);
-    all.take_unreferenced(key);
 }
 
 /// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May

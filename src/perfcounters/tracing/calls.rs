@@ -12,13 +12,15 @@ use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 
-use super::ends::{each_member, Member};
+use super::ends::{each_member, free_trace, Member};
 use super::kernel_events::{KernelEvents, MARKERS};
 use super::membership::{add_processes, set_all_marker_bits};
 use super::process::Process;
+use super::signal::Signal;
 use super::sorted::{move_to, reserve_beyond};
 use super::trace::Trace;
-use super::{clock, marker, Caller, TraceRef, Tracing};
+use super::traces::{Caller, Tracing, TRACING};
+use super::{clock, marker};
 use crate::base::access::{self, AccessSnapshot};
 use crate::base::account::{Resource, ResourceCharge};
 use crate::base::credentials::uid_of;
@@ -26,10 +28,49 @@ use crate::base::module::ModuleRef;
 use crate::base::task::is_dying;
 use crate::base::tracepoint::Probes;
 use crate::sys::buffers::{Buffer, Page};
-use crate::sys::lock::TRACING;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;
+
+/// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
+/// the trace was created with `flag::KEEP`.
+pub(crate) struct TraceRef {
+    /// The id of the trace.
+    pub(crate) id: u64,
+    /// The unique number of this file. [`Trace::reader`] is the number of the file that reads the
+    /// trace.
+    reader: u64,
+    /// Wakes the readers of the trace.
+    pub(crate) signal: Arc<Signal>,
+}
+
+impl Drop for TraceRef {
+    fn drop(&mut self) {
+        let ends = {
+            let mut all = TRACING.lock();
+            let Ok(trace) = all.trace(self.id) else {
+                return;
+            };
+            trace.files = trace.files.wrapping_sub(1);
+            if trace.reader == self.reader {
+                trace.reader = 0;
+            }
+            trace.files == 0 && !trace.has_flag(flag::KEEP)
+        };
+        if ends {
+            let _ = end(self.id);
+        }
+        free_trace(self.id);
+    }
+}
+
+impl Tracing {
+    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
+    fn new_ref(&mut self, id: u64, signal: Arc<Signal>) -> TraceRef {
+        let reader = self.id();
+        TraceRef { id, reader, signal }
+    }
+}
 
 /// Opens a trace by its name: a trace of the caller or, with `CAP_PERFMON`, of any user.
 ///

@@ -19,16 +19,23 @@ use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
 use crate::base::address_space::Mm;
+use crate::base::global_mutex::global_mutex;
 use crate::base::task::TaskRef;
 use crate::base::tracepoint::TaskNew;
 use crate::base::tracepoint::{Handler, Probes};
-use crate::sys::lock::{SHARED_MEMORY_PROBE, TRACING};
 use crate::sys::traced::{queue_shared_work, replace_thread_words};
-use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
 use crate::tracing::clock::of_traces;
 use crate::tracing::membership::join_traces;
 use crate::tracing::process::{ChildMemory, Process};
 use crate::tracing::process_memory::ChildPages;
+use crate::tracing::traces::{add, end_process, may_attach, with_capacity, TRACING};
+
+global_mutex! {
+    /// The tracepoint probe that reports new processes that share the memory of a traced process.
+    /// The kernel's tracepoint locks are taken under `SHARED_MEMORY_PROBE`. `SHARED_MEMORY_PROBE`
+    /// and `TRACING` are not nested.
+    pub(crate) static SHARED_MEMORY_PROBE: Mutex<Option<Probes<SharedMemoryProbe>>> = None;
+}
 
 /// The probe that finds new processes that share the memory of another process. The probe is
 /// attached when the first process attaches to the device.

@@ -13,8 +13,8 @@ use kernel::prelude::*;
 
 use crate::base::address_space::Mm;
 use crate::base::task::is_dying;
-use crate::sys::detach::{detach_later, WakeFile};
-use crate::sys::lock::TRACING;
+use crate::sys::detach::{detach_later, DeviceOps, WakeFile};
+use crate::tracing::traces::TRACING;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.
@@ -22,7 +22,7 @@ use crate::sys::lock::TRACING;
 /// # Errors
 ///
 /// `EBUSY` while traces exist that have not ended.
-pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
+pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.slot.is_some()) {
         return Err(EBUSY);
@@ -43,7 +43,7 @@ pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
             return Ok(left);
         }
         // If memory for the task work is short, the next call of `release` asks the process again.
-        if !told && detach_later(&leader, wake).is_ok() {
+        if !told && detach_later(device, &leader, wake).is_ok() {
             if let Ok(process) = TRACING.lock().live_process(key) {
                 process.is_detaching = true;
             }

@@ -10,8 +10,7 @@ use kernel::alloc::KBox;
 use super::process::Process;
 use super::sorted::search;
 use super::trace::Trace;
-use super::{DropAfterUnlock, Tracing};
-use crate::sys::lock::TRACING;
+use super::traces::{DropAfterUnlock, Tracing, TRACING};
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;

@@ -9,10 +9,9 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use protocols::filter;
-use trace_rules::abi::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
+use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
 use crate::base::account::Charge;
-use crate::tracing::trace::Trace;
 
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
 pub(crate) struct TraceGlobs {
@@ -22,12 +21,9 @@ pub(crate) struct TraceGlobs {
 }
 
 impl TraceGlobs {
-    pub(crate) fn of(trace: &Trace) -> Self {
-        Self {
-            id: trace.id,
-            globs: trace.globs,
-            paused: trace.has_flag(flag::PAUSED),
-        }
+    /// Creates a copy of the globs of the trace `id`. `paused` is set if the trace is paused.
+    pub(crate) fn new(id: u64, globs: [u8; FIELDS_MAX], paused: bool) -> Self {
+        Self { id, globs, paused }
     }
 
     /// Returns whether the trace was paused when its globs were copied.

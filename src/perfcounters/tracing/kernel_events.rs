@@ -14,9 +14,8 @@ use crate::base::preempt::NoPreempt;
 use crate::base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
 use crate::base::tracepoint::{Handler, Probes};
 use crate::base::{cpu, task};
-use crate::costs::SelfStat;
 use crate::sys::buffers::Buffer;
-use crate::sys::costs;
+use crate::sys::trace_stats;
 use crate::tracing::clock::of_traces;
 use crate::tracing::signal::Signal;
 use protocols::sync::Word;
@@ -127,7 +126,7 @@ impl KernelEvents {
         let lost = buffer.writer_lost();
         let due = writer.write(&record);
         if buffer.writer_lost() != lost {
-            costs::count(SelfStat::EventsLost);
+            trace_stats::count_lost();
         }
         if due && !self.signal.has_data() {
             self.signal.notify();

@@ -16,10 +16,9 @@ use super::marker::RegisteredMarker;
 use super::process::Process;
 use super::sorted::search;
 use super::trace::{PermissionCheck, Trace};
-use super::Tracing;
+use super::traces::{Tracing, TRACING};
 use crate::base::account::Charge;
 use crate::base::task::is_dying;
-use crate::sys::lock::TRACING;
 
 /// The result of [`Tracing::set_cached_bits`]: the marker from which to continue, the marker whose
 /// name must be matched with the globs, or the end of the process's markers.

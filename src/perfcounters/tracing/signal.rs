@@ -8,16 +8,16 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::sync::Word;
 
-use crate::sys::notifier::Notifier;
+use crate::base::notifier::{Notifier, OwnedNotifier};
 
 /// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
 pub(crate) struct Signal {
     /// Wakes the reader of the trace.
-    readers: Notifier,
+    readers: OwnedNotifier,
     /// Nonzero if a buffer of the trace may have unread data.
     pending: Word,
     /// Wakes the threads that wait until the reader has made room in a full buffer.
-    writers: Notifier,
+    writers: OwnedNotifier,
     /// Nonzero after the trace has ended.
     ended: Word,
 }
@@ -25,9 +25,9 @@ pub(crate) struct Signal {
 impl Signal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
-            readers: Notifier::new()?,
+            readers: OwnedNotifier::new()?,
             pending: Word::new(0),
-            writers: Notifier::new()?,
+            writers: OwnedNotifier::new()?,
             ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)

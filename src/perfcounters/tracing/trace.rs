@@ -13,7 +13,7 @@ use kernel::task::Task;
 use protocols::filter;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
-use crate::base::account::Charge;
+use crate::base::account::{Charge, ResourceCharge};
 use crate::base::credentials::Identity;
 use crate::base::module::ModuleRef;
 use crate::base::tracepoint::Probes;
@@ -26,7 +26,6 @@ use crate::tracing::process::{Process, Slot};
 use crate::tracing::process_memory::LiveProcess;
 use crate::tracing::signal::Signal;
 use crate::tracing::sorted::{move_to, search};
-use crate::tracing::TraceQuota;
 
 /// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
 /// limit, the oldest ended processes are removed from the trace, even if their events were not
@@ -86,6 +85,14 @@ impl PermissionCheck {
     }
 }
 
+/// A trace's part of the quotas of the user that created the trace.
+pub(crate) struct TraceQuota {
+    /// The trace is counted in `Resource::HeldTraces` until it is freed.
+    pub(super) _until_freed: ResourceCharge,
+    /// The trace is counted in `Resource::Traces` until it ends.
+    pub(super) until_ended: Option<ResourceCharge>,
+}
+
 /// A trace that is active, is ending, or has ended and is not freed yet.
 pub(crate) struct Trace {
     /// The unique number of the trace, which is never used again.
@@ -124,7 +131,7 @@ pub(crate) struct Trace {
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number ([`TraceRef`](super::TraceRef)) of the open file that reads the trace. 0 if no
+    /// The number (`TraceRef`) of the open file that reads the trace. 0 if no
     /// file reads the trace.
     pub(crate) reader: u64,
     /// Wakes the trace's reader, and the threads that wait for room in a buffer.
@@ -283,7 +290,7 @@ impl Trace {
 
     /// Returns a copy of the globs of the trace.
     pub(crate) fn trace_globs(&self) -> TraceGlobs {
-        TraceGlobs::of(self)
+        TraceGlobs::new(self.id, self.globs, self.has_flag(flag::PAUSED))
     }
 
     /// Removes a process that the trace's creator may not trace any more, with the process's unread

@@ -21,6 +21,8 @@ const NR_SOFTIRQS: usize = 10;
 #[repr(C)]
 pub struct Cpu {
     pub(super) seqcount: SeqCount,
+    /// The number of the CPU, plus 1.
+    number: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
     /// Own time of the present run when the CPU entered its present mode.
@@ -79,6 +81,14 @@ pub(super) struct RunTime {
 }
 
 impl Cpu {
+    /// Creates the words of the CPU with the number `cpu`.
+    pub fn new(cpu: u32) -> Self {
+        Self {
+            number: Word::new(u64::from(cpu).wrapping_add(1)),
+            ..Self::default()
+        }
+    }
+
     /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
     #[inline(always)]
     pub(super) fn run_time(&self, now: u64, total: u64) -> RunTime {
@@ -165,18 +175,12 @@ impl Cpu {
     /// Ends the last run of an offline CPU. The run would otherwise continue, because the kernel
     /// does not report the CPU's last switches to the idle task. Called on another CPU, after this
     /// CPU has stopped executing.
-    pub fn finish_offline<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
+    pub fn finish_offline<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
         // There is no next task that could continue in the kernel.
-        let _ = self.switch(
-            cpu,
-            (last, SwitchReason::Blocked),
-            (None, &bounds),
-            || true,
-            now,
-        );
+        let _ = self.switch((last, SwitchReason::Blocked), (None, &bounds), || true, now);
     }
 
     /// Marks the beginning of a task switch for readers. Called before the clock is read for the
@@ -186,16 +190,16 @@ impl Cpu {
         self.seqcount.write_begin();
     }
 
-    /// Returns the own time of the present run if accounting has begun, no interrupt occurred
+    /// Returns the own time of the present run if accounting has begun, interrupts took no time
     /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
     /// to use [`switch`](Self::switch). Interrupts off.
+    ///
+    /// Each interrupt takes at least one tick of the TSC. If it took no time, its number would be
+    /// added to the values of the task that has the next run with interrupt time.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
-        let run = self.run_start.load_relaxed();
-        let quiet = self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed()
-            && self.irq_count.load_relaxed() == self.run_irq_count.load_relaxed();
-        match quiet {
-            true => now.checked_sub(run),
+        match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
+            true => now.checked_sub(self.run_start.load_relaxed()),
             false => None,
         }
     }
@@ -211,7 +215,6 @@ impl Cpu {
     #[inline]
     pub fn switch<V: Values>(
         &self,
-        cpu: u32,
         prev: (Option<&Task<V>>, SwitchReason),
         next: (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
@@ -219,7 +222,7 @@ impl Cpu {
     ) -> bool {
         let interrupts = self.account_irqs(prev.0, now);
         let own = self.own_time(now, interrupts);
-        self.switch_fast(own, cpu, prev, next, next_idle, now)
+        self.switch_fast(own, prev, next, next_idle, now)
     }
 
     /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
@@ -232,20 +235,19 @@ impl Cpu {
     pub fn switch_fast<V: Values>(
         &self,
         own: u64,
-        cpu: u32,
         (prev, leave): (Option<&Task<V>>, SwitchReason),
         (next, bounds): (Option<&Task<V>>, &LatencyBounds),
         next_idle: impl FnOnce() -> bool,
         now: u64,
     ) -> bool {
-        let continues_in = self.end_run(own, prev);
+        let (continues_in, system) = self.end_run(own);
         if let Some(task) = prev {
             task.seqcount.write_begin();
-            task.switch_out(continues_in, own, leave, now);
+            task.switch_out(continues_in, (own, system), leave, now);
             task.seqcount.write_end();
         }
         let mode = match next {
-            Some(task) => task.switch_in(cpu, bounds, now),
+            Some(task) => task.switch_in(&self.number, bounds, now),
             None if next_idle() => IDLE,
             None => USER,
         };
@@ -256,28 +258,24 @@ impl Cpu {
         mode == KERNEL
     }
 
-    /// Adds the time of the run to the sums of the CPU, and unfinished system time to the system
-    /// time of the task. Returns the mode in which the task continues: `USER`, `SYSTEM` or
-    /// `KERNEL`.
+    /// Adds the time of the run to the sums of the CPU. Returns the mode in which the task
+    /// continues, `USER`, `SYSTEM` or `KERNEL`, and the unfinished system time of the task.
     #[inline(always)]
-    fn end_run<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
+    fn end_run(&self, own: u64) -> (u64, u64) {
         add(&self.total, own);
         match self.mode.load_relaxed() {
-            USER => USER,
+            USER => (USER, 0),
             mode if is_system(mode) => {
                 let called = own.wrapping_sub(self.mode_start.load_relaxed());
                 add(&self.system, called);
-                if let Some(task) = task {
-                    task.add(value::SYSTEM, called);
-                }
-                mode
+                (mode, called)
             }
             _ => {
                 match self.offline.load_relaxed() {
                     0 => add(&self.idle, own),
                     _ => add(&self.total, own.wrapping_neg()),
                 }
-                USER
+                (USER, 0)
             }
         }
     }
@@ -301,27 +299,26 @@ impl Cpu {
     /// Replaces `old`, the record of the running task, by `new`. Either is `None` if the task is
     /// not accounted. `old` gets the time of the run that ends. Interrupts off. Called after
     /// [`begin_switch`](Self::begin_switch).
-    pub fn replace_task<V: Values>(
-        &self,
-        cpu: u32,
-        old: Option<&Task<V>>,
-        new: Option<&Task<V>>,
-        now: u64,
-    ) {
+    pub fn replace_task<V: Values>(&self, old: Option<&Task<V>>, new: Option<&Task<V>>, now: u64) {
         let interrupts = self.account_irqs(old, now);
         let own = self.own_time(now, interrupts);
-        let _ = self.end_run(own, old);
+        let (_, system) = self.end_run(own);
         if let Some(old) = old {
-            old.stop_running(own);
+            old.stop_running(own, system);
         }
         match (old, new) {
-            (None, Some(new)) => new.attach_running(cpu, now),
-            (Some(old), Some(new)) => new.continue_running(cpu, old),
+            (None, Some(new)) => new.attach_running(&self.number, now),
+            (Some(old), Some(new)) => new.continue_running(&self.number, old),
             _ => {}
         }
         self.mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
+    }
+
+    /// Records that `task` is already running on this CPU. Interrupts off.
+    pub fn attach_running<V: Values>(&self, task: &Task<V>, now: u64) {
+        task.attach_running(&self.number, now);
     }
 
     /// Accounts the return of the scheduler to `task`. `other`: the scheduler switched from another

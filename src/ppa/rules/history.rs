@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sums of the values of a task's earlier records. A task gets another record when it is selected
-//! for individual accounting, when the size of its groups of CPUs changes, and when its individual
-//! accounting ends. Readers add the history to the values of the present record.
+//! The sums of the values of a task's earlier records. A task gets another record when it is
+//! selected for individual accounting, when the size of its groups of CPUs changes, and when its
+//! individual accounting ends. Readers add the history to the values of the present record.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
@@ -48,23 +48,30 @@ impl<V: Values> TaskHistory<V> {
         add(&self.counted, record.counted(0));
         add_words(&self.latencies, &record.latencies);
         add_words(&self.signals, &record.signals);
-        self.append_groups(&record.values, record.cpus_per_group);
+        self.append_groups(record.all_groups(), record.cpus_per_group);
         if let Some(older) = older {
             add(&self.runq, older.runq.load_relaxed());
             add(&self.counted, older.counted.load_relaxed());
             add_words(&self.latencies, &older.latencies);
             add_words(&self.signals, &older.signals);
-            self.append_groups(&older.values, older.cpus_per_group);
+            let groups = older.values.chunks_exact(NR_VALUES);
+            self.append_groups(groups, older.cpus_per_group);
         }
     }
 
-    fn append_groups(&self, from: &[Word], cpus_per_group: NonZeroU32) {
-        for (group, words) in from.chunks_exact(NR_VALUES).enumerate() {
-            let cpu = (group as u32).wrapping_mul(cpus_per_group.get());
+    fn append_groups<'a>(
+        &self,
+        groups: impl Iterator<Item = &'a [Word]>,
+        cpus_per_group: NonZeroU32,
+    ) {
+        // The first CPU of the group.
+        let mut cpu = 0u32;
+        for words in groups {
             let start = ((cpu / self.cpus_per_group) as usize).wrapping_mul(NR_VALUES);
             if let Some(to) = self.values.get(start..start.wrapping_add(NR_VALUES)) {
                 add_words(to, words);
             }
+            cpu = cpu.wrapping_add(cpus_per_group.get());
         }
     }
 

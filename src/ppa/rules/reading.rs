@@ -107,15 +107,13 @@ impl<V: Values> Task<V> {
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
             *to = word.load_relaxed();
         }
-        let mut groups: &[Word] = &self.values;
         let mut to = apart.iter_mut();
-        while let Some((words, others)) = groups.split_first_chunk::<NR_VALUES>() {
+        for words in self.all_groups() {
             let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
             if let Some(to) = to.next() {
                 *to = values;
             }
             add_all(&mut read.values, &values);
-            groups = others;
         }
         if let Some(cpu) = live {
             let mut more = [0u64; NR_VALUES];

@@ -3,16 +3,17 @@
 //! The process-accounting words of a task, with the functions that update these words.
 
 use core::array::from_fn;
+use core::iter::once;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::irq_time::{time_diff, SeqCount};
+use super::irq_time::SeqCount;
 use super::values::{
     add, value, SwitchReason, KERNEL, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM, USER,
 };
 use protocols::sync::Word;
 
-/// Memory for the values of a task: [`NR_VALUES`] words for each group of CPUs.
+/// Memory for values: [`NR_VALUES`] words for each group of CPUs.
 pub trait Values: Deref<Target = [Word]> {}
 impl<T: Deref<Target = [Word]>> Values for T {}
 
@@ -72,13 +73,16 @@ pub struct Task<V> {
     pub(super) ended: Word,
     /// Number of CPUs per group. A task has separate values for each group of CPUs.
     pub(super) cpus_per_group: NonZeroU32,
-    /// Index in `values` of the first value for the task's present group of CPUs.
+    /// The number of the task's present group of CPUs, multiplied by [`NR_VALUES`].
     pub(super) group_base: Word,
     /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
     pub(super) latencies: [Word; NR_LATENCIES],
     pub(super) signals: [Word; NR_SIGNALS],
-    pub(super) values: V,
+    /// The values for the first group of CPUs. By default all CPUs are in the first group.
+    first_group: [Word; NR_VALUES],
+    /// The values for the other groups of CPUs.
+    other_groups: V,
 }
 
 /// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
@@ -92,19 +96,31 @@ pub(super) const WOKEN: u64 = 3;
 
 #[inline(always)]
 fn stamp(now: u64, why: u64) -> u64 {
-    now.wrapping_shl(2) | why
+    now.wrapping_shl(2).wrapping_add(why)
 }
 
-/// Returns the ticks from the stamp `since` to the time `now`.
+/// Returns the ticks from the stamp `since` to the time `now`, or 0 if `now` is earlier.
 #[inline(always)]
 pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
-    time_diff(stamp(now, 3), since) >> 2
+    match stamp(now, 3).wrapping_sub(since) {
+        // The clocks of two CPUs differ a little.
+        ticks if (ticks as i64) < 0 => negative(),
+        ticks => ticks >> 2,
+    }
+}
+
+/// Returns 0, for a negative difference of two times. `cold` makes the compiler branch to this case
+/// instead of computing it each time.
+#[cold]
+#[inline]
+fn negative() -> u64 {
+    0
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `values` has [`NR_VALUES`] zeros for each group of `scaling`
-    /// CPUs.
-    pub fn new(values: V, scaling: u32) -> Self {
+    /// Creates the words of a task. `other_groups` has [`NR_VALUES`] zeros for each group of
+    /// `scaling` CPUs except the first.
+    pub fn new(other_groups: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
             on_cpu: Word::new(0),
@@ -119,7 +135,8 @@ impl<V: Values> Task<V> {
             latency_hist: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
-            values,
+            first_group: from_fn(|_| Word::new(0)),
+            other_groups,
         }
     }
 
@@ -144,10 +161,19 @@ impl<V: Values> Task<V> {
     /// Returns the values for the group of the CPU on which the task runs or ran last.
     #[inline(always)]
     pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
-        // The index is limited to 32 bits, so that adding `NR_VALUES` cannot wrap.
-        let from = self.group_base.load_relaxed() as u32 as usize;
-        let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
-        values.first_chunk()
+        match self.group_base.load_relaxed() {
+            0 => Some(&self.first_group),
+            base => {
+                let end = base as usize;
+                let values = self.other_groups.get(end.wrapping_sub(NR_VALUES)..end)?;
+                values.first_chunk()
+            }
+        }
+    }
+
+    /// Returns the values of all groups of CPUs.
+    pub(super) fn all_groups(&self) -> impl Iterator<Item = &[Word]> {
+        once(&self.first_group[..]).chain(self.other_groups.chunks_exact(NR_VALUES))
     }
 
     /// Adds `more` to a value of a running task. Called between `write_begin()` and `write_end()`
@@ -162,19 +188,22 @@ impl<V: Values> Task<V> {
     }
 
     #[inline(always)]
-    fn set_cpu(&self, cpu: u32) {
-        let on = u64::from(cpu).wrapping_add(1);
-        self.on_cpu.store_relaxed(on);
-        if self.last_cpu.load_relaxed() != on {
-            self.set_last_cpu(cpu);
+    fn set_cpu(&self, cpu: &Word) {
+        let number = cpu.load_relaxed();
+        self.on_cpu.store_relaxed(number);
+        if self.last_cpu.load_relaxed() != number {
+            self.set_last_cpu(number);
         }
     }
 
+    /// Sets the CPU that runs or ran the task last, and its group. `number` is the number of the
+    /// CPU, plus 1.
     #[inline(always)]
-    fn set_last_cpu(&self, cpu: u32) {
-        self.last_cpu.store_relaxed(u64::from(cpu).wrapping_add(1));
-        let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
-        self.group_base.store_relaxed(part.into());
+    fn set_last_cpu(&self, number: u64) {
+        self.last_cpu.store_relaxed(number);
+        let group = (number as u32).wrapping_sub(1) / self.cpus_per_group;
+        let base = group.wrapping_mul(NR_VALUES as u32);
+        self.group_base.store_relaxed(base.into());
     }
 
     /// Returns the time at which the accounting of the task began.
@@ -195,8 +224,9 @@ impl<V: Values> Task<V> {
     /// Copies the last CPU, the mode and the wait of the task from `old`, the record that this one
     /// will replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
     pub fn copy_wait(&self, old: &Self) -> u64 {
-        if let Some(cpu) = old.last_cpu.load_relaxed().checked_sub(1) {
-            self.set_last_cpu(cpu as u32);
+        match old.last_cpu.load_relaxed() {
+            0 => {}
+            number => self.set_last_cpu(number),
         }
         let since = match old.on_cpu.load_relaxed() {
             0 => {
@@ -223,8 +253,9 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Records that the task is already running on `cpu`. Interrupts off on that CPU.
-    pub fn attach_running(&self, cpu: u32, now: u64) {
+    /// Records that the task is already running on the CPU whose number plus 1 is in `cpu`.
+    /// Interrupts off on that CPU.
+    pub(super) fn attach_running(&self, cpu: &Word, now: u64) {
         self.seqcount.write_begin();
         self.set_cpu(cpu);
         self.wait_start.store_relaxed(0);
@@ -232,9 +263,9 @@ impl<V: Values> Task<V> {
         self.seqcount.write_end();
     }
 
-    /// Records that the task is running on `cpu` with this record, which has replaced `old`.
-    /// Interrupts off on that CPU.
-    pub(super) fn continue_running(&self, cpu: u32, old: &Self) {
+    /// Records that the task is running with this record, which has replaced `old`, on the CPU
+    /// whose number plus 1 is in `cpu`. Interrupts off on that CPU.
+    pub(super) fn continue_running(&self, cpu: &Word, old: &Self) {
         self.seqcount.write_begin();
         self.set_cpu(cpu);
         self.wait_start.store_relaxed(old.wait_start.load_relaxed());
@@ -242,22 +273,33 @@ impl<V: Values> Task<V> {
     }
 
     /// Ends the use of this record by the CPU that runs the task. `own` is the own time of the run
-    /// that ends. The task is not switched out.
-    pub(super) fn stop_running(&self, own: u64) {
+    /// that ends, and `system` is its unfinished system time. The task is not switched out.
+    pub(super) fn stop_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
         self.on_cpu.store_relaxed(0);
         if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
+            add(&values[value::SYSTEM], system);
         }
         self.seqcount.write_end();
     }
 
+    /// Accounts the switch from the task, which continues in `mode`. `own` is the own time of the
+    /// run that ends, and `system` is its unfinished system time. Called between `write_begin()`
+    /// and `write_end()` of the task's `seqcount`.
     #[inline(always)]
-    pub(super) fn switch_out(&self, mode: u64, own: u64, leave: SwitchReason, now: u64) {
+    pub(super) fn switch_out(
+        &self,
+        mode: u64,
+        (own, system): (u64, u64),
+        leave: SwitchReason,
+        now: u64,
+    ) {
         self.mode.store_relaxed(mode);
         self.on_cpu.store_relaxed(0);
         if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
+            add(&values[value::SYSTEM], system);
             let why = match leave {
                 SwitchReason::Blocked => value::BLOCKED,
                 SwitchReason::Expired => value::EXPIRED,
@@ -277,10 +319,12 @@ impl<V: Values> Task<V> {
         self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task. Returns the mode in which the task continues: `USER`,
-    /// `SYSTEM` or `KERNEL`. Called after [`begin_switch_in`](Self::begin_switch_in).
+    /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word is
+    /// read late, so that the number takes no register before. Returns the mode in which the task
+    /// continues: `USER`, `SYSTEM` or `KERNEL`. Called after
+    /// [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
-    pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
+    pub(super) fn switch_in(&self, cpu: &Word, bounds: &LatencyBounds, now: u64) -> u64 {
         // Add the wait to the values of the old group of CPUs: while the task waited, readers have
         // reported the wait in these values.
         let since = self.wait_start.load_relaxed();
@@ -352,6 +396,6 @@ impl<V: Values> Task<V> {
 
     /// Returns the number of groups of CPUs.
     pub fn nr_groups(&self) -> usize {
-        self.values.len() / NR_VALUES
+        (self.other_groups.len() / NR_VALUES).wrapping_add(1)
     }
 }

@@ -91,21 +91,31 @@ class Crates:
         return directory if file == "main.rs" else file[:-3]
 
     def declared(self, file):
-        """Returns the names and files of the modules that a file declares outside of inline
-        modules."""
+        """Returns the names and files of the modules that a file declares. The name of a module that
+        is declared in an inline module begins with the names of the inline modules."""
         directory = os.path.dirname(file.path)
-        places = [file.path[:-3], directory]
         found, tokens, given = [], file.tokens, None
+        stack, depth = [], 0
         for at, token in enumerate(tokens):
             if token.startswith("#path "):
                 given = token[6:]
+            elif token == "mod" and tokens[at + 2 : at + 3] == ["{"]:
+                stack.append((depth, tokens[at + 1]))
+            elif token == "{":
+                depth += 1
+            elif token == "}":
+                depth -= 1
+                if stack and stack[-1][0] == depth:
+                    stack.pop()
             elif token == "mod" and at + 2 < len(tokens) and tokens[at + 2] == ";":
+                inside = [name for _, name in stack]
                 name = tokens[at + 1]
                 ends = (".rs", "/mod.rs")
+                places = [os.path.join(place, *inside) for place in (file.path[:-3], directory)]
                 choices = [os.path.join(place, name + end) for place in places for end in ends]
                 if given:
-                    choices = [os.path.normpath(os.path.join(directory, given))]
-                found += [(name, path) for path in choices if path in self.files][:1]
+                    choices = [os.path.normpath(os.path.join(place, given)) for place in places[1:]]
+                found += [((*inside, name), path) for path in choices if path in self.files][:1]
                 given = None
         return found
 
@@ -128,7 +138,7 @@ class Crates:
                 at += 2
                 continue
             if token == "mod" and tokens[at + 2 : at + 3] == [";"]:
-                child = children.get(tokens[at + 1])
+                child = children.get(here[len(module) :] + (tokens[at + 1],))
                 if child:
                     self.dependencies[path].add(child)
                     self.visit(crate, here + (tokens[at + 1],), child)

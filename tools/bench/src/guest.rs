@@ -248,7 +248,7 @@ impl Guest {
     /// Measures reading a PMD of a thread's context by its self page.
     pub fn self_read(&self, name: &str) -> io::Result<()> {
         let context = context(COUNTERS)?;
-        let page = selfpage::Mapping::new(context.as_fd().as_raw_fd())
+        let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
         self.operation(name, 1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {

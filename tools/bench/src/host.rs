@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use fake::Fake;
+use perfcounters::fake::Fake;
 use perfcounters::{Counters, Pattern};
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 

@@ -7,12 +7,12 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
+use perfmon::selfpage::{counter, Mapping, SelfPage};
 use perfmon_rules::abi::{
     Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
     GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
     WRITE_PMCS, WRITE_PMDS,
 };
-use selfpage::{counter, Mapping, SelfPage};
 
 use crate::device::{create, fail, ioctl, ioctl_vector, open, Format};
 use crate::event::are_countable;

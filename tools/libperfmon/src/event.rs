@@ -8,9 +8,8 @@ use core::arch::x86_64::__cpuid;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
+use perfmon::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
 use perfmon_rules::abi::{Pmc, VECTOR_MAX};
-
-use crate::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
 
 /// Number of PMCs that are event selectors: PMC n below this number selects the event of counter n.
 const NR_SELECTORS: u16 = 16;

@@ -14,17 +14,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the functions of the C library; unsafe |
-//! | `constraints.rs` | the counters that can count an event; the file of the crate `perfmon` |
 //! | `device.rs` | the ioctls of `/dev/perfmon`; unsafe |
 //! | `event.rs` | the check that a counter can count an event; unsafe |
-//! | `ring.rs` | the mapped ring of a context, and its reader; unsafe |
+//! | `ring.rs` | the reader of the ring of a context; unsafe |
 //! | `panic.rs` | the panic handler, which aborts the program; unsafe |
 
 #![cfg_attr(panic = "abort", no_std)]
 
 mod abi;
-#[path = "../../perfmon/src/constraints.rs"]
-mod constraints;
 mod device;
 mod event;
 #[cfg(panic = "abort")]

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use fake::{Cpu, Fake};
+use perfcounters::fake::{Cpu, Fake};
 
 /// Milliseconds between two updates.
 const TICK_MS: u64 = 10;

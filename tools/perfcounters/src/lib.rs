@@ -33,10 +33,13 @@
 //! | `counters.rs` | the device: tracks its growth, copies values, repeats failed copies |
 //! | `catalogue.rs` | instances, patterns, selections |
 //! | `snapshot.rs` | values, totals, changes and rates |
+//! | `fake.rs` | a substitute for the device in an ordinary file, for tests (unsafe) |
 
 mod catalogue;
 mod counters;
 mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
 mod map;
 mod raw;
 mod snapshot;

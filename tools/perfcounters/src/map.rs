@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The read-only mapping of `/dev/perfcounters`. In this crate, only this file and `wide.rs` have
-//! unsafe code.
+//! The read-only mapping of `/dev/perfcounters`. In this crate, only this file, `wide.rs` and
+//! `fake/memory.rs` have unsafe code.
 //!
 //! The library maps the file (MAP_SHARED) at its largest possible size, in two parts: page 0 with
 //! all chunks that can ever be appended, and the descriptors. When the file grows, no new mapping
@@ -14,6 +14,7 @@
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -38,9 +39,9 @@ const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 ///
 /// # Invariants
 ///
-/// `addr` is the page-aligned start of a PROT_READ mapping of `words` 64-bit words. The mapping is
+/// `addr` is the page-aligned start of a readable mapping of `words` 64-bit words. The mapping is
 /// valid until `self` is dropped.
-struct Region {
+pub(crate) struct Region {
     addr: NonNull<Word>,
     words: usize,
 }
@@ -52,21 +53,21 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    fn map(file: &File, offset: u64, bytes: u64) -> Result<Self, Error> {
-        let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("too large to map"))?;
+    /// Maps `bytes` bytes of a file from `offset` on, for reading and for the accesses of `more`.
+    pub(crate) fn map(file: &File, offset: u64, bytes: u64, more: ProtFlags) -> io::Result<Self> {
+        let len = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
         let addr = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 len,
-                ProtFlags::READ,
+                ProtFlags::READ | more,
                 MapFlags::SHARED,
                 file.as_fd(),
                 offset,
             )
-        }
-        .map_err(|e| Error::Io("map", e.into()))?;
-        let addr = NonNull::new(addr.cast()).ok_or(Error::Corrupt("mapped at address 0"))?;
+        }?;
+        let addr = NonNull::new(addr.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
         // size as length, and nothing else has the address, so nothing else unmaps it.
         Ok(Self {
@@ -80,7 +81,7 @@ impl Region {
     /// # Safety
     ///
     /// The file contains the words `from..from + count` as long as the mapping exists.
-    unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
+    pub(crate) unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
         // aligned for a word. By the function's contract the file contains these words. The kernel
@@ -156,16 +157,19 @@ impl Map {
             return Err(Error::NotCounters("it is shorter than one page"));
         }
 
-        let page = Region::map(&file, 0, PAGE)?;
+        let map = |offset, bytes| {
+            Region::map(&file, offset, bytes, ProtFlags::empty()).map_err(|e| Error::Io("map", e))
+        };
+        let page = map(0, PAGE)?;
         // SAFETY: Page 0 exists: a regular file has at least one page (checked above), and the
         // device always has page 0.
         let header = raw::header(unsafe { page.words(0, HEADER_WORDS) });
         let layout = check_header(&header)?;
 
         let end = layout.end(layout.max_chunks()) - PAGE + header.counters_offset;
-        let counters = Region::map(&file, 0, end)?;
+        let counters = map(0, end)?;
         let desc_bytes = u64::from(header.max_instances) * u64::from(header.desc_size);
-        let descs = Region::map(&file, header.desc_offset, desc_bytes.next_multiple_of(PAGE))?;
+        let descs = map(header.desc_offset, desc_bytes.next_multiple_of(PAGE))?;
         let mut map = Self {
             counters,
             descs,

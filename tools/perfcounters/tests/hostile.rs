@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use counters_rules::abi::{Header, DESC_OFFSET};
-use fake::Fake;
 use fuzz::{changed, Fuzzer};
+use perfcounters::fake::Fake;
 use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;

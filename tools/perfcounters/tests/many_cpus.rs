@@ -6,7 +6,7 @@
 use counters_rules::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use counters_rules::error::Error;
 use counters_rules::spec::Spec;
-use fake::Fake;
+use perfcounters::fake::Fake;
 use perfcounters::{Counters, Pattern};
 
 const BUCKETS: u32 = 64;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fake::Fake;
+use perfcounters::fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use counters_rules::abi::Kind as RawKind;
 use counters_rules::spec::Spec;
-use fake::Fake;
+use perfcounters::fake::Fake;
 use perfcounters::{Counters, Error, Kind, Pattern, Since, State};
 use proptest::prelude::*;
 

@@ -3,10 +3,7 @@
 //! Determines the general-purpose counters that can count an event. On some processors only some of
 //! the counters can count a certain event; the other counters then count nothing, or other events.
 
-// The module paths are explicit, because libperfmon includes this file from another directory.
-#[path = "constraints/amd.rs"]
 mod amd;
-#[path = "constraints/intel.rs"]
 mod intel;
 
 /// A range of events that only some counters count correctly.

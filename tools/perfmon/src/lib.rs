@@ -18,22 +18,40 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the ioctls and structures of `linux/perfmon.h` (unsafe) |
+//! | `area.rs` | mappings of memory (unsafe) |
 //! | `constraints.rs` | the counters that can count an event |
 //! | `context.rs` | a context |
 //! | `map.rs` | `/proc/perfmon_map` |
+//! | `ring.rs` | reads the ring of a sampling context |
+//! | `selfpage.rs` | reads the counters of the calling thread without a system call (unsafe) |
 //! | `solve.rs` | assigns events to counters and event sets |
+//!
+//! Without the feature `std`, which is on by default, the crate has only the modules that
+//! libperfmon uses: libperfmon is built without std.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
+#[cfg(feature = "std")]
 mod abi;
+pub mod area;
 pub mod constraints;
+#[cfg(feature = "std")]
 mod context;
+#[cfg(feature = "std")]
 mod map;
+pub mod ring;
+pub mod selfpage;
+#[cfg(feature = "std")]
 pub mod solve;
 
+#[cfg(feature = "std")]
 pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
     PAGE_FAULTS, TASK_CLOCK,
 };
+#[cfg(feature = "std")]
 pub use context::{on_cpu, sampling_pmd, Context, Message, Reading, RegisterValue, Scope, DEVICE};
+#[cfg(feature = "std")]
 pub use map::{Map, PmcInfo, PmdInfo, PmuDescription};
 pub use perfmon_rules::abi::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use perfmon_rules::event_sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};

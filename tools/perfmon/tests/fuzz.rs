@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the reader of the register map.
+//! Fuzzers of the reader of the register map, and of the reader of a ring whose data and positions
+//! have any values.
 
 use fuzz::{changed, words, Fuzzer};
+use perfmon::ring::{Reader, STACK_USER};
 use perfmon::Map;
+use protocols::ring::{Page, Shared, Writer, BACKWARD, OVERWRITE};
+use protocols::sync::Word;
 
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
@@ -14,7 +18,7 @@ const TEXT: &[u8] = b"# intel-arch\nCORE 0x20 cpus=1\n\
     # soft\nPMC272 INSTANCE0 address=0x0 reset=0x0 reserved=0x0\n\
     PMD257 TASK_CLOCK virtual counter width=64 pmcs=0x0 thread\n";
 
-fn read(bytes: &[u8]) {
+fn read_map(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
@@ -25,7 +29,7 @@ fn read(bytes: &[u8]) {
 
 #[test]
 fn r1_1_fuzz_register_maps() {
-    Fuzzer::new("register map").run(changed(&[TEXT.to_vec()]), read);
+    Fuzzer::new("register map").run(changed(&[TEXT.to_vec()]), read_map);
 }
 
 #[test]
@@ -55,5 +59,85 @@ fn r1_1_fuzz_register_maps_of_any_words() {
         "thread",
         "=",
     ];
-    Fuzzer::new("parts of a register map").run(words(&parts), read);
+    Fuzzer::new("parts of a register map").run(words(&parts), read_map);
+}
+
+/// The number of words of the data of a valid ring.
+const WORDS: usize = 256;
+
+/// Returns an input of [`read_ring`]: the flags, the head of the ring, and the words of its data with records of all
+/// kinds.
+fn ring_input(flags: u32) -> Vec<u8> {
+    let (page, tail) = (Page::new(), Word::new(0));
+    page.init(flags, 4096, WORDS as u64 * 8);
+    let data: Vec<Word> = (0..WORDS).map(|_| Word::new(0)).collect();
+    let ring = Shared {
+        page: &page,
+        tail: &tail,
+        data: data.as_slice(),
+    };
+    let mut writer = Writer::new(flags, WORDS as u64 * 8, 0);
+    let sample = [
+        0x1000,
+        7,
+        99,
+        256,
+        1,
+        4,
+        2 | (3 << 32),
+        11,
+        12,
+        STACK_USER,
+        1,
+        2,
+    ];
+    for n in 0..16 {
+        writer.write(&ring, 1, &[&sample]);
+        writer.write(&ring, 2 + n % 5, &[&[n.into(), 2]]);
+    }
+    let head = protocols::ring::head(&ring);
+    let words = data.iter().map(Word::load_relaxed);
+    let all = [flags.into(), head].into_iter().chain(words);
+    all.flat_map(u64::to_ne_bytes).collect()
+}
+
+/// Reads a ring twice, the second time at another head.
+fn read_ring(bytes: &[u8]) -> usize {
+    let mut words = bytes.chunks_exact(8).map(|word| {
+        let word = word.try_into().expect("8 bytes");
+        u64::from_ne_bytes(word)
+    });
+    let (Some(flags), Some(head)) = (words.next(), words.next()) else {
+        return 0;
+    };
+    let mut data: Vec<Word> = words.map(Word::new).collect();
+    // The mapping has checked that the size is a power of two.
+    data.resize_with(data.len().next_power_of_two(), || Word::new(0));
+    let (page, tail) = (Page::new(), Word::new(0));
+    let size = data.len() as u64 * 8;
+    page.init(flags as u32, 4096, size);
+    let ring = || Shared {
+        page: &page,
+        tail: &tail,
+        data: data.as_slice(),
+    };
+    let mut reader = Reader::default();
+    let mut nr_records = 0;
+    for position in [head, head.wrapping_mul(3)] {
+        Writer::new(flags as u32, size, 0).begin(&ring(), position);
+        nr_records += reader.records(ring()).count();
+    }
+    nr_records
+}
+
+#[test]
+fn r1_9_fuzz_rings() {
+    let valid = [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE].map(ring_input);
+    for bytes in &valid {
+        assert!(read_ring(bytes) > 20);
+    }
+    Fuzzer::new("rings").run(changed(&valid), |bytes| {
+        // The smallest record has a header only.
+        assert!(read_ring(bytes) <= bytes.len() / 4);
+    });
 }

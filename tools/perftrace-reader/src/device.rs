@@ -39,7 +39,8 @@ pub struct TraceConfig {
     /// Maximum number of milliseconds that a thread waits for room in a buffer, if the flag `WAIT`
     /// is set; 0 for the default, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// A filter that the crate perftrace-filter has compiled; empty if the trace has no filter.
+    /// A filter that [`filter::compile`](crate::filter::compile) has compiled; empty if the trace
+    /// has no filter.
     pub filter: Vec<u8>,
 }
 

@@ -21,6 +21,7 @@
 //! | `device.rs` | the device: lists traces and markers, creates and opens traces |
 //! | `source.rs` | the trait of a trace that can be read |
 //! | `records.rs` | parses the records of a buffer, without trust in their bytes |
+//! | `filter.rs` | compiles the text of a filter |
 //! | `fields.rs` | fields of markers, and their values |
 //! | `metadata.rs` | cache of processes and markers |
 //! | `reader.rs` | reads all buffers of a trace in rounds |
@@ -34,6 +35,7 @@ mod clock;
 mod device;
 mod error;
 pub mod fields;
+pub mod filter;
 mod metadata;
 pub mod output;
 mod reader;

@@ -3,7 +3,7 @@
 //! `pfc`: lists, reads, watches and exports the kernel's counters, counts and samples events, and
 //! reads process accounting and traces of user programs.
 //!
-//! The libraries `perfcounters`, `perfmon`, `ring`, `ppa` and `perftrace-reader` access the kernel.
+//! The libraries `perfcounters`, `perfmon`, `ppa` and `perftrace-reader` access the kernel.
 //! Each subcommand has a file or a directory:
 //!
 //! | file | contents |

@@ -71,14 +71,14 @@ fn words() -> Vec<Word> {
 }
 
 fn task() -> Task<Vec<Word>> {
-    Task::new(words(), 1)
+    Task::new(Vec::new(), 1)
 }
 
 proptest! {
     #[test]
     fn r4_5_each_tick_is_where_it_belongs(events in prop::collection::vec(event(), 1..200)) {
         let clock = Cell::new(1_000_000u64);
-        let cpu = Cpu::default();
+        let cpu = Cpu::new(0);
         let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
         let mut histories: Vec<_> = (0..TASKS).map(|_| None).collect();
         let bounds = LatencyBounds::new(100);
@@ -144,8 +144,8 @@ proptest! {
                         task.begin_switch_in();
                     }
                     let returns = match cpu.uninterrupted_run(now) {
-                        Some(own) => cpu.switch_fast(own, 0, prev, after, idle, now),
-                        None => cpu.switch(0, prev, after, idle, now),
+                        Some(own) => cpu.switch_fast(own, prev, after, idle, now),
+                        None => cpu.switch(prev, after, idle, now),
                     };
                     prop_assert_eq!(returns, next != IDLE && in_kernel[next]);
                     running = next;
@@ -217,7 +217,7 @@ proptest! {
                     let copied = tasks[t].copy_wait(&old);
                     if running == t {
                         cpu.begin_switch();
-                        cpu.replace_task(0, Some(&old), tasks.get(t), now);
+                        cpu.replace_task(Some(&old), tasks.get(t), now);
                     }
                     old.end(now);
                     tasks[t].correct_wait(copied, &old);
@@ -286,7 +286,7 @@ fn r4_4_lengths_of_latencies() {
 
 #[test]
 fn r4_2_an_end_without_a_beginning_is_nothing() {
-    let cpu = Cpu::default();
+    let cpu = Cpu::new(0);
     cpu.begin(true, 1000);
     cpu.irq_exit(|| 1010);
     cpu.softirq_exit(|| 1020);
@@ -299,13 +299,12 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
 
 #[test]
 fn r4_9_no_time_falls_where_a_call_begins() {
-    let (cpu, task) = (Cpu::default(), task());
+    let (cpu, task) = (Cpu::new(0), task());
     let bounds = LatencyBounds::new(100);
     cpu.begin(true, 1000);
     cpu.begin_switch();
     task.begin_switch_in();
     cpu.switch(
-        0,
         (None, SwitchReason::Blocked),
         (Some(&task), &bounds),
         || false,
@@ -332,7 +331,7 @@ fn r4_9_no_time_falls_where_a_call_begins() {
 
 #[test]
 fn r4_9_a_cpu_that_is_off_has_no_time() {
-    let (cpu, last, first) = (Cpu::default(), task(), task());
+    let (cpu, last, first) = (Cpu::new(0), task(), task());
     let bounds = LatencyBounds::new(100);
     let all = |online, now| {
         let v = cpu.values(online, || now).expect("nobody changes it");
@@ -345,13 +344,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
             task.begin_switch_in();
         }
         let after = (next, &bounds);
-        cpu.switch(
-            0,
-            (prev, SwitchReason::Blocked),
-            after,
-            || next.is_none(),
-            now,
-        );
+        cpu.switch((prev, SwitchReason::Blocked), after, || next.is_none(), now);
     };
     switch(&cpu, None, Some(&last), 1100);
     // The CPU is about to go offline. The time of the running task is still accounted, but idle
@@ -359,7 +352,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
-    cpu.finish_offline(0, Some(&last), 1150);
+    cpu.finish_offline(Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
     let read = last
         .read(|| 5000, |_| Some(&cpu))
@@ -372,8 +365,8 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // A CPU may also go offline and online if accounting has not begun on it.
-    let other = Cpu::default();
-    other.finish_offline(1, None::<&Task<Vec<Word>>>, 7000);
+    let other = Cpu::new(1);
+    other.finish_offline(None::<&Task<Vec<Word>>>, 7000);
     switch(&other, None, Some(&last), 8000);
     other.set_offline(false);
     let v = other.values(true, || 8010).expect("nobody changes it");
@@ -382,20 +375,19 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
 
 #[test]
 fn r4_4_each_group_of_cpus_has_its_part() {
-    let cpus: Vec<Cpu> = (0..5).map(|_| Cpu::default()).collect();
-    let words = (0..3 * NR_VALUES).map(|_| Word::new(0)).collect();
-    let task: Task<Vec<Word>> = Task::new(words, 2);
+    let cpus: Vec<Cpu> = (0..5).map(Cpu::new).collect();
+    let other_groups = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(other_groups, 2);
     let bounds = LatencyBounds::new(100);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
     // The task runs on all CPUs in turn. The last CPU is the only CPU of its group, and the task
     // still runs on it when its values are read.
-    for (cpu, n) in cpus.iter().zip(0..) {
+    for (cpu, n) in cpus.iter().zip(0u32..) {
         cpu.begin(true, now);
         cpu.begin_switch();
         task.begin_switch_in();
         cpu.switch(
-            n,
             (None, SwitchReason::Blocked),
             (Some(&task), &bounds),
             || false,
@@ -405,7 +397,6 @@ fn r4_4_each_group_of_cpus_has_its_part() {
         if n < 4 {
             cpu.begin_switch();
             cpu.switch(
-                n,
                 (Some(&task), SwitchReason::Expired),
                 (None, &bounds),
                 || true,
@@ -423,20 +414,8 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     assert_eq!(read.cpu, 4);
 }
 
-/// Switches the task in (`switch_in`) or out on CPU 0, at the time `now`.
+/// Switches the task in (`switch_in`) or out on the CPU, at the time `now`.
 fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: SwitchReason, now: u64) {
-    switch_task_on(cpu, 0, task, switch_in, reason, now);
-}
-
-/// Switches the task in (`switch_in`) or out on the CPU with the number `n`, at the time `now`.
-fn switch_task_on(
-    cpu: &Cpu,
-    n: u32,
-    task: &Task<Vec<Word>>,
-    switch_in: bool,
-    reason: SwitchReason,
-    now: u64,
-) {
     let bounds = LatencyBounds::new(100);
     let task_ref = Some(task);
     let (before, after) = if switch_in {
@@ -448,12 +427,12 @@ fn switch_task_on(
     if switch_in {
         task.begin_switch_in();
     }
-    cpu.switch(n, (before, reason), (after, &bounds), || !switch_in, now);
+    cpu.switch((before, reason), (after, &bounds), || !switch_in, now);
 }
 
 #[test]
 fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
-    let (cpu, task) = (Cpu::default(), task());
+    let (cpu, task) = (Cpu::new(0), task());
     let latency = |now| {
         let read = task.read(|| now, |_| Some(&cpu));
         read.expect("nobody changes it").values[value::LATENCY]
@@ -487,7 +466,7 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
 
 #[test]
 fn r4_2_time_of_a_suspend_is_not_counted() {
-    let (cpu, task) = (Cpu::default(), task());
+    let (cpu, task) = (Cpu::new(0), task());
     let own = |now| {
         let read = task.read(|| now, |_| Some(&cpu));
         read.expect("nobody changes it").values[value::SCHED]
@@ -503,7 +482,7 @@ fn r4_2_time_of_a_suspend_is_not_counted() {
     cpu.resume(10);
     assert_eq!(own(30), 29);
     // If accounting has not begun on a CPU, resume() does not begin it.
-    let cpu = Cpu::default();
+    let cpu = Cpu::new(0);
     cpu.suspend(1000);
     cpu.resume(2000);
     assert!(!cpu.has_begun());
@@ -511,9 +490,9 @@ fn r4_2_time_of_a_suspend_is_not_counted() {
 
 #[test]
 fn r4_9_a_wait_that_was_told_does_not_fall() {
-    let cpus = [Cpu::default(), Cpu::default()];
-    let words = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
-    let task: Task<Vec<Word>> = Task::new(words, 1);
+    let cpus = [Cpu::new(0), Cpu::new(1)];
+    let other_groups = (0..NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(other_groups, 1);
     let bounds = LatencyBounds::new(100);
     let latencies = |now| {
         let mut groups = [[0; NR_VALUES]; 2];
@@ -530,30 +509,30 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     task.begin_switch_in();
     assert_eq!(latencies(1500), None);
     let after = (Some(&task), &bounds);
-    cpus[1].switch(1, (None, SwitchReason::Blocked), after, || false, 1600);
+    cpus[1].switch((None, SwitchReason::Blocked), after, || false, 1600);
     assert_eq!(latencies(1700), Some([600, 0]));
 }
 
 #[test]
 fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     let record = |nr: usize, cpus_per_group| {
-        let values: Vec<_> = (0..nr * NR_VALUES).map(|_| Word::new(0)).collect();
-        Task::new(values, cpus_per_group)
+        let other_groups: Vec<_> = (NR_VALUES..nr * NR_VALUES).map(|_| Word::new(0)).collect();
+        Task::new(other_groups, cpus_per_group)
     };
     let history = |nr: usize, cpus_per_group| {
         let values = (0..nr * NR_VALUES).map(|_| Word::new(0)).collect();
         TaskHistory::<Vec<Word>>::new(values, cpus_per_group)
     };
     let old = record(6, 1);
-    let cpus: Vec<_> = (0..6).map(|_| Cpu::default()).collect();
+    let cpus: Vec<_> = (0..6).map(Cpu::new).collect();
     old.begin(false, true, 1000);
     let mut now = 1000;
     // The task runs for 10 ticks on CPU 0, for 20 ticks on CPU 1, and so on.
-    for (n, cpu) in (0..).zip(&cpus) {
+    for (n, cpu) in (0u32..).zip(&cpus) {
         cpu.begin(true, now);
-        switch_task_on(cpu, n, &old, true, SwitchReason::Blocked, now);
+        switch_task(cpu, &old, true, SwitchReason::Blocked, now);
         now += 10 * u64::from(n + 1);
-        switch_task_on(cpu, n, &old, false, SwitchReason::Blocked, now);
+        switch_task(cpu, &old, false, SwitchReason::Blocked, now);
     }
     old.count_signal(10);
     old.end(now);

@@ -2,13 +2,12 @@
 
 //! Tests the system time of a task on two CPUs: seccomp, system calls, task work and page faults.
 
-use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
+use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task};
 use protocols::sync::Word;
 
 #[test]
 fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
-    let words: Vec<Word> = (0..NR_VALUES).map(|_| Word::new(0)).collect();
-    let (cpus, task) = ([Cpu::default(), Cpu::default()], Task::new(words, 1));
+    let (cpus, task) = ([Cpu::new(0), Cpu::new(1)], Task::new(Vec::<Word>::new(), 2));
     let bounds = LatencyBounds::new(100);
     let switch = |n: usize, switch_in: bool, now| {
         cpus[n].begin_switch();
@@ -20,7 +19,7 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
             task.begin_switch_in();
         }
         let prev = (prev, SwitchReason::Blocked);
-        cpus[n].switch(0, prev, (next, &bounds), || !switch_in, now)
+        cpus[n].switch(prev, (next, &bounds), || !switch_in, now)
     };
     let system = |n: usize, now| {
         let read = task.read(|| now, |_| cpus.get(n));

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ring::Sample;
+use perfmon::ring::Sample;
 
 use super::{Attribute, Encoder, Writer};
 use crate::profile::Profile;

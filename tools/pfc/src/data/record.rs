@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use ring::{Sample, IN_GUEST};
+use perfmon::ring::{Sample, IN_GUEST};
 
 use super::KERNEL_START;
 

@@ -162,7 +162,7 @@ mod tests {
     use super::super::record::{Region, CALLCHAIN, SAMPLE_TYPE};
     use super::super::{Encoder, SampleId};
     use super::*;
-    use ring::Sample;
+    use perfmon::ring::{self, Sample};
 
     #[test]
     fn r1_9_strings_end_with_a_zero() {

@@ -177,13 +177,15 @@ pub fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use perfmon::ring::Sample;
+
     use super::*;
     use crate::data::{encode_file, Attribute, Encoder};
 
     fn file(nr_events: usize) -> Vec<u8> {
         let events = vec![Attribute::default(); nr_events];
         let mut encoder = Encoder::default();
-        encoder.sample(&ring::Sample::default(), 0);
+        encoder.sample(&Sample::default(), 0);
         encode_file(&events, false, &[&encoder.bytes])
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use fuzz::{changed, words, Fuzzer};
+use perfmon::ring;
 
 use super::check::MAGIC;
 use super::debug_files::DebugLink;

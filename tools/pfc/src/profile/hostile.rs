@@ -4,6 +4,7 @@
 //! or the numbers of pfc.
 
 use fuzz::Fuzzer;
+use perfmon::ring::Sample;
 
 use super::demangle::MAX_LENGTH;
 use super::fuzz::{commands, elf_file, read, records, show_all, TempFile, SHOWING_STACK};
@@ -37,7 +38,7 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     let mut encoder = Encoder::default();
     encoder.lost(u64::MAX, &sample_id(1, 1));
     encoder.lost(2, &sample_id(1, 2));
-    encoder.sample(&ring::Sample::default(), 1);
+    encoder.sample(&Sample::default(), 1);
     assert_eq!(read_records(false, &encoder.bytes).lost, u64::MAX);
 }
 
@@ -59,11 +60,11 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
         };
         // Each frame is another function, so that the tree of callers is as deep as the stack.
         let frames = (1..8000).map(|n| n << 12).collect();
-        let sample = ring::Sample {
+        let sample = Sample {
             ip: 0x1000,
             time: 5,
             frames,
-            ..ring::Sample::default()
+            ..Sample::default()
         };
         encoder.sample(&sample, 1);
         for n in 1..8000_u64 {
@@ -128,13 +129,13 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
         ..Region::default()
     };
     encoder.mmap2(&region, &sample_id(10, 1));
-    let sample = ring::Sample {
+    let sample = Sample {
         ip: 0x3000,
         pid: 10,
         tid: 10,
         time: 2,
         frames: vec![0x1001],
-        ..ring::Sample::default()
+        ..Sample::default()
     };
     encoder.sample(&sample, 1);
     let profile = read_records(true, &encoder.bytes);
@@ -158,7 +159,7 @@ fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
         encoder.fork((1, 1), &sample_id(pid, 2));
         encoder.mmap2(&region(5000), &sample_id(pid, 3));
     }
-    encoder.sample(&ring::Sample::default(), 1);
+    encoder.sample(&Sample::default(), 1);
     Fuzzer::new("inherited mappings").check(&encoder.bytes, |records| {
         let profile = read_records(false, records);
         assert_eq!(profile.samples.len(), 1);

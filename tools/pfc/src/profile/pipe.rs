@@ -159,6 +159,8 @@ fn parse_build_id(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
 mod tests {
     use std::path::Path;
 
+    use perfmon::ring::Sample;
+
     use super::*;
     use crate::data::{encode_file, Attribute, Encoder, SampleId};
     use crate::profile::Profile;
@@ -190,12 +192,12 @@ mod tests {
         };
         encoder.comm(b"one", true, &sample_id);
         for (time, id) in [(200, 2), (100, 1)] {
-            let sample = ring::Sample {
+            let sample = Sample {
                 ip: 0x5010,
                 pid: 10,
                 tid: 10,
                 time,
-                ..ring::Sample::default()
+                ..Sample::default()
             };
             encoder.sample(&sample, id);
         }

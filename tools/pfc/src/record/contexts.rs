@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use perfmon::ring::{Argument, Record, Ring};
 use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
-use ring::{Argument, Record, Ring};
 
 use super::freq::FreqController;
 use super::task_events::TaskEvents;

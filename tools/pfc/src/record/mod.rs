@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
+use perfmon::ring::{self, Argument};
 use perfmon::Scope;
-use ring::Argument;
 use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, TargetArgs};

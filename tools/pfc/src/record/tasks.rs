@@ -24,7 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ring::Sample;
+use perfmon::ring::Sample;
 
 use super::maps::parse_maps_line;
 use super::task_events::TaskEvents;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use perfcounters::Pattern;
-use perftrace_filter::compile;
+use perftrace_reader::filter::{self, compile};
 use perftrace_reader::{Device, Error, Trace, TraceConfig, FILTER_MAX};
 
 use crate::error::Failure;
@@ -48,7 +48,7 @@ fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns an error message that shows the filter, with a caret under the place of the error.
-fn filter_message(text: &str, error: &perftrace_filter::Error) -> String {
+fn filter_message(text: &str, error: &filter::Error) -> String {
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(visible::escape(before).chars().count());
     let (text, message) = (visible::escape(text), &error.message);
@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn r3_10_a_caret_is_under_what_is_wrong() {
-        let error = perftrace_filter::Error {
+        let error = filter::Error {
             position: 4,
             message: "a number".to_owned(),
         };
         let text = filter_message("é > x\n", &error);
         assert_eq!(text, "invalid filter: a number\n  é > x\\n\n     ^");
-        let beyond = perftrace_filter::Error {
+        let beyond = filter::Error {
             position: 99,
             message: "more".to_owned(),
         };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fake::Fake;
+use perfcounters::fake::Fake;
 use perfcounters::Pattern;
 use ratatui::backend::TestBackend;
 use ratatui::Terminal;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use fake::Fake;
+use perfcounters::fake::Fake;
 use serde_json::Value;
 
 /// A fake counter device. Each test has a device of its own.

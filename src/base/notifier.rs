@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Notifiers, which wake readers from any context.
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+
+use super::helpers;
+
+/// Wakes readers and pollers, and sends SIGIO (`helpers/notifier.c`).
+///
+/// # Invariants
+///
+/// `raw` is an initialised notifier, which is valid as long as `self`.
+pub(crate) struct Notifier {
+    raw: NonNull<helpers::Notifier>,
+}
+
+// SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
+unsafe impl Send for Notifier {}
+// SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
+unsafe impl Sync for Notifier {}
+
+impl Notifier {
+    /// Creates the value for a notifier that another value owns.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is an initialised notifier, which is valid as long as the result.
+    pub(crate) unsafe fn from_raw(raw: NonNull<helpers::Notifier>) -> Self {
+        // INVARIANT: By the function's requirement `raw` is initialised and valid.
+        Self { raw }
+    }
+
+    /// As soon as interrupts are on, wakes the readers and sends SIGIO. Callable in any context.
+    #[inline]
+    pub(crate) fn wake_readers(&self) {
+        // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
+        unsafe { helpers::pfc_notifier_wake_readers(self.raw.as_ptr()) }
+    }
+
+    /// Sleeps until `ready` returns true. `ready` is called at once, and again each time that the
+    /// readers are woken. Returns `ERESTARTSYS` if a signal interrupts the sleep. Called in process
+    /// context.
+    pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        let function = ready_callback(&ready);
+        // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
+        // which lives until the call returns.
+        to_result(unsafe {
+            helpers::pfc_notifier_wait(self.raw.as_ptr(), function, (&raw mut ready).cast())
+        })
+    }
+
+    /// Like [`wait`](Self::wait), but sleeps for at most `nanoseconds`. Returns whether `ready`
+    /// returned true.
+    pub(crate) fn wait_for(
+        &self,
+        mut ready: impl FnMut() -> bool,
+        nanoseconds: u64,
+    ) -> Result<bool> {
+        let function = ready_callback(&ready);
+        // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
+        // which lives until the call returns.
+        let rc = unsafe {
+            let arg = (&raw mut ready).cast();
+            helpers::pfc_notifier_wait_for(self.raw.as_ptr(), function, arg, nanoseconds)
+        };
+        to_result(rc)?;
+        Ok(rc != 0)
+    }
+
+    /// Adds the caller of poll() to the readers that the notifier wakes.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is
+    /// open.
+    pub(crate) unsafe fn poll(
+        &self,
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    ) {
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
+        unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file, table) }
+    }
+
+    /// Adds `file` to, or removes it from, the files whose owners get SIGIO from the notifier.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of `file_operations.fasync`.
+    pub(crate) unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
+        unsafe { helpers::pfc_notifier_fasync(self.raw.as_ptr(), fd, file, on) }
+    }
+}
+
+/// Returns a C function that takes the address of a closure of type `F`, and calls the closure.
+fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> bool {
+    /// # Safety
+    ///
+    /// `ready` points to an `F` that nothing else uses during the call.
+    unsafe extern "C" fn call<F: FnMut() -> bool>(ready: *mut c_void) -> bool {
+        // SAFETY: By the function's requirement `ready` points to an `F` that nothing else uses.
+        unsafe { (*ready.cast::<F>())() }
+    }
+    call::<F>
+}
+
+/// A notifier that frees itself.
+///
+/// # Invariants
+///
+/// `self` owns the notifier, which `pfc_notifier_new()` has created.
+pub(crate) struct OwnedNotifier(Notifier);
+
+impl OwnedNotifier {
+    /// Creates a notifier. Returns `ENOMEM` if memory is short. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: `pfc_notifier_new()` may sleep in the allocation, because the caller is in
+        // process context.
+        let raw = unsafe { helpers::pfc_notifier_new() };
+        // INVARIANT: The notifier was just created, and is freed by drop only.
+        Ok(Self(Notifier {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+        }))
+    }
+}
+
+impl Deref for OwnedNotifier {
+    type Target = Notifier;
+
+    #[inline]
+    fn deref(&self) -> &Notifier {
+        &self.0
+    }
+}
+
+impl Drop for OwnedNotifier {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` owns the notifier, which is no longer used.
+        // `pfc_notifier_free()` waits until its irq_work does not run.
+        unsafe { helpers::pfc_notifier_free(self.0.raw.as_ptr()) }
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Per-CPU words, given by their per-CPU addresses.
+
+use kernel::bindings;
+
+use super::cpu;
+
+/// Adds `more` to the word of `cpu` whose per-CPU address is `address`. Does nothing if `cpu` is
+/// not a possible CPU. A concurrent reader sees either the old or the new value.
+///
+/// # Safety
+///
+/// `address` is the per-CPU address of a word, which nothing else writes during the call.
+pub(crate) unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
+    if !cpu::is_possible(cpu) {
+        return;
+    }
+    let word = word_on(address, cpu);
+    // SAFETY: By the function's requirement the address is that of a word, and its CPU is possible.
+    // The accesses are volatile, as user space may read the word at the same time.
+    unsafe { word.write_volatile(word.read_volatile().wrapping_add(more)) }
+}
+
+/// Returns the address of the word of `cpu`, a possible CPU, whose per-CPU address is `address`.
+pub(crate) fn word_on(address: *mut i64, cpu: u32) -> *mut i64 {
+    // SAFETY: Callers pass the number of a possible CPU, which is below the length of
+    // `__per_cpu_offset`.
+    let offset = unsafe {
+        (&raw const bindings::__per_cpu_offset)
+            .cast::<usize>()
+            .add(cpu as usize)
+            .read()
+    };
+    address.wrapping_byte_add(offset)
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics about a module itself: per-CPU counters that may be updated in any context. To count
+//! an event takes a load and an add instruction. To measure a time also takes two reads of the time
+//! stamp counter.
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+
+use super::{clock, helpers};
+
+/// The per-CPU addresses of `N` statistics. A statistic is identified by its index, which is less
+/// than `N`.
+///
+/// # Invariants
+///
+/// `N` is a power of two. `slots` and `scale` are written by module init only, before any statistic
+/// can be updated. Each slot of a statistic that is updated is the per-CPU address of a word.
+pub(crate) struct SelfStats<const N: usize> {
+    slots: UnsafeCell<[*mut i64; N]>,
+    /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
+    /// counter is unknown; all times then stay 0.
+    scale: UnsafeCell<u32>,
+}
+
+// SAFETY: By the type's invariant nothing writes the fields while other threads read them. The
+// slots are per-CPU addresses, which have the same meaning in every thread.
+unsafe impl<const N: usize> Sync for SelfStats<N> {}
+
+impl<const N: usize> SelfStats<N> {
+    /// Creates statistics without slots.
+    pub(crate) const fn new() -> Self {
+        assert!(N.is_power_of_two());
+        Self {
+            slots: UnsafeCell::new([core::ptr::null_mut(); N]),
+            scale: UnsafeCell::new(0),
+        }
+    }
+
+    /// Sets the slot of the statistic `stat`.
+    ///
+    /// # Safety
+    ///
+    /// Called by module init, before any statistic can be updated. `slot` is the per-CPU address of
+    /// a word that exists as long as the statistic can be updated.
+    pub(crate) unsafe fn publish(&self, stat: usize, slot: *mut i64) {
+        // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
+        // is within the array.
+        unsafe {
+            self.slot_address(stat).write(slot);
+            *self.scale.get() = helpers::pfc_tsc_scale();
+        }
+    }
+
+    /// Returns the array of the slots, for C code.
+    pub(crate) fn slots(&self) -> *const *mut i64 {
+        self.slots.get().cast_const().cast()
+    }
+
+    #[inline(always)]
+    fn slot_address(&self, stat: usize) -> *mut *mut i64 {
+        let first = self.slots.get().cast::<*mut i64>();
+        // The mask only changes an index that is not less than `N`.
+        first.wrapping_add(stat & (N - 1))
+    }
+
+    #[inline(always)]
+    fn slot(&self, stat: usize) -> *mut i64 {
+        // SAFETY: The masked index is within the array, which is not written any more, by the
+        // type's invariant.
+        unsafe { self.slot_address(stat).read() }
+    }
+
+    /// Adds one to the statistic `stat`. Callable in any context.
+    #[inline(always)]
+    pub(crate) fn count(&self, stat: usize) {
+        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
+        // instruction updates this CPU's copy.
+        unsafe { asm!("incq %gs:({p})", p = in(reg) self.slot(stat), options(att_syntax, nostack)) }
+    }
+
+    /// Adds `delta` to the statistic `stat`. Callable in any context.
+    #[inline(always)]
+    pub(crate) fn add(&self, stat: usize, delta: u64) {
+        // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
+        // instruction updates this CPU's copy.
+        unsafe {
+            asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.slot(stat),
+                options(att_syntax, nostack))
+        }
+    }
+
+    /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to the statistic `stat`.
+    /// Preemption must have been off since `began`, and less than 2^32 TSC ticks may have passed.
+    #[inline(always)]
+    pub(crate) fn add_elapsed(&self, stat: usize, began: u32) {
+        let ticks = clock::time_stamp_low().wrapping_sub(began);
+        let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.scale())) >> 24;
+        self.add(stat, nanoseconds);
+    }
+
+    #[inline(always)]
+    fn scale(&self) -> u32 {
+        // SAFETY: The scale is not written any more, by the type's invariant.
+        unsafe { *self.scale.get() }
+    }
+
+    /// Adds one to the statistic `nr`, and starts to measure the duration that the drop of the
+    /// result adds to the statistic `time`. Callable in any context.
+    #[inline(always)]
+    pub(crate) fn begin(&'static self, nr: usize, time: usize) -> CostTimer<N> {
+        self.count(nr);
+        CostTimer {
+            stats: self,
+            time,
+            began: clock::time_stamp(),
+        }
+    }
+}
+
+/// Adds the duration of an operation to a statistic when dropped. The thread may move to another
+/// CPU during the operation.
+pub(crate) struct CostTimer<const N: usize> {
+    stats: &'static SelfStats<N>,
+    time: usize,
+    began: u64,
+}
+
+impl<const N: usize> Drop for CostTimer<N> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let ticks = clock::time_stamp().saturating_sub(self.began);
+        let scale = u128::from(self.stats.scale());
+        let nanoseconds = (u128::from(ticks).wrapping_mul(scale) >> 24) as u64;
+        self.stats.add(self.time, nanoseconds);
+    }
+}

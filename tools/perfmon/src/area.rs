@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that is mapped into the process. This file does not use std, because libperfmon is built
+//! without std.
+#![expect(unsafe_code, reason = "mmap, errno")]
+
+use core::ffi::{c_int, c_void};
+use core::mem::forget;
+use core::ptr::{null_mut, NonNull};
+use core::slice;
+
+use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use protocols::ring::Page;
+use protocols::self_page::SelfPage;
+use protocols::sync::Word;
+
+/// A shared mapping of a part of a file. Dropping the value unmaps the memory.
+///
+/// The memory is accessed as atomics only, because the kernel and other processes may write to it
+/// at the same time. An access beyond the end of the file raises SIGBUS.
+///
+/// # Invariants
+///
+/// `addr` is the address of a mapping of `bytes` bytes, rounded up to whole pages. `bytes` is not
+/// 0. Only this value unmaps the mapping.
+#[derive(Debug)]
+pub struct Area {
+    addr: NonNull<c_void>,
+    bytes: usize,
+}
+
+impl Area {
+    /// Maps `bytes` bytes of a file from `offset` on, for reading.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of mmap().
+    pub fn new(file: c_int, offset: u64, bytes: usize) -> Result<Self, c_int> {
+        Self::map(file, offset, bytes, PROT_READ, MAP_SHARED)
+    }
+
+    /// Maps `bytes` bytes of a file from `offset` on, for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of mmap().
+    pub fn writable(file: c_int, offset: u64, bytes: usize) -> Result<Self, c_int> {
+        Self::map(file, offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED)
+    }
+
+    fn map(
+        file: c_int,
+        offset: u64,
+        bytes: usize,
+        protection: c_int,
+        flags: c_int,
+    ) -> Result<Self, c_int> {
+        // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
+        // changed.
+        let addr = unsafe { libc::mmap(null_mut(), bytes, protection, flags, file, offset as _) };
+        match NonNull::new(addr) {
+            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other value has this
+            // address. mmap() fails if `bytes` is 0.
+            Some(mapped) if addr != libc::MAP_FAILED => Ok(Self {
+                addr: mapped,
+                bytes,
+            }),
+            // SAFETY: The C library returns the address of the calling thread's errno, which is
+            // always valid.
+            _ => Err(unsafe { *libc::__errno_location() }),
+        }
+    }
+
+    /// Returns the words of the mapping. A caller that stores to a word must have mapped the area
+    /// by [`writable`](Self::writable).
+    #[inline]
+    pub fn words(&self) -> &[Word] {
+        // SAFETY: By the type's invariant `self.bytes` bytes are mapped, at the alignment of a
+        // page. A `Word` is an atomic, for which all values are valid.
+        unsafe { slice::from_raw_parts(self.addr.as_ptr().cast(), self.bytes / 8) }
+    }
+
+    /// Returns the control page at the beginning of a ring.
+    pub(crate) fn ring_page(&self) -> &Page {
+        // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
+        // `Page` consists of atomics, for which all values are valid.
+        unsafe { self.addr.cast().as_ref() }
+    }
+
+    /// Returns the self page at the beginning of the mapping.
+    #[inline]
+    pub(crate) fn self_page(&self) -> &SelfPage {
+        // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
+        // `SelfPage` consists of atomics, for which all values are valid.
+        unsafe { self.addr.cast().as_ref() }
+    }
+
+    /// Returns the address of the mapping. The memory stays mapped until the address is passed to
+    /// [`from_raw`](Self::from_raw) and the resulting value is dropped.
+    pub(crate) fn into_raw(self) -> NonNull<c_void> {
+        let addr = self.addr;
+        forget(self);
+        addr
+    }
+
+    /// Makes an area from an address that [`into_raw`](Self::into_raw) returned.
+    ///
+    /// # Safety
+    ///
+    /// `addr` was returned by [`into_raw`](Self::into_raw) of an area of `bytes` bytes, and is not
+    /// used elsewhere after the call.
+    pub(crate) unsafe fn from_raw(addr: NonNull<c_void>, bytes: usize) -> Self {
+        // INVARIANT: By the function's contract `bytes` bytes are mapped at `addr`, and no other
+        // value unmaps them.
+        Self { addr, bytes }
+    }
+}
+
+// SAFETY: The mapping belongs to the process, not to a thread. The memory is accessed as atomics
+// only.
+unsafe impl Send for Area {}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // memory outlives `self`.
+        let _ = unsafe { libc::munmap(self.addr.as_ptr(), self.bytes) };
+    }
+}
+
+/// Memory that is private to the process and initially zero.
+///
+/// # Invariants
+///
+/// The mapping of the area is anonymous and private.
+pub struct PrivateArea(Area);
+
+impl PrivateArea {
+    /// Maps `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of mmap().
+    pub fn new(bytes: usize) -> Result<Self, c_int> {
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        // INVARIANT: The flags make the mapping anonymous and private.
+        Area::map(-1, 0, bytes, PROT_READ | PROT_WRITE, flags).map(Self)
+    }
+
+    /// Returns the memory as words.
+    pub fn words(&mut self) -> &mut [u64] {
+        // SAFETY: By the area's invariant `bytes` bytes are mapped, at the alignment of a page. By
+        // the type's invariant neither the kernel nor another process writes to the mapping, and
+        // `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.0.addr.as_ptr().cast(), self.0.bytes / 8) }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Maps the memory of a ring.
+
+use core::ffi::c_int;
+
+use protocols::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
+
+use crate::area::Area;
+
+/// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
+const MAX_DATA_SIZE: u64 = 1 << 40;
+
+/// The mappings of a ring.
+pub struct Mapping {
+    /// The control page and the data of the ring, mapped read-only.
+    area: Area,
+    /// The tail page, to which the reader stores its position; `None` for rings that are
+    /// overwritten.
+    tail: Option<Area>,
+    /// The word that serves as the tail if the ring has no tail page. The kernel does not access
+    /// this word.
+    private_tail: Word,
+    /// Offset of the data in `area`, in words.
+    data: usize,
+}
+
+impl Mapping {
+    /// Maps the ring of the context whose file descriptor is `context`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an errno: `EPROTO` if the buffer of the context is not a ring, or has an unsupported
+    /// version; or the errno of mmap().
+    pub fn new(context: c_int) -> Result<Self, c_int> {
+        // Map the first page to get the sizes, which are needed to map the whole ring.
+        let first = Area::new(context, 0, PAGE_SIZE)?;
+        let page = first.ring_page();
+        let (data, bytes) = geometry(page).ok_or(libc::EPROTO)?;
+        let tail = match page.flags() & OVERWRITE {
+            0 => Some(Area::writable(context, TAIL_OFFSET, PAGE_SIZE)?),
+            _ => None,
+        };
+        Ok(Self {
+            area: Area::new(context, 0, bytes)?,
+            tail,
+            private_tail: Word::new(0),
+            data: data / 8,
+        })
+    }
+
+    /// Returns the memory that the kernel and the reader share, in the form that the functions of
+    /// `protocols::ring` take.
+    pub fn shared(&self) -> Shared<'_> {
+        let tail = self.tail.as_ref().and_then(|tail| tail.words().first());
+        Shared {
+            page: self.area.ring_page(),
+            tail: tail.unwrap_or(&self.private_tail),
+            data: self.area.words().get(self.data..).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the offset of the data and the size of the whole ring in bytes, or `None` if the page is
+/// not the control page of a ring of a supported version.
+fn geometry(page: &Page) -> Option<(usize, usize)> {
+    let (data, size) = (page.data_offset() as usize, page.data_size());
+    let is_valid = page.is_supported()
+        && data >= PAGE_SIZE
+        && data % PAGE_SIZE == 0
+        && size.is_power_of_two()
+        && (PAGE_SIZE as u64..=MAX_DATA_SIZE).contains(&size);
+    let bytes = usize::try_from(size).ok()?.checked_add(data)?;
+    is_valid.then_some((data, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// Returns a file with the layout of the file of a context. `protocols::ring` initializes the
+    /// control page in this file.
+    fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
+        let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .expect("a file");
+        std::fs::remove_file(path).expect("its name");
+        file.set_len(TAIL_OFFSET + PAGE_SIZE as u64)
+            .expect("sparse");
+        let area = Area::writable(file.as_raw_fd(), 0, PAGE_SIZE).expect("a page");
+        area.ring_page().init(flags, data, size);
+        file
+    }
+
+    #[test]
+    fn r1_9_the_reader_sees_what_the_writer_wrote() {
+        let page = PAGE_SIZE as u32;
+        let file = ring_file("whole", 0, page, 1 << 14);
+        let Ok(mapping) = Mapping::new(file.as_raw_fd()) else {
+            // Skip the test if the file system does not support files of this size.
+            return;
+        };
+        let writable = Area::writable(file.as_raw_fd(), 0, PAGE_SIZE + (1 << 14));
+        let writable = writable.expect("the ring");
+        let mut writer = protocols::ring::Writer::new(0, 1 << 14, 0);
+        let shared = mapping.shared();
+        let writer_view = Shared {
+            page: writable.ring_page(),
+            tail: shared.tail,
+            data: &writable.words()[PAGE_SIZE / 8..],
+        };
+        writer.write(&writer_view, 9, &[&[1, 2, 3]]);
+        assert_eq!(protocols::ring::head(&shared), 32);
+        let mut to = [0; 8];
+        let found = protocols::ring::read(&shared, 32, 0, &mut to);
+        assert_eq!(
+            found,
+            protocols::ring::ReadResult::Record { kind: 9, words: 4 }
+        );
+        assert_eq!(to[1..4], [1, 2, 3]);
+        protocols::ring::release(&shared, 32);
+        assert_eq!(mapping.shared().tail.load_relaxed(), 32);
+        assert_eq!(shared.data.len(), 1 << 11);
+    }
+
+    #[test]
+    fn r1_9_what_is_no_ring_is_refused() {
+        let page = PAGE_SIZE as u32;
+        for (n, (data, size)) in [
+            (0, 1 << 14),
+            (page + 8, 1 << 14),
+            (page, 0),
+            (page, 5000),
+            (page, 1 << 63),
+            (page, 8),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let file = ring_file(&format!("wrong{n}"), 0, data, size);
+            assert!(Mapping::new(file.as_raw_fd()).is_err(), "{data} {size}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The reader of a ring, which keeps its position in the ring. The memory of the ring is an
+//! argument of [`Reader`], so that tests can run the reader against the writer of the kernel
+//! without a mapping.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::vec;
+
+use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
+
+use super::{Mapping, Record};
+
+/// The mapped ring of a context, and its reader. Dropping the value unmaps the ring.
+pub struct Ring {
+    mapping: Mapping,
+    reader: Reader,
+}
+
+impl Ring {
+    /// Maps the ring of a context.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the buffer of the context is not a ring, or has a version that this crate
+    /// does not support. Other errors are those of mmap().
+    pub fn open(context: &impl AsFd) -> io::Result<Self> {
+        let mapping = Mapping::new(context.as_fd().as_raw_fd()).map_err(|error| match error {
+            libc::EPROTO => io::ErrorKind::InvalidData.into(),
+            error => io::Error::from_raw_os_error(error),
+        })?;
+        let reader = Reader::default();
+        Ok(Self { mapping, reader })
+    }
+
+    /// Returns the records that were written since the last call, the oldest first. In a ring
+    /// without [`OVERWRITE`], the space of a record is free for new records after the record has
+    /// been read.
+    pub fn records(&mut self) -> Records<'_> {
+        self.reader.records(self.mapping.shared())
+    }
+
+    /// Returns the number of records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        self.mapping.shared().page.lost()
+    }
+
+    /// Returns the size of the ring's data in bytes.
+    pub fn size(&self) -> u64 {
+        self.mapping.shared().page.data_size()
+    }
+
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
+    pub fn is_broken(&self) -> bool {
+        self.reader.is_broken()
+    }
+}
+
+/// A reader of a ring. A reader starts at position 0, where the ring starts.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// Position of the reader. In a forward ring, the reader has read the records below this
+    /// position. In a backward ring, it has read the records from this position on.
+    position: u64,
+    /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
+    buffer: Vec<u64>,
+    /// True if an invalid record was found.
+    broken: bool,
+}
+
+impl Reader {
+    /// Returns the records that were written since the last call, the oldest first.
+    ///
+    /// The returned iterator ends at the head that the ring has when this function is called. In a
+    /// forward ring, the iterator reads the records one by one. In a backward ring, this function
+    /// itself reads all records, from the newest to the oldest.
+    pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
+        let head = head(&ring);
+        let backward_records = match ring.page.flags() & BACKWARD {
+            0 => None,
+            _ => Some(self.read_backward(&ring, head).into_iter()),
+        };
+        Records {
+            reader: self,
+            ring,
+            head,
+            backward_records,
+        }
+    }
+
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
+    /// the record could not be read.
+    fn copy_record(
+        &mut self,
+        ring: &Shared<'_>,
+        head: u64,
+        position: u64,
+    ) -> Result<(Record, u64), ReadResult> {
+        loop {
+            match read(ring, head, position, &mut self.buffer) {
+                ReadResult::Record { kind, words } => {
+                    let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
+                    return Ok((record, (words as u64).wrapping_mul(8)));
+                }
+                // A record that claims to be larger than the ring is invalid.
+                ReadResult::TooLong(words)
+                    if words <= ring.data.len() && words > self.buffer.len() =>
+                {
+                    self.buffer.resize(words.next_power_of_two(), 0);
+                }
+                ReadResult::TooLong(_) => return Err(ReadResult::Corrupt),
+                other => return Err(other),
+            }
+        }
+    }
+
+    /// Reads and consumes all new records of a backward ring. Returns the records, the oldest
+    /// first.
+    fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut position = head;
+        while position != self.position && !self.broken {
+            match self.copy_record(ring, head, position) {
+                Ok((record, bytes)) => {
+                    records.push(record);
+                    position = position.wrapping_add(bytes);
+                }
+                Err(error) => {
+                    self.broken = error == ReadResult::Corrupt;
+                    break;
+                }
+            }
+        }
+        self.position = head;
+        release(ring, head);
+        records.reverse();
+        records
+    }
+
+    /// Reads and consumes the next record of a forward ring.
+    fn read_forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
+        if self.position == head || self.broken {
+            return None;
+        }
+        match self.copy_record(ring, head, self.position) {
+            Ok((record, bytes)) => {
+                self.position = self.position.wrapping_add(bytes);
+                release(ring, self.position);
+                Some(record)
+            }
+            Err(error) => {
+                // Continue at the head, where the next record will start: in a forward ring that
+                // was overwritten, the start of the oldest intact record cannot be found.
+                self.broken = error == ReadResult::Corrupt;
+                self.position = head;
+                None
+            }
+        }
+    }
+}
+
+/// Iterator over the new records of a ring, the oldest first.
+pub struct Records<'a> {
+    reader: &'a mut Reader,
+    ring: Shared<'a>,
+    /// Head of the ring when the iterator was made. The iterator ends at this position.
+    head: u64,
+    /// The records of a backward ring, which were read when the iterator was made.
+    backward_records: Option<vec::IntoIter<Record>>,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        match &mut self.backward_records {
+            Some(found) => found.next(),
+            None => self.reader.read_forward(&self.ring, self.head),
+        }
+    }
+}

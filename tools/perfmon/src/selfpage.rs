@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads the counters of the `/dev/perfmon` context of the calling thread without a system call,
+//! from the self page of the context.
+//!
+//! ```no_run
+//! # use std::os::fd::AsRawFd;
+//! # fn read_pmds(_: u16) -> u64 { 0 }
+//! # let context = std::fs::File::open("/dev/perfmon")?;
+//! let page = perfmon::selfpage::Mapping::new(context.as_raw_fd())
+//!     .map_err(std::io::Error::from_raw_os_error)?;
+//! // If the page does not have the value, ask the kernel.
+//! let instructions = page.counter(0).unwrap_or_else(|| read_pmds(0));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). The file
+//! `rdpmc.rs` has the RDPMC instruction and the thread pointer.
+#![expect(unsafe_code, reason = "the address of a mapping that C code has kept")]
+
+mod rdpmc;
+
+use core::ffi::c_int;
+use core::hint::spin_loop;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+pub use protocols::self_page::SelfPage;
+use protocols::self_page::{Reading, OFFSET, VERSION};
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
+use rdpmc::{rdpmc, thread_pointer};
+
+use crate::area::Area;
+
+/// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
+/// to read the counter by a system call.
+const MAX_TRIES: u32 = 100;
+
+/// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
+/// needed.
+///
+/// A system call is needed for PMDs that the page does not show. While the context counts, every
+/// thread except the thread to which the context is attached needs a system call as well.
+#[inline]
+pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
+    read(page, pmd, thread_pointer(), rdpmc)
+}
+
+#[inline]
+fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
+    for _ in 0..MAX_TRIES {
+        match page.read(pmd, thread, &rdpmc) {
+            Some(Reading::Value(value)) => return Some(value),
+            Some(Reading::UseSyscall) => return None,
+            None => spin_loop(),
+        }
+    }
+    None
+}
+
+/// The mapped self page of a context. Dropping the value unmaps the page.
+#[derive(Debug)]
+pub struct Mapping(Area);
+
+impl Mapping {
+    /// Maps the self page of the context whose file descriptor is `context`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
+    /// the errno of mmap().
+    pub fn new(context: c_int) -> Result<Self, c_int> {
+        let area = Area::new(context, OFFSET, PAGE_SIZE)?;
+        // Pages of all versions begin with the version and the size.
+        let begin = area.words().first().map_or(0, Word::load_relaxed);
+        match begin as u32 == VERSION && begin >> 32 >= size_of::<SelfPage>() as u64 {
+            true => Ok(Self(area)),
+            false => Err(libc::EPROTO),
+        }
+    }
+
+    /// Returns the value of a hardware PMD, or `None` if a system call is needed; see [`counter`].
+    #[inline]
+    pub fn counter(&self, pmd: u16) -> Option<u64> {
+        counter(self, pmd)
+    }
+
+    /// Returns the address of the page, to pass it to C code. The page stays mapped until the
+    /// address is passed to [`from_raw`](Self::from_raw) and the resulting mapping is dropped.
+    pub fn into_raw(self) -> NonNull<SelfPage> {
+        self.0.into_raw().cast()
+    }
+
+    /// Makes a mapping from an address that [`into_raw`](Self::into_raw) returned to C.
+    ///
+    /// # Safety
+    ///
+    /// `addr` was returned by [`into_raw`](Self::into_raw), and is not used elsewhere after the
+    /// call.
+    pub unsafe fn from_raw(addr: NonNull<SelfPage>) -> Self {
+        // SAFETY: By the function's contract `addr` is from `into_raw()` and not used elsewhere.
+        // The area of a `Mapping` has one page.
+        Self(unsafe { Area::from_raw(addr.cast(), PAGE_SIZE) })
+    }
+}
+
+impl Deref for Mapping {
+    type Target = SelfPage;
+
+    #[inline]
+    fn deref(&self) -> &SelfPage {
+        self.0.self_page()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use protocols::self_page::{CounterState, COUNTING, RDPMC};
+
+    /// Returns the state of PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
+    /// `value` returns the value of the PMD.
+    fn counter(value: impl Fn() -> u64) -> impl Iterator<Item = CounterState> {
+        core::iter::once_with(move || CounterState {
+            pmd: 0,
+            rdpmc: 7,
+            mask: (1 << 48) - 1,
+            start: (1 << 48) - 5,
+            value: value(),
+        })
+    }
+
+    /// Thread pointer of the reading thread in these tests.
+    const OWN_THREAD: u64 = 0x7000;
+
+    fn no_rdpmc(_: u32) -> u64 {
+        panic!("RDPMC")
+    }
+
+    #[test]
+    fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
+        let page = SelfPage::new();
+        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        // The hardware counter has wrapped, and the value that RDPMC returns has a bit above bit
+        // 47.
+        let value = read(&page, 0, OWN_THREAD, |number| {
+            assert_eq!(number, 7);
+            (1 << 48) | 7
+        });
+        assert_eq!(value, Some(3012));
+    }
+
+    #[test]
+    fn r1_18_what_does_not_count_is_its_sum() {
+        let page = SelfPage::new();
+        for flags in [0, RDPMC] {
+            page.update(counter(|| 3000), (flags, OWN_THREAD), 0, 0);
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), Some(3000));
+        }
+    }
+
+    #[test]
+    fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
+        let page = SelfPage::new();
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
+        page.update(counter(|| 3000), (COUNTING, OWN_THREAD), 0, 0);
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
+        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        assert_eq!(read(&page, 256, OWN_THREAD, no_rdpmc), None);
+    }
+
+    #[test]
+    fn r1_18_a_page_that_is_being_written_is_not_used() {
+        let page = SelfPage::new();
+        let read_during_update = || {
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
+            1
+        };
+        page.update(
+            counter(read_during_update),
+            (COUNTING | RDPMC, OWN_THREAD),
+            0,
+            0,
+        );
+        assert!(read(&page, 0, OWN_THREAD, |_| 0).is_some());
+    }
+
+    #[test]
+    fn r1_18_a_page_that_changed_meanwhile_is_looked_at_again() {
+        let page = SelfPage::new();
+        let change = |sum| page.update(counter(move || sum), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        change(1000);
+        let tries = Cell::new(0);
+        let value = read(&page, 0, OWN_THREAD, |_| {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 {
+                change(1000 * tries.get());
+            }
+            (1 << 48) - 5
+        });
+        assert_eq!((value, tries.get()), (Some(2000), 3));
+        // If the page changes at each attempt, the reader returns no value.
+        let value = read(&page, 0, OWN_THREAD, |_| {
+            change(1);
+            0
+        });
+        assert_eq!(value, None);
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests the reader with the writer of the kernel: in forward and backward rings, in wrapped,
+//! overwritten and full rings, and while the writer writes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use perfmon::ring::{self, Argument, Reader, Record, Sample};
+use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
+use protocols::sync::Word;
+
+struct RingMemory {
+    page: Page,
+    tail: Word,
+    data: Vec<Word>,
+}
+
+impl RingMemory {
+    fn new(flags: u32, words: usize) -> Self {
+        let page = Page::new();
+        page.init(flags, 4096, words as u64 * 8);
+        Self {
+            page,
+            tail: Word::new(0),
+            data: (0..words).map(|_| Word::new(0)).collect(),
+        }
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.data,
+        }
+    }
+
+    fn writer(&self, flags: u32) -> Writer {
+        Writer::new(flags, self.data.len() as u64 * 8, 0)
+    }
+}
+
+/// record_numbers() adds this number to the count in a `LOST` record, to distinguish the count from
+/// the numbers of other records.
+const LOST: u64 = 1 << 40;
+
+/// Returns, for each record, the number that the record contains. For a record that reports losses,
+/// returns `LOST` plus the number of lost records.
+fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
+    records
+        .map(|record| match record {
+            Record::Other { kind: 9, words } => {
+                // write_record() stores the number in all words, so all words of an intact record
+                // are equal.
+                assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
+                words[0]
+            }
+            Record::Lost(n) => LOST + n,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+/// Writes a record with the number `n`. The length of the record depends on `n`, so that records
+/// also wrap around the end of the data.
+fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
+    let words = vec![n; 1 + (n % 5) as usize];
+    writer.write(&memory.shared(), 9, &[&words])
+}
+
+#[test]
+fn r1_9_samples_are_read() {
+    let memory = RingMemory::new(0, 64);
+    let mut writer = memory.writer(0);
+    let fixed = [
+        0x1000,
+        7 | (8 << 32),
+        99,
+        256 | (2 << 16) | (3 << 32),
+        0_u64.wrapping_sub(500),
+        4,
+        2 | (3 << 32),
+    ];
+    writer.write(
+        &memory.shared(),
+        1,
+        &[&fixed, &[11, 12], &[ring::STACK_USER, 0x1000, 0x2000]],
+    );
+    writer.write(&memory.shared(), 3, &[&[5]]);
+    writer.write(&memory.shared(), 4, &[&[6]]);
+    writer.write(&memory.shared(), 5, &[&[7]]);
+    // Make the sample claim more words than its record has.
+    writer.write(&memory.shared(), 1, &[&fixed]);
+    let mut reader = Reader::default();
+    let all: Vec<Record> = reader.records(memory.shared()).collect();
+    let sample = Sample {
+        ip: 0x1000,
+        pid: 7,
+        tid: 8,
+        time: 99,
+        pmd: 256,
+        set: 2,
+        cpu: 3,
+        last_reset: 0_u64.wrapping_sub(500),
+        eventid: 4,
+        values: vec![11, 12],
+        frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+    };
+    assert_eq!(sample.period(), 500);
+    assert_eq!(all[0], Record::Sample(sample));
+    assert_eq!(all[1..3], [Record::Throttle(5), Record::Unthrottle(6)]);
+    assert_eq!(all[3], Record::Exec(7));
+    assert!(matches!(all[4], Record::Other { kind: 1, .. }));
+    assert_eq!(all.len(), 5);
+}
+
+#[test]
+fn r1_9_forward_records_are_consumed_and_wrap() {
+    let memory = RingMemory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let mut numbers = Vec::new();
+    for n in 0..1000 {
+        assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
+        if n % 2 == 0 {
+            numbers.extend(record_numbers(reader.records(memory.shared())));
+        }
+    }
+    numbers.extend(record_numbers(reader.records(memory.shared())));
+    assert_eq!(numbers, (0..1000).collect::<Vec<u64>>());
+    assert!(!reader.is_broken());
+}
+
+#[test]
+fn r1_9_what_is_lost_is_told() {
+    let memory = RingMemory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let kept = (0..10)
+        .filter(|_| write_record(&mut writer, &memory, 0) == WriteResult::Kept)
+        .count();
+    assert_eq!((kept, memory.page.lost()), (8, 2));
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    write_record(&mut writer, &memory, 1);
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [LOST + 2, 1]
+    );
+}
+
+#[test]
+fn r1_9_a_record_that_is_not_asked_for_stays() {
+    let memory = RingMemory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    for _ in 0..8 {
+        write_record(&mut writer, &memory, 0);
+    }
+    assert!(reader.records(memory.shared()).next().is_some());
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Kept);
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Lost);
+    assert_eq!(reader.records(memory.shared()).count(), 8);
+}
+
+#[test]
+fn r2_1_backward_records_come_oldest_first() {
+    let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
+    let mut writer = memory.writer(BACKWARD | OVERWRITE);
+    let mut reader = Reader::default();
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    for n in 0..4 {
+        write_record(&mut writer, &memory, n);
+    }
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [0, 1, 2, 3]
+    );
+    // A second call returns only records that were written since the first call.
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    write_record(&mut writer, &memory, 4);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [4]);
+}
+
+#[test]
+fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
+    for last in 5..200 {
+        let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
+        let mut writer = memory.writer(BACKWARD | OVERWRITE);
+        for n in 0..=last {
+            write_record(&mut writer, &memory, n);
+        }
+        let numbers = record_numbers(Reader::default().records(memory.shared()));
+        // The expected records are the newest records that fit into the ring.
+        let mut words = 0;
+        let fit = |n: &u64| {
+            words += 2 + n % 5;
+            words <= 32
+        };
+        let mut expected: Vec<u64> = (0..=last).rev().take_while(fit).collect();
+        expected.reverse();
+        assert_eq!(numbers, expected);
+    }
+}
+
+#[test]
+fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
+    let memory = RingMemory::new(BACKWARD, 16);
+    let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::default());
+    for _ in 0..9 {
+        write_record(&mut writer, &memory, 0);
+    }
+    assert_eq!(memory.page.lost(), 1);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    write_record(&mut writer, &memory, 1);
+    assert_eq!(
+        record_numbers(reader.records(memory.shared())),
+        [LOST + 1, 1]
+    );
+}
+
+#[test]
+fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
+    let memory = RingMemory::new(OVERWRITE, 16);
+    let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::default());
+    for n in 0..3 {
+        write_record(&mut writer, &memory, n);
+    }
+    assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
+    for n in 0..20 {
+        write_record(&mut writer, &memory, n);
+    }
+    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    write_record(&mut writer, &memory, 20);
+    assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
+}
+
+#[test]
+fn r2_5_what_is_no_ring_ends_it() {
+    let memory = RingMemory::new(0, 16);
+    let mut writer = memory.writer(0);
+    write_record(&mut writer, &memory, 0);
+    memory.data[0].store_relaxed(3);
+    let mut reader = Reader::default();
+    assert_eq!(reader.records(memory.shared()).count(), 0);
+    assert!(reader.is_broken());
+}
+
+#[test]
+fn r2_5_no_record_is_torn_while_it_is_written() {
+    for flags in [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE] {
+        let memory = RingMemory::new(flags, 64);
+        let (writer_done, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = memory.writer(flags);
+                // Continue to write until the reader has read a record: on a busy machine the
+                // reader may not be scheduled for a long time.
+                for n in 0..1_000_000_000 {
+                    if n > 200_000 && has_read.load(Ordering::Acquire) {
+                        break;
+                    }
+                    write_record(&mut writer, &memory, n);
+                }
+                writer_done.store(true, Ordering::Release);
+            });
+            let mut reader = Reader::default();
+            let (mut last, mut nr_records) = (None, 0);
+            loop {
+                let ended = writer_done.load(Ordering::Acquire);
+                for n in record_numbers(reader.records(memory.shared())) {
+                    if n < LOST {
+                        assert!(last < Some(n), "{n} after {last:?}");
+                        (last, nr_records) = (Some(n), nr_records + 1);
+                    }
+                }
+                assert!(!reader.is_broken(), "flags {flags}");
+                has_read.store(nr_records > 0, Ordering::Release);
+                if ended {
+                    break;
+                }
+            }
+            assert!(nr_records > 0, "flags {flags}");
+        });
+    }
+}
+
+#[test]
+fn r1_9_the_argument_is_the_kernels() {
+    let argument = Argument {
+        size: 0x10000,
+        flags: BACKWARD | OVERWRITE,
+        watermark: 5,
+        fields: ring::USER_STACK,
+        max_frames: 7,
+    };
+    let bytes = argument.to_bytes();
+    assert_eq!(bytes[..8], 0x10000_u64.to_ne_bytes());
+    assert_eq!(
+        bytes[8..24],
+        [3, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0]
+    );
+    assert_eq!(bytes[24..], [0; 40]);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Compiler for filters: it translates text to the program that the kernel accepts.
+//!
+//! ```text
+//! count > 3 && (piece ~ "p*" || !(flags & 0x10)) && $process == 4242
+//! ```
+//!
+//! | syntax | meaning |
+//! |---|---|
+//! | `field == 3`, `!=` `<` `<=` `>` `>=` | compares values with constants: `-3`, `0x1f`, `2.5` |
+//! | `field & 0x10` | true if one of these bits is set |
+//! | `field ~ "glob"`, `!~` | matches `*` `?` `[a-z]` `[!a-z]` `\x` |
+//! | `field == "text"`, `!=` | matches exactly this text; `\"` and `\\` are escapes |
+//! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
+//! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
+//!
+//! A comparison is false if the marker has no such field, or if one of the field and the constant
+//! is a number and the other is a text. In these cases `!=` and `!~` are false as well, but
+//! `!(field == 3)` is true.
+
+use std::fmt;
+
+mod parse;
+mod program;
+
+/// An error in the text of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The byte offset of the error in the text.
+    pub position: usize,
+    /// A description of the error.
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            to,
+            "at character {} of the filter: {}",
+            self.position + 1,
+            self.message
+        )
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn error<T>(position: usize, message: impl Into<String>) -> Result<T, Error> {
+    let message = message.into();
+    Err(Error { position, message })
+}
+
+/// Compiles a filter to the program that `perftrace_create.filter` points to.
+pub fn compile(text: &str) -> Result<Vec<u8>, Error> {
+    program::assemble(&parse::parse(text)?)
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Parses the text of a filter into a syntax tree.
+
+use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
+
+use super::{error, Error};
+
+/// Maximum depth of parentheses, which limits the recursion of the parser.
+const MAX_DEPTH: u32 = 100;
+
+const OPERATORS: &str = "== != < <= > >= & ~ !~";
+
+/// A node of the syntax tree.
+#[derive(Debug)]
+pub(crate) enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    Compare(Compare),
+}
+
+/// A comparison of a field with a constant.
+#[derive(Debug)]
+pub(crate) struct Compare {
+    /// The byte offset of the comparison in the text.
+    pub position: usize,
+    pub field: String,
+    pub condition: Condition,
+}
+
+/// The operator of a comparison, and its constant.
+#[derive(Debug)]
+pub(crate) enum Condition {
+    Number { op: u8, value: u64 },
+    Glob { pattern: String, matches: bool },
+}
+
+/// An operator whose constant was not parsed yet.
+#[derive(Clone, Copy, PartialEq)]
+enum Operator {
+    Number(u8),
+    Matches(bool),
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    depth: u32,
+}
+
+pub(crate) fn parse(text: &str) -> Result<Node, Error> {
+    let mut parser = Parser {
+        text,
+        at: 0,
+        depth: 0,
+    };
+    let node = parser.any()?;
+    match parser.peek() {
+        None => Ok(node),
+        Some(')') => error(parser.at, "unmatched )"),
+        Some(_) => error(parser.at, "expected &&, || or the end of the filter"),
+    }
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    /// Skips blanks and returns the next character without consuming it.
+    fn peek(&mut self) -> Option<char> {
+        self.at = self.text.len() - self.rest().trim_start().len();
+        self.rest().chars().next()
+    }
+
+    fn accept(&mut self, token: &str) -> bool {
+        self.peek();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    /// Consumes characters for which `is_accepted` returns true, and returns them.
+    fn word(&mut self, is_accepted: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|c| !is_accepted(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn any(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.all()?];
+        while self.accept("||") {
+            nodes.push(self.all()?);
+        }
+        Ok(single_or(nodes, Node::Any))
+    }
+
+    fn all(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.not()?];
+        while self.accept("&&") {
+            nodes.push(self.not()?);
+        }
+        Ok(single_or(nodes, Node::All))
+    }
+
+    fn not(&mut self) -> Result<Node, Error> {
+        let mut negated = false;
+        while self.accept("!") {
+            negated = !negated;
+        }
+        let node = if self.accept("(") {
+            let opened = self.at - 1;
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return error(opened, format!("more than {MAX_DEPTH} nested parentheses"));
+            }
+            let node = self.any()?;
+            if !self.accept(")") {
+                return match self.peek() {
+                    None => error(opened, "unmatched ("),
+                    Some(_) => error(self.at, "expected &&, || or )"),
+                };
+            }
+            self.depth -= 1;
+            node
+        } else {
+            Node::Compare(self.compare()?)
+        };
+        Ok(if negated {
+            Node::Not(Box::new(node))
+        } else {
+            node
+        })
+    }
+
+    fn compare(&mut self) -> Result<Compare, Error> {
+        self.peek();
+        let position = self.at;
+        let field = self.field()?;
+        self.peek();
+        let operator_at = self.at;
+        let operator = self.operator(&field)?;
+        let first = self.peek();
+        let at = self.at;
+        let condition = match (first, operator) {
+            (Some('"'), Operator::Matches(matches)) => Condition::Glob {
+                pattern: self.glob()?,
+                matches,
+            },
+            (Some('"'), Operator::Number(op @ (EQ | NE))) => Condition::Glob {
+                pattern: self.literal_glob()?,
+                matches: op == EQ,
+            },
+            (Some('"'), _) => {
+                return error(operator_at, "a text can be compared with == != ~ !~ only");
+            }
+            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => self.number(op)?,
+            (_, Operator::Matches(_)) => {
+                return error(at, "expected a glob in quotes, for example \"p*\"")
+            }
+            (_, Operator::Number(EQ | NE)) => {
+                return error(at, "expected a number, or a text in quotes");
+            }
+            _ => return error(at, "expected a number"),
+        };
+        match (&condition, field.as_str()) {
+            (Condition::Number { .. }, "$marker") => {
+                error(at, "$marker is a text: expected a text in quotes")
+            }
+            (Condition::Glob { .. }, "$thread" | "$process") => {
+                error(at, format!("{field} is a number: expected a number"))
+            }
+            _ => Ok(Compare {
+                position,
+                field,
+                condition,
+            }),
+        }
+    }
+
+    fn field(&mut self) -> Result<String, Error> {
+        let position = self.at;
+        let dollar = self.accept("$");
+        let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
+        if dollar {
+            return match name {
+                "thread" | "process" | "marker" => Ok(format!("${name}")),
+                _ => error(position, "expected $thread, $process or $marker"),
+            };
+        }
+        if name.is_empty() {
+            return error(position, "expected a comparison, for example count > 3");
+        }
+        if name.len() > FIELD_NAME_MAX {
+            return error(
+                position,
+                format!("name of a field with more than {FIELD_NAME_MAX} characters"),
+            );
+        }
+        Ok(name.to_string())
+    }
+
+    fn operator(&mut self, field: &str) -> Result<Operator, Error> {
+        let at = self.at;
+        let operators = [
+            ("&&", None),
+            ("==", Some(Operator::Number(EQ))),
+            ("!=", Some(Operator::Number(NE))),
+            ("<=", Some(Operator::Number(LE))),
+            (">=", Some(Operator::Number(GE))),
+            ("<", Some(Operator::Number(LT))),
+            (">", Some(Operator::Number(GT))),
+            ("&", Some(Operator::Number(ANY))),
+            ("!~", Some(Operator::Matches(false))),
+            ("~", Some(Operator::Matches(true))),
+        ];
+        let found = operators
+            .iter()
+            .find(|(symbol, _)| self.rest().starts_with(symbol));
+        match found {
+            Some((symbol, Some(operator))) => {
+                self.at += symbol.len();
+                Ok(*operator)
+            }
+            _ if self.rest().starts_with('=') => error(at, "expected == instead of ="),
+            _ => error(at, format!("expected one of {OPERATORS} after {field}")),
+        }
+    }
+
+    fn number(&mut self, op: u8) -> Result<Condition, Error> {
+        let position = self.at;
+        let negative = self.accept("-");
+        let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
+        let decimal = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+        if let Some((whole, fraction)) = word.split_once('.') {
+            if !decimal(whole) || !decimal(fraction) {
+                return error(
+                    position,
+                    "expected a number, for example 3, -3, 0x1f or 2.5",
+                );
+            }
+            if op == ANY {
+                return error(position, "& needs a number without a fraction");
+            }
+            let value: f64 = word.parse().unwrap_or(f64::INFINITY);
+            let value = if negative { -value } else { value };
+            return Ok(Condition::Number {
+                op: op | FLOAT,
+                value: value.to_bits(),
+            });
+        }
+        let hex = word.strip_prefix("0x").or(word.strip_prefix("0X"));
+        let is_valid = match hex {
+            Some(digits) => !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()),
+            None => decimal(word),
+        };
+        if !is_valid {
+            return error(
+                position,
+                "expected a number, for example 3, -3, 0x1f or 2.5",
+            );
+        }
+        let parsed = match hex {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => word.parse(),
+        };
+        let Ok(value) = parsed else {
+            return error(position, "number above the maximum, 18446744073709551615");
+        };
+        if !negative || value == 0 {
+            return Ok(Condition::Number { op, value });
+        }
+        if value > 1 << 63 {
+            return error(position, "number below the minimum, -9223372036854775808");
+        }
+        Ok(Condition::Number {
+            op: op | SIGNED,
+            value: value.wrapping_neg(),
+        })
+    }
+
+    /// Consumes a text in quotes. Returns the offset of the text, and the characters between the
+    /// quotes with their escapes.
+    fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
+        let opened = self.at;
+        self.at += 1;
+        let mut escaped = false;
+        for (at, byte) in self.rest().bytes().enumerate() {
+            match byte {
+                0 => return error(self.at + at, "NUL byte in a text"),
+                b'\\' if !escaped => escaped = true,
+                b'"' if !escaped => {
+                    let inner = &self.rest()[..at];
+                    let from = self.at;
+                    self.at += at + 1;
+                    return Ok((from, inner));
+                }
+                _ => escaped = false,
+            }
+        }
+        error(opened, "unmatched \"")
+    }
+
+    fn glob(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.quoted()?;
+        // Reject a [ without a ]: the kernel would treat it as an ordinary character, but it is
+        // probably a mistake.
+        let mut class = None;
+        let mut skipped = false;
+        for (at, byte) in inner.bytes().enumerate() {
+            if skipped {
+                skipped = false;
+                continue;
+            }
+            match (byte, class) {
+                (b'\\', _) => skipped = true,
+                (b'[', None) => {
+                    let is_negated = inner[at + 1..].starts_with('!');
+                    class = Some((at, at + 1 + usize::from(is_negated)));
+                }
+                (b']', Some((_, first))) if at != first => class = None,
+                _ => {}
+            }
+        }
+        match class {
+            Some((at, _)) => error(from + at, "unmatched [; use \\[ for the character"),
+            None => Ok(inner.to_string()),
+        }
+    }
+
+    /// Consumes a text in quotes, and returns a glob that matches only this text.
+    fn literal_glob(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.quoted()?;
+        let mut pattern = String::new();
+        let mut characters = inner.char_indices();
+        while let Some((at, c)) = characters.next() {
+            let literal = match c {
+                '\\' => match characters.next() {
+                    Some((_, next @ ('"' | '\\'))) => next,
+                    _ => return error(from + at, "expected \\\" or \\\\; for a glob use ~"),
+                },
+                _ => c,
+            };
+            if matches!(literal, '*' | '?' | '[' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(literal);
+        }
+        Ok(pattern)
+    }
+}
+
+fn single_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
+    match (nodes.len(), nodes.pop()) {
+        (1, Some(node)) => node,
+        (_, last) => {
+            nodes.extend(last);
+            many(nodes)
+        }
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Assembles a syntax tree into the steps of a filter. The step of a comparison contains the
+//! numbers of the next steps for true and for false, so `&&`, `||` and `!` need no steps of their
+//! own.
+
+use std::collections::HashMap;
+
+use protocols::filter::FILTER_MAX;
+use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
+
+use super::parse::{Compare, Condition, Node};
+use super::{error, Error};
+
+/// The target of a step's branch: the end of the filter, or a label that is bound to a step later.
+#[derive(Clone, Copy)]
+enum Target {
+    End(u16),
+    Label(usize),
+}
+
+/// A step before the offsets of its texts and the numbers of its targets are known.
+struct UnboundStep {
+    op: u8,
+    field: usize,
+    yes: Target,
+    no: Target,
+    value: Constant,
+}
+
+enum Constant {
+    Bits(u64),
+    Text(usize),
+}
+
+#[derive(Default)]
+struct Program {
+    steps: Vec<UnboundStep>,
+    /// The step to which each label is bound.
+    labels: Vec<u16>,
+    texts: Vec<String>,
+    text_numbers: HashMap<String, usize>,
+    text_bytes: usize,
+    /// The position of the comparison at which the filter exceeded its maximum size.
+    too_large_at: Option<usize>,
+}
+
+pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
+    let mut program = Program::default();
+    program.emit(node, Target::End(ACCEPT), Target::End(REJECT));
+    match program.too_large_at {
+        Some(position) => error(
+            position,
+            format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
+        ),
+        None => Ok(program.encode()),
+    }
+}
+
+impl Program {
+    fn emit(&mut self, node: &Node, yes: Target, no: Target) {
+        match node {
+            Node::Compare(compare) => self.emit_compare(compare, yes, no),
+            Node::Not(inner) => self.emit(inner, no, yes),
+            Node::All(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+                Some(next) => this.emit(node, next, no),
+                None => this.emit(node, yes, no),
+            }),
+            Node::Any(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+                Some(next) => this.emit(node, yes, next),
+                None => this.emit(node, yes, no),
+            }),
+        }
+    }
+
+    /// Assembles nodes in the order of the text. Calls `each` for each node, with the label of the
+    /// next node, or with `None` for the last node.
+    fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
+        let Some((last, others)) = nodes.split_last() else {
+            return;
+        };
+        for node in others {
+            let label = self.new_label();
+            each(self, node, Some(Target::Label(label)));
+            self.bind_label(label);
+        }
+        each(self, last, None);
+    }
+
+    fn new_label(&mut self) -> usize {
+        self.labels.push(0);
+        self.labels.len() - 1
+    }
+
+    fn bind_label(&mut self, label: usize) {
+        self.labels[label] = self.steps.len() as u16;
+    }
+
+    fn intern(&mut self, text: &str) -> usize {
+        if let Some(&number) = self.text_numbers.get(text) {
+            return number;
+        }
+        let number = self.texts.len();
+        self.text_bytes += text.len() + 1;
+        self.text_numbers.insert(text.to_string(), number);
+        self.texts.push(text.to_string());
+        number
+    }
+
+    fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
+        // Do not store the steps of comparisons that do not fit.
+        if self.too_large_at.is_some() {
+            return;
+        }
+        let field = self.intern(&compare.field);
+        match &compare.condition {
+            Condition::Number { op, value } => self.steps.push(UnboundStep {
+                op: *op,
+                field,
+                yes,
+                no,
+                value: Constant::Bits(*value),
+            }),
+            Condition::Glob {
+                pattern,
+                matches: true,
+            } => self.emit_glob(field, pattern, yes, no),
+            // `!=` and `!~` are false if the event has no text field of this name. A step with the
+            // glob `*` checks that the field exists. `$marker` always exists.
+            Condition::Glob { pattern, .. } => {
+                if compare.field != "$marker" {
+                    let label = self.new_label();
+                    self.emit_glob(field, "*", Target::Label(label), no);
+                    self.bind_label(label);
+                }
+                self.emit_glob(field, pattern, no, yes);
+            }
+        }
+        if self.size() > FILTER_MAX {
+            self.too_large_at = Some(compare.position);
+        }
+    }
+
+    fn emit_glob(&mut self, field: usize, pattern: &str, yes: Target, no: Target) {
+        let value = Constant::Text(self.intern(pattern));
+        self.steps.push(UnboundStep {
+            op: GLOB,
+            field,
+            yes,
+            no,
+            value,
+        });
+    }
+
+    fn size(&self) -> usize {
+        HEADER + self.steps.len() * STEP + self.text_bytes
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut offsets = Vec::new();
+        let mut offset = HEADER + self.steps.len() * STEP;
+        for text in &self.texts {
+            offsets.push(offset);
+            offset += text.len() + 1;
+        }
+        let resolve = |target| match target {
+            Target::End(end) => end,
+            Target::Label(label) => self.labels[label],
+        };
+        let mut bytes = Vec::with_capacity(self.size());
+        bytes.extend_from_slice(&(self.size() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.steps.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&0u16.to_le_bytes());
+        for step in &self.steps {
+            let step = Step {
+                op: step.op,
+                reserved: 0,
+                field: offsets[step.field] as u16,
+                yes: resolve(step.yes),
+                no: resolve(step.no),
+                value: match step.value {
+                    Constant::Bits(bits) => bits,
+                    Constant::Text(text) => offsets[text] as u64,
+                },
+            };
+            bytes.extend_from_slice(&step.bytes());
+        }
+        for text in &self.texts {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        }
+        bytes
+    }
+}
