@@ -6,12 +6,11 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use perfcounters::fake::Fake;
 use perfcounters::{Counters, Pattern};
+use protocols::sync::Word;
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
 use crate::operations::{Run, OPERATIONS};
@@ -175,8 +174,8 @@ pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     pair(
         name,
         Side::new(words.len(), &mut || {
-            let sum = |sum: u64, word: &AtomicU64| sum.wrapping_add(word.load(Relaxed));
-            black_box(black_box(words).iter().fold(0, sum));
+            let values = black_box(words).iter().map(Word::load_relaxed);
+            black_box(values.fold(0, u64::wrapping_add));
             Ok(())
         })?,
         Side::new(GROUP, &mut || group.read())?,

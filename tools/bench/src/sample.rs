@@ -10,7 +10,7 @@ use std::io;
 use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
-use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
+use crate::sys::{nops, perf_event_open, PerfAttr, Ring, NOPS};
 
 /// Number of rounds of nops() between two samples.
 const ROUNDS: u32 = 20;
@@ -72,7 +72,7 @@ pub fn context(format: &str) -> io::Result<Context> {
 
 /// Opens perf events that record the same fields as the samples of [`context`]: PERF_SAMPLE_IP,
 /// TID, TIME, CPU and READ of a group of two.
-pub fn events() -> io::Result<Vec<File>> {
+pub fn events() -> io::Result<(Ring, File)> {
     const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
     const FORMAT_GROUP: u64 = 8;
     // The flags are exclude_kernel, exclude_hv and watermark.
@@ -93,7 +93,6 @@ pub fn events() -> io::Result<Vec<File>> {
         ]
     };
     let leader = perf_event_open(&attr(PERIOD), 0, -1, None)?;
-    map_ring(&leader, 1 + PAGES)?;
     let other = perf_event_open(&attr(0), 0, -1, Some(&leader))?;
-    Ok(vec![leader, other])
+    Ok((Ring::new(leader, 1 + PAGES)?, other))
 }

@@ -12,9 +12,9 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
+use perfmon::area::Area;
+use protocols::sync::Word;
 
 /// Reads the time stamp counter; in a guest with icount, the counter counts instructions. The
 /// compiler moves no memory access across this instruction.
@@ -102,12 +102,12 @@ pub fn perf_event_open(
 
 /// `struct perf_event_mmap_page` of an event. By this page, the thread that the event counts reads
 /// the count without a system call.
-pub struct PerfPage(&'static [AtomicU64]);
+pub struct PerfPage(&'static [Word]);
 
 impl PerfPage {
     /// Maps the page of an event. The mapped page is never unmapped.
     pub fn new(event: &File) -> io::Result<Self> {
-        Ok(Self(map(event, 512)?))
+        Ok(Self(Box::leak(Box::new(map(event, 4096)?)).words()))
     }
 
     /// Returns the count, read as linux/perf_event.h describes, or `None` if the thread may not use
@@ -119,7 +119,7 @@ impl PerfPage {
             // The first of the four words holds lock (lower half) and index. The other words are
             // offset, capabilities and pmc_width.
             let [lock, offset, capabilities, width] =
-                [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
+                [1, 2, 5, 6].map(|n| self.0[n].load_acquire());
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
             if capabilities & USER_RDPMC == 0 {
                 return None;
@@ -135,7 +135,7 @@ impl PerfPage {
             let unused = 64 - (width & 0xffff) as u32;
             let raw = (u64::from(high) << 32) | u64::from(low);
             let value = (raw.wrapping_shl(unused) as i64).wrapping_shr(unused) as u64;
-            if self.0[1].load(Ordering::Acquire) as u32 == lock as u32 {
+            if self.0[1].load_acquire() as u32 == lock as u32 {
                 return Some(offset.wrapping_add(value));
             }
         }
@@ -279,67 +279,30 @@ impl Attached {
 /// the value closes the event.
 pub struct Ring {
     _event: File,
-    at: *mut libc::c_void,
-    len: usize,
+    _area: Area,
 }
 
 impl Ring {
     /// Maps the ring of `event`, which has `pages` pages including the header page.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
-        let len = pages * 4096;
-        let at = pages_of(&event, len)?;
+        let area = map(&event, pages * 4096)?;
         Ok(Self {
             _event: event,
-            at,
-            len,
+            _area: area,
         })
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: `new` mapped this memory. No reference to the mapped memory was ever made.
-        let _ = unsafe { munmap(self.at, self.len) };
-    }
-}
-
 /// Maps the first `words` words of a file for as long as the program runs.
-pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
+pub fn map_words(file: &File, words: usize) -> io::Result<&'static [Word]> {
     if file.metadata()?.len() < words as u64 * 8 {
         return Err(io::Error::other("the file is too short"));
     }
-    map(file, words)
+    Ok(Box::leak(Box::new(map(file, words * 8)?)).words())
 }
 
-/// Maps the pages of a ring read-only, so that the kernel overwrites old records. The pages are
-/// never unmapped.
-pub fn map_ring(file: &File, pages: usize) -> io::Result<()> {
-    map(file, pages * 512).map(drop)
-}
-
-/// Maps the first bytes of a file read-only.
-fn pages_of(file: &File, len: usize) -> io::Result<*mut std::ffi::c_void> {
-    // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
-    let at = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            file,
-            0,
-        )
-    }?;
-    Ok(at)
-}
-
-fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
-    let len = words * size_of::<AtomicU64>();
-    let at = pages_of(file, len)?;
-    // SAFETY: The mapping has `words` words: callers have checked the length of the file, or the
-    // file is a perf event whose pages the kernel keeps as long as they are mapped. The mapping is
-    // never removed. Concurrent writers write whole words, and AtomicU64 allows that.
-    Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
+fn map(file: &File, bytes: usize) -> io::Result<Area> {
+    Area::new(file.as_raw_fd(), 0, bytes).map_err(io::Error::from_raw_os_error)
 }
 
 /// Sixteen values of this thread, each in a cache line of its own, which are addressed by %gs like

@@ -65,8 +65,8 @@ fn r1_1_fuzz_register_maps_of_any_words() {
 /// The number of words of the data of a valid ring.
 const WORDS: usize = 256;
 
-/// Returns an input of [`read_ring`]: the flags, the head of the ring, and the words of its data with records of all
-/// kinds.
+/// Returns an input of [`read_ring`]: the flags, the head of the ring, and the words of its data
+/// with records of all kinds.
 fn ring_input(flags: u32) -> Vec<u8> {
     let (page, tail) = (Page::new(), Word::new(0));
     page.init(flags, 4096, WORDS as u64 * 8);

@@ -128,7 +128,7 @@ fn read_unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
 
 /// Removes and returns the value at the beginning of `bytes`. Returns `None` if the value is not
 /// complete.
-pub fn read_value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
+pub(crate) fn read_value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     Some(match kind {
         Type::Unsigned(size) => Value::Unsigned(read_unsigned(bytes, size)?),
         Type::Hex(size) => Value::Hex(read_unsigned(bytes, size)?, size),

@@ -15,7 +15,8 @@ const MAX_STREAM_SIZE: u64 = 4 << 30;
 ///
 /// # Errors
 ///
-/// `FileTooLarge` if a pipe or a device has more than 4 GiB; otherwise the error of open() or read().
+/// `FileTooLarge` if a pipe or a device has more than 4 GiB; otherwise the error of open() or
+/// read().
 pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let max_size = match file.metadata()? {

@@ -15,20 +15,20 @@
 //! | `layout.rs` | assigns metrics to files and gives the metrics their numbers |
 //! | `tasks.rs` | the file of the busiest tasks |
 //! | `encode.rs` | encodes a file in the MMV format |
-//! | `mapping.rs` | maps a file into memory and stores values |
 
 mod encode;
 mod layout;
-mod mapping;
 mod names;
 mod tasks;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perfcounters::Snapshot;
+use perfmon::area::Area;
 use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
@@ -37,7 +37,6 @@ use crate::export::{build_runtime, Scrape, Scraper, StopSignals};
 
 use encode::{GENERATION_1, GENERATION_2, VALUE_STRIDE};
 use layout::{plan_files, FileLayout, ValueSource};
-use mapping::SharedMapping;
 
 /// The directory from which PCP's agent pmdammv reads files by default.
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
@@ -89,9 +88,11 @@ pub struct Exporter {
 #[derive(Debug)]
 struct MappedFile {
     path: PathBuf,
-    mapping: SharedMapping,
+    /// The file, mapped. The file is not truncated while it is mapped: a store to a word that the
+    /// file no longer has would raise SIGBUS.
+    area: Area,
     sources: Vec<ValueSource>,
-    /// The index in `mapping` of the 64-bit word that holds the first value, for each metric.
+    /// The index in `area` of the 64-bit word that holds the first value, for each metric.
     values: Vec<usize>,
     /// The open file with its flock() lock, which is held as long as the exporter updates the file.
     /// Another exporter detects by the lock that the file is in use. The process ID in the file is
@@ -198,7 +199,8 @@ impl Exporter {
             return Err(Failure::Create(temporary, error));
         }
         Ok(MappedFile {
-            mapping: SharedMapping::map(&handle, encoded.bytes.len())
+            area: Area::writable(handle.as_raw_fd(), 0, encoded.bytes.len())
+                .map_err(io::Error::from_raw_os_error)
                 .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
             sources: file.sources,
             values: encoded.values,
@@ -278,16 +280,25 @@ impl MappedFile {
     fn store(&self, snapshot: &Snapshot) {
         for (source, first) in self.sources.iter().zip(&self.values) {
             for (n, value) in source.values(snapshot).into_iter().enumerate() {
-                self.mapping.store(first + n * VALUE_STRIDE, value);
+                self.set(first + n * VALUE_STRIDE, value);
             }
+        }
+    }
+
+    /// Stores a 64-bit word in the file. Readers in other processes see the old or the new value,
+    /// never a mixture. The store has release ordering: a reader that loads the new value with
+    /// acquire ordering also sees the earlier stores.
+    fn set(&self, word: usize, value: u64) {
+        if let Some(word) = self.area.words().get(word) {
+            word.store_release(value);
         }
     }
 
     /// Sets the file's generation numbers to 0, so that programs that have the file mapped open its
     /// replacement.
     fn retire(&self) {
-        self.mapping.store(GENERATION_2, 0);
-        self.mapping.store(GENERATION_1, 0);
+        self.set(GENERATION_2, 0);
+        self.set(GENERATION_1, 0);
     }
 }
 

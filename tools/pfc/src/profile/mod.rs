@@ -64,7 +64,8 @@ pub struct Profile {
     pub offline_ns: BTreeMap<u32, u64>,
     /// The command line of the program that wrote the file.
     pub command: Vec<String>,
-    /// The number of samples whose call stacks were too deep, so that they lack the outermost frames.
+    /// The number of samples whose call stacks were too deep, so that they lack the outermost
+    /// frames.
     pub cut_stacks: u64,
     /// True if some samples have call chains.
     pub has_stacks: bool,
@@ -126,8 +127,9 @@ impl Frame {
 }
 
 impl Profile {
-    /// Reads a file; without a path, the default file. If `inlined` is true, call stacks have frames
-    /// of inlined functions. Prints on standard error which names of functions are missing, and why.
+    /// Reads a file; without a path, the default file. If `inlined` is true, call stacks have
+    /// frames of inlined functions. Prints on standard error which names of functions are missing,
+    /// and why.
     pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
         let (profile, messages) = read::read_profile(path, inlined)?;

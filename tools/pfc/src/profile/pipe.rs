@@ -129,9 +129,9 @@ fn check_attribute(body: &[u8]) -> Option<()> {
     (ids % 8 == 0).then_some(())
 }
 
-/// Checks a record with a feature: the number of the feature, and its contents. Returns true if perf
-/// has such a feature. The crate linux-perf-data searches all features for each one that it reads,
-/// so their number is limited.
+/// Checks a record with a feature: the number of the feature, and its contents. Returns true if
+/// perf has such a feature. The crate linux-perf-data searches all features for each one that it
+/// reads, so their number is limited.
 fn check_feature(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
     let number = usize::try_from(body.u64()?).ok()?;

@@ -60,8 +60,9 @@ pub fn input_name(path: &Path) -> Cow<'_, str> {
     }
 }
 
-/// Returns the profile of a file, and messages about missing names and functions. The path [`STDIN`]
-/// stands for standard input. If `inlined` is true, call stacks have frames of inlined functions.
+/// Returns the profile of a file, and messages about missing names and functions. The path
+/// [`STDIN`] stands for standard input. If `inlined` is true, call stacks have frames of inlined
+/// functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = match path == Path::new(STDIN) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds the functions of addresses, in the files of a process, in perf maps, in the vDSO and in the
-//! running kernel.
+//! Finds the functions of addresses, in the files of a process, in perf maps, in the vDSO and in
+//! the running kernel.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -39,7 +39,8 @@ pub struct Symbolizer {
     pub perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
-    /// The paths of mapped files as the texts that frames have. The frames of a file share its text.
+    /// The paths of mapped files as the texts that frames have. The frames of a file share its
+    /// text.
     shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
     /// Inlined functions are searched for.
     pub finds_inlined: bool,

@@ -5,7 +5,7 @@
 //! mappings with build IDs.
 //!
 //! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
-#![expect(unsafe_code, reason = "perf_event_open, mmap, ioctl")]
+#![expect(unsafe_code, reason = "perf_event_open, ioctl")]
 
 use crate::data::attr_flags::{
     BUILD_ID, CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, ID_ALL, INHERIT, MMAP, MMAP2,
@@ -13,8 +13,8 @@ use crate::data::attr_flags::{
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use perfmon::area::Area;
 
 const PAGE_SIZE: usize = 4096;
 /// The size of a ring's data in bytes, a power of two.
@@ -36,9 +36,9 @@ const FLAG_FD_CLOEXEC: u64 = 8;
 /// The request PERF_EVENT_IOC_SET_OUTPUT.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Byte offsets in `struct perf_event_mmap_page`.
-const DATA_HEAD: usize = 1024;
-const DATA_TAIL: usize = 1032;
+/// Indices of 64-bit words in `struct perf_event_mmap_page`.
+const DATA_HEAD: usize = 1024 / 8;
+const DATA_TAIL: usize = 1032 / 8;
 
 /// The tasks for which the kernel writes records to the ring of an event.
 #[derive(Clone, Copy, Debug)]
@@ -106,14 +106,10 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
 }
 
 /// The mapped ring of a perf event. The ring is unmapped when the `PerfRing` is dropped.
-///
-/// # Invariants
-///
-/// `base` is the address of a mapping of `PAGE_SIZE + DATA_SIZE` bytes, which only `drop` unmaps.
 #[derive(Debug)]
 pub struct PerfRing {
     event: OwnedFd,
-    base: NonNull<u8>,
+    area: Area,
 }
 
 impl PerfRing {
@@ -123,26 +119,9 @@ impl PerfRing {
     ///
     /// `EPERM` if the ring would exceed the limit of locked memory.
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        // SAFETY: The address is null, so the kernel chooses an unused range, and no existing
-        // mapping is replaced.
-        let address = unsafe {
-            libc::mmap(
-                null_mut(),
-                PAGE_SIZE + DATA_SIZE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(address.cast::<u8>()) {
-            // INVARIANT: The range was mapped just now, and only `drop` unmaps the range.
-            Some(mapped) if address != libc::MAP_FAILED => Ok(Self {
-                event,
-                base: mapped,
-            }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let area = Area::writable(event.as_raw_fd(), 0, PAGE_SIZE + DATA_SIZE)
+            .map_err(io::Error::from_raw_os_error)?;
+        Ok(Self { event, area })
     }
 
     /// Makes the kernel write the records of another event on the same CPU into this ring.
@@ -156,49 +135,28 @@ impl PerfRing {
         }
     }
 
-    fn control_word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset % 8 == 0 && offset < PAGE_SIZE);
-        // SAFETY: The first page at `base` is mapped, by the type invariant. `offset` is DATA_HEAD
-        // or DATA_TAIL, which are aligned and in the first page. The kernel accesses the words
-        // data_head and data_tail atomically.
-        unsafe { self.base.add(offset).cast().as_ref() }
-    }
-
-    /// Moves all records out of the ring, and appends the records to `output` without changes.
+    /// Moves all records out of the ring, and appends the records to `output` without changes. The
+    /// size of each record is a multiple of 8.
     pub fn drain_to(&mut self, output: &mut Vec<u8>) {
+        let (control, data) = self.area.words().split_at(PAGE_SIZE / 8);
         // Pairs with the kernel's barrier between its writes of the records and of data_head.
-        let head = self.control_word(DATA_HEAD).load(Ordering::Acquire);
-        let tail = self.control_word(DATA_TAIL).load(Ordering::Relaxed);
-        // The number of bytes is limited to the size of the ring, so that a wrong data_head causes
-        // no access outside of the mapping.
+        let head = control[DATA_HEAD].load_acquire();
+        let tail = control[DATA_TAIL].load_relaxed();
+        // The number of bytes is limited to the size of the ring, so that no record is read twice
+        // if data_head is wrong.
         let bytes = (head.wrapping_sub(tail) as usize).min(DATA_SIZE);
-        let from = tail as usize % DATA_SIZE;
-        let until_wrap = bytes.min(DATA_SIZE - from);
-        for (from, bytes) in [(from, until_wrap), (0, bytes - until_wrap)] {
-            // SAFETY: The data at `base + PAGE_SIZE` are mapped, by the type invariant, and `from +
-            // bytes` is at most DATA_SIZE. The kernel does not write between tail and head until
-            // the tail is moved.
-            let part = unsafe {
-                std::slice::from_raw_parts(self.base.as_ptr().add(PAGE_SIZE + from), bytes)
-            };
-            output.extend_from_slice(part);
+        let (before, from_tail) = data.split_at(tail as usize % DATA_SIZE / 8);
+        for word in from_tail.iter().chain(before).take(bytes / 8) {
+            output.extend_from_slice(&word.load_relaxed().to_ne_bytes());
         }
         // Pairs with the kernel's barrier between its read of data_tail and its writes of further
         // records.
-        self.control_word(DATA_TAIL).store(head, Ordering::Release);
+        control[DATA_TAIL].store_release(head);
     }
 }
 
 impl AsFd for PerfRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-}
-
-impl Drop for PerfRing {
-    fn drop(&mut self) {
-        // SAFETY: `base` is a mapping of `PAGE_SIZE + DATA_SIZE` bytes, by the type invariant. No
-        // reference into the mapping outlives `self`.
-        let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE_SIZE + DATA_SIZE) };
     }
 }

@@ -317,7 +317,8 @@ impl ContextGroup {
         self.cpus.as_ref().map(MonitoredCpus::next_check)
     }
 
-    /// Closes the contexts of CPUs that are offline, and attaches contexts to CPUs that are online again.
+    /// Closes the contexts of CPUs that are offline, and attaches contexts to CPUs that are online
+    /// again.
     pub fn update_cpus(&mut self) -> io::Result<()> {
         self.read_messages()?;
         let online = match &mut self.cpus {

@@ -66,7 +66,8 @@ pub fn restore_limits(command: &mut Command) {
     unsafe { command.pre_exec(limits::restore) };
 }
 
-/// Returns true if this process ignores a signal, as a program that nohup(1) started ignores SIGHUP.
+/// Returns true if this process ignores a signal, as a program that nohup(1) started ignores
+/// SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: A `sigaction` consists of integers and an optional function, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -99,17 +99,17 @@ impl Exporter {
 impl TaskFile {
     fn store(&self, tasks: &TaskScrape) {
         let all = &tasks.all;
-        let mapping = &self.mapped.mapping;
+        let mapped = &self.mapped;
         let totals = tasks.totals().map(|(_, sum)| sum);
         let totals = std::iter::once(all.len() as u64).chain(totals);
         let mut words = self.mapped.values.iter();
         for (value, word) in totals.zip(&mut words) {
-            mapping.store(*word, value);
+            mapped.set(*word, value);
         }
         for (value, first) in TASK_METRICS.iter().zip(words) {
             for (n, (pid, _)) in self.members.iter().enumerate() {
                 if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
-                    mapping.store(first + n * VALUE_STRIDE, value.get(&all[at], tasks.khz));
+                    mapped.set(first + n * VALUE_STRIDE, value.get(&all[at], tasks.khz));
                 }
             }
         }
