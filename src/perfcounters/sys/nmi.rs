@@ -17,8 +17,6 @@ use crate::description::Overflow;
 #[derive(Clone, Copy)]
 pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 
-/// The PMU's global registers that the NMI handler uses.
-
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
 /// The instruction address is that at which the code of `interrupted` was interrupted. If

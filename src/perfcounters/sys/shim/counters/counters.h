@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions of the counter pages that Rust code calls. sys/shim/counters/bindings.rs declares the same functions.
+ * C functions of the counter pages that Rust code calls. sys/shim/counters/bindings.rs declares the
+ * same functions.
  */
 #ifndef _PERFCOUNTERS_COUNTERS_H
 #define _PERFCOUNTERS_COUNTERS_H

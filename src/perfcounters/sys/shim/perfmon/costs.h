@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/costs.rs uses. sys/shim/perfmon/bindings.rs declares the same functions for Rust. The number
- * of a cost fits in a byte.
+ * C functions that sys/costs.rs uses. sys/shim/perfmon/bindings.rs declares the same functions for
+ * Rust. The number of a cost fits in a byte.
  */
 #ifndef _PERFCOUNTERS_SHIM_COSTS_H
 #define _PERFCOUNTERS_SHIM_COSTS_H

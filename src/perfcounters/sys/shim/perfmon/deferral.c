@@ -141,8 +141,8 @@ struct pfm_deferral *pfm_deferral_new(void)
 
 /*
  * Cancels the deferred work, and frees it. If a thread sleeps in deferral_block_work(), it is
- * woken, and drops the last reference. The caller makes sure that no other function of @deferral runs
- * during or after this call. May sleep.
+ * woken, and drops the last reference. The caller makes sure that no other function of @deferral
+ * runs during or after this call. May sleep.
  */
 void pfm_deferral_free(struct pfm_deferral *deferral)
 {

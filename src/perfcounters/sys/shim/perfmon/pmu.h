@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/{msr,pmu,sched,selfpage,threads,wrap_timer}.rs call.
+ * C functions that sys/{msr,perfmon_mmap,pmu,sched,threads,wrap_timer}.rs call.
  * sys/shim/perfmon/bindings.rs declares these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_SHIM_PMU_H
@@ -19,7 +19,7 @@ struct vm_operations_struct;
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
 /*
- * The kind of a CPU: its core type and registers. CpuKind in src/perfcounters/cpu_kinds.rs has the
+ * The kind of a CPU: its core type and registers. CpuKind in sys/shim/perfmon/bindings.rs has the
  * layout of this structure.
  */
 struct pfm_kind {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions of process accounting that sys/{ppa,proc,records,user_return}.rs call.
+ * C functions of process accounting that sys/{ppa_cpu,ppa_worker,proc,records,user_return}.rs call.
  */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
