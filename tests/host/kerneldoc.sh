@@ -17,12 +17,12 @@ cd "$KBUILD_OUT" || exit 1
 # Kbuild stores the command that compiled each object in a file (.cmd). The compiler options about
 # generated code are removed from the command below, because rustdoc does not support these options.
 crates=()
-[ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/rules/.*.o.cmd | sort)
+[ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
 # The Kbuild file of the provider of system calls sets PFC_SYSCALL_NAMES. The provider includes the
 # file that PFC_SYSCALL_NAMES names.
-export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/provider/syscall_names.rs
+export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/counters/providers/syscall_names.rs
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
