@@ -9,8 +9,8 @@ use kernel::bindings;
 use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
-use crate::base::per_cpu;
 use crate::helpers;
+use base::per_cpu;
 
 /// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;

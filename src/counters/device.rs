@@ -10,22 +10,22 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 
-use crate::base::device::{Device, Ops, Ready};
-use crate::base::{helpers, task};
 use crate::log;
 use crate::names;
 use crate::pages;
 use crate::stats;
+use base::device::{Device, Ops, Ready};
+use base::{helpers, task};
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::base::module::module(),
+    owner: base::module::module(),
     open: Some(counters_open),
     mmap: Some(counters_mmap),
     ..pin_init::zeroed()
 });
 
 static NAMES_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::base::module::module(),
+    owner: base::module::module(),
     open: Some(names_open),
     read: Some(names_read),
     llseek: Some(bindings::default_llseek),

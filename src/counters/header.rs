@@ -10,7 +10,7 @@ use protocols::generation::Generation;
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
-use crate::base::page::Page;
+use base::page::Page;
 
 /// Writes a descriptor to a descriptor page. The caller changes the generation around this write: a
 /// reader checks the generation before and after it copies the descriptor.
@@ -72,7 +72,7 @@ impl HeaderPage {
         // Pairs with the acquire of the generation in a reader's `read_begin`: a new chunk is
         // published before the first change that uses it, so that a reader that enters after this
         // change sees the chunk.
-        crate::base::kernel_version::smp_wmb();
+        base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 

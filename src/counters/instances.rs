@@ -12,12 +12,12 @@ use counters_rules::spec::Spec;
 use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::hotplug::OnlineCallbacks;
-use crate::base::{cpu, preempt, random};
 use crate::log::{self, LogKind};
 use crate::owner::Owner;
 use crate::pages::Pages;
+use base::global_mutex::global_mutex;
+use base::hotplug::OnlineCallbacks;
+use base::{cpu, preempt, random};
 
 global_mutex! {
     /// All instances of the counter pages; `None` before init and after exit. `REGISTRY` may be

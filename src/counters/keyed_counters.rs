@@ -30,8 +30,8 @@ use kernel::error::Result;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::types::Opaque;
 
-use crate::base::helpers;
-use crate::base::key::Key;
+use base::helpers;
+use base::key::Key;
 
 /// The maximum number of entries in a table.
 const MAX_ENTRIES: usize = 1024;

@@ -3,12 +3,12 @@
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
 //! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! The counter pages: drivers call [`export`], which calls [`instances`] to add counter instances.
-//! The registry of instances (`counters_rules`) assigns numbers to the instances, and stores their
-//! descriptors and counters in the memory that [`pages`] allocates. [`device`] maps this memory into
-//! user space. [`names`] prints the instances as text. Drivers in Rust use the module [`driver`];
-//! provider modules in Rust use [`provider`]. The other subjects are in [`perfmon`], [`ppa`] and
-//! [`trace`].
+//! The counter pages: drivers call [`mod@export`], which calls [`instances`] to add counter
+//! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
+//! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
+//! this memory into user space. [`names`] prints the instances as text. Drivers in Rust use the
+//! module [`driver`]; provider modules in Rust use [`provider`]. The other subjects are in
+//! [`perfmon`], [`ppa`] and [`trace`].
 //!
 //! | file | contents |
 //! |---|---|
@@ -26,8 +26,6 @@
 #![deny(missing_docs)]
 
 pub(crate) mod adjust;
-#[path = "../base/base.rs"]
-pub mod base;
 pub(crate) mod chunk;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]

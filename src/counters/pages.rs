@@ -13,13 +13,13 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::sync::SetOnce;
 
-use crate::base::page::{self, Page};
-use crate::base::rcu::GracePeriod;
-use crate::base::{clock, cpu, random};
 use crate::chunk::{self, Chunk};
 use crate::header::{self, HeaderPage};
 use crate::owner::Owner;
 use crate::tables;
+use base::page::{self, Page};
+use base::rcu::GracePeriod;
+use base::{clock, cpu, random};
 
 /// The values that page faults of `/dev/perfcounters` need, which are set once, when the module is
 /// loaded.

@@ -15,11 +15,11 @@ use kernel::fmt;
 use kernel::error::Result;
 use kernel::str::CString;
 
-pub use crate::base::key::{Key, Text};
-pub use crate::base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
-pub use crate::base::{block, net};
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
 pub use crate::keyed_counters::KeyedCounters;
+pub use base::key::{Key, Text};
+pub use base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
+pub use base::{block, net};
 
 /// The description of a counter instance, without the name of the instance.
 pub struct InstanceSpec {

@@ -5,8 +5,8 @@
 
 use kernel::prelude::*;
 
-use crate::base::self_stat::{CostTimer, SelfStats};
 use crate::driver::{Counter, Instance, Kind, Spec, Unit};
+use base::self_stat::{CostTimer, SelfStats};
 
 /// The slots: the number of page faults, and their time.
 static SLOTS: SelfStats<2> = SelfStats::new();

@@ -39,7 +39,7 @@ impl<const N: usize> Table<N> {
     /// Sets an entry. The caller has initialised the memory to which `value` points, and holds the
     /// registry's lock.
     pub(crate) fn publish(&self, index: usize, value: usize) {
-        crate::base::kernel_version::smp_wmb();
+        base::kernel_version::smp_wmb();
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
         // SAFETY: The masked index is within the array, by the type's invariant. The registry's
         // lock excludes other writers.

@@ -17,11 +17,11 @@
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
-use crate::base::{cpu, cpuid};
 pub(crate) use crate::perfmon::helpers::CpuKind;
 use crate::perfmon::msr;
 use crate::perfmon::per_cpu;
 use crate::perfmon::pmu_description::Description;
+use base::{cpu, cpuid};
 
 impl CpuKind {
     /// Determines which of the registers in a description of the hardware PMU exist on this CPU.

@@ -6,14 +6,14 @@
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
-use crate::base::hotplug::OnlineCallbacks;
-use crate::base::power::PowerCallbacks;
-use crate::base::{cpu, preempt, task};
 use crate::perfmon::contexts::loaded::{context_of, loaded};
 use crate::perfmon::contexts::target::Target;
 use crate::perfmon::pmus;
 use crate::perfmon::reservation::{reset_pmu, RESERVED_PMU};
 use crate::perfmon::stats;
+use base::hotplug::OnlineCallbacks;
+use base::power::PowerCallbacks;
+use base::{cpu, preempt, task};
 
 /// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
 /// unnoticed.

@@ -20,27 +20,28 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 use perfmon_rules::abi::{
-    self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
+    self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector,
 };
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use crate::base::device::{Device, Ops, Ready};
-use crate::base::user_memory::{read, read_all, write, write_all, FromBytes};
-use crate::base::{access, clock, random};
 use crate::perfmon::contexts::context::{Context, ContextConfig};
 use crate::perfmon::formats::{self, FormatId};
 use crate::perfmon::open_file::{context_of, Opened};
 use crate::perfmon::pmus::{self, to_kernel_error};
 use crate::perfmon::sample_buffer::{self, Buffer, SamplingMemory};
+use base::device::{Device, Ops, Ready};
+use base::user_memory::{read, read_all, write, write_all};
+use base::{access, clock, random};
+use protocols::structure::FromBytes;
 
 /// Set at the end of module init, after the last step that can fail. Until then the device cannot
 /// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::base::module::module(),
+    owner: base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
@@ -238,43 +239,6 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
         _ => Err(ENOTTY),
     }
 }
-
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// size.
-unsafe impl FromBytes for Message {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Ctx {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Create {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Load {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Start {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Vector {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Pmc {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Pmd {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for SetDesc {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for SetInfo {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Runs {}
-// SAFETY: The structure consists of integers without padding: src/perfmon/rules/abi.rs asserts the
-// sizes.
-unsafe impl FromBytes for Status {}
 
 /// Copies the elements of a vector from user space. Returns `EINVAL` if the vector's element size
 /// is not that of `T`, or `E2BIG` if the vector has too many elements.

@@ -8,10 +8,10 @@ use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::str::CString;
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::module::request_module;
 use crate::description::RawFormat;
 use crate::perfmon::format_description::{Format, Pinned};
+use base::global_mutex::global_mutex;
+use base::module::request_module;
 
 global_mutex! {
     /// The registered sampling formats. No mutex of this module is taken under `FORMATS`, and no

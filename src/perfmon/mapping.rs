@@ -12,10 +12,10 @@ use kernel::prelude::*;
 use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::OFFSET;
 
-use crate::base::device::Ops;
 use crate::perfmon::helpers;
 use crate::perfmon::open_file::context_of;
 use crate::perfmon::stats::{self, SelfStat};
+use base::device::Ops;
 
 static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations_struct {
     open: Some(open),

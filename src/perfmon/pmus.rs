@@ -17,14 +17,14 @@ use perfmon_rules::register_map::{
     kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
 };
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::module::request_module;
-use crate::base::{cpu, cpuid};
 use crate::description::RawPmu;
 use crate::perfmon::cpu_kinds::{self, CpuKind};
 use crate::perfmon::msr::{self, ReservedMsrs};
 use crate::perfmon::per_cpu;
 use crate::perfmon::pmu_description::{Calls, DebugfsTree, Description, Pinned};
+use base::global_mutex::global_mutex;
+use base::module::request_module;
+use base::{cpu, cpuid};
 
 global_mutex! {
     /// The registered PMU descriptions. No mutex of this module is taken under `PMUS`, and no user

@@ -7,13 +7,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::{clock, cpu};
 use crate::perfmon::msr::{self, ReservedMsrs};
 use crate::perfmon::nmi::{self, NmiRegisters};
 use crate::perfmon::per_cpu;
 use crate::perfmon::pmus;
 use crate::perfmon::wrap_timer::WrapTimer;
+use base::global_mutex::global_mutex;
+use base::{clock, cpu};
 
 global_mutex! {
     /// The registers of the reserved PMU, which a CPU that comes online needs. `RESERVED_PMU` is

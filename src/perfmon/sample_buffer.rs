@@ -21,12 +21,12 @@ use protocols::ring::{self, Page, Shared, WriteResult, Writer};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
-use crate::base::account::Charge;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::perfmon::format_description::{Format, Pinned};
 use crate::perfmon::formats;
 use crate::perfmon::helpers;
 use crate::perfmon::stats::{self, SelfStat};
+use base::account::Charge;
 
 /// The maximum size of a sampling buffer in bytes.
 const MAX_BUFFER_SIZE: u64 = 1 << 30;

@@ -12,9 +12,9 @@ use kernel::prelude::*;
 use perfmon_rules::program::self_page_counters;
 use protocols::self_page::SelfPage;
 
-use crate::base::account::Charge;
-use crate::base::helpers;
 use crate::perfmon::contexts::event_set::Set;
+use base::account::Charge;
+use base::helpers;
 
 /// The self page of a context (`struct perfmon_self`).
 ///

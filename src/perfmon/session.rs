@@ -15,10 +15,6 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::tracepoint::{Handler, Probes};
-use crate::base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use crate::base::{access, preempt, task};
 use crate::perfmon::contexts::context::Context;
 use crate::perfmon::contexts::loaded::{context_of, loaded};
 use crate::perfmon::contexts::target::Target;
@@ -26,6 +22,10 @@ use crate::perfmon::pmus;
 use crate::perfmon::reservation::PmuReservation;
 use crate::perfmon::stats::{self, SelfStat};
 use crate::perfmon::wrap_timer::{self, Workqueues};
+use base::global_mutex::global_mutex;
+use base::tracepoint::{Handler, Probes};
+use base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use base::{access, preempt, task};
 
 global_mutex! {
     /// The attached contexts, the registers that these contexts have claimed, and the probes of the

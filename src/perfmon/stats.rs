@@ -9,9 +9,9 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::base::self_stat::CostTimer;
 use crate::driver::{Counter, Instance, Kind, Spec, Unit};
 use crate::perfmon::stats_files::{self, File, NR_SLOTS, SLOTS};
+use base::self_stat::CostTimer;
 
 /// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
 /// statistics in the order of the variants, except those of page faults, whose instances all

@@ -9,9 +9,9 @@
 
 use kernel::ffi::CStr;
 
-use crate::base::self_stat::SelfStats;
 use crate::driver::Counter;
 use crate::perfmon::helpers::{self, CostFile};
+use base::self_stat::SelfStats;
 
 /// The number of slots.
 pub(crate) const NR_SLOTS: usize = 32;

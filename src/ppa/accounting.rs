@@ -9,10 +9,6 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::base::global_mutex::global_mutex;
-use crate::base::preempt::NoPreempt;
-use crate::base::tracepoint::Probes;
-use crate::base::{access, clock, cpu, rcu, task};
 use crate::ppa::config::{enodata, AccountingConfig};
 use crate::ppa::cpu_stats::{self, CpuStats};
 use crate::ppa::ended_tasks::EndedTasks;
@@ -22,6 +18,10 @@ use crate::ppa::task_record::TaskRecord;
 use crate::ppa::task_stats::{Info, TaskStats};
 use crate::ppa::user_return::KernelEntryHooks;
 use crate::ppa::worker;
+use base::global_mutex::global_mutex;
+use base::preempt::NoPreempt;
+use base::tracepoint::Probes;
+use base::{access, clock, cpu, rcu, task};
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
 /// the records of living tasks.

@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-use crate::base::cpu;
+use base::cpu;
 
 /// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
 pub(crate) fn enodata() -> Error {

@@ -16,10 +16,10 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::base::cpu;
 use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::ppa::state::AccountingState;
 use crate::ppa::stats::add_on;
+use base::cpu;
 
 /// The period of the worker, in milliseconds.
 pub(crate) const PERIOD_MS: u32 = 250;

@@ -4,11 +4,11 @@
 
 use kernel::ffi::CStr;
 
-use crate::base::hotplug::{DeadCallback, OnlineCallbacks};
-use crate::base::power::PowerCallbacks;
-use crate::base::preempt::NoPreempt;
 use crate::ppa::per_cpu::PerCpu;
 use crate::ppa::user_return;
+use base::hotplug::{DeadCallback, OnlineCallbacks};
+use base::power::PowerCallbacks;
+use base::preempt::NoPreempt;
 
 /// The hotplug callbacks of accounting.
 pub(crate) struct Hotplug;

@@ -15,18 +15,18 @@ use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::prelude::*;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use crate::base::access;
-use crate::base::device::{Device, Ops, Ready};
-use crate::base::user_memory::{bytes_of, read, write};
 use crate::ppa::accounting as files;
 use crate::ppa::task_stats::{Info, TaskStats};
+use base::access;
+use base::device::{Device, Ops, Ready};
+use base::user_memory::{bytes_of, read, write};
 
 /// Set at the end of module init, after the last step that can fail. Until then the device cannot
 /// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::base::module::module(),
+    owner: base::module::module(),
     open: Some(open),
     release: Some(release),
     read: Some(read_tasks),

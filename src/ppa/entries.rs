@@ -7,10 +7,10 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::base::task::{self, TaskRef};
 use crate::ppa::config::AccountingConfig;
 use crate::ppa::state::{add_return, AccountingState};
 use crate::ppa::worker::Directory;
+use base::task::{self, TaskRef};
 
 /// A task that is accounted individually.
 pub(crate) struct TaskEntry {

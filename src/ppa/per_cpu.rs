@@ -15,10 +15,10 @@ use kernel::prelude::*;
 use ppa_rules::Cpu;
 use protocols::sync::Word;
 
-use crate::base::clock::Clock;
-use crate::base::{cpu, rcu};
 use crate::ppa::helpers;
 use crate::ppa::task_record::TaskRecord;
+use base::clock::Clock;
+use base::{cpu, rcu};
 
 /// The accounting state of a CPU, and the record of the task that runs on the CPU.
 #[repr(C, align(64))]

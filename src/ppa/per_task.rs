@@ -14,16 +14,16 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::base::clock::Clock;
-use crate::base::global_mutex::global_mutex;
-use crate::base::preempt::NoPreempt;
-use crate::base::task::{self, TaskRef};
-use crate::base::{access, cpu};
 use crate::ppa::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::ppa::config::{enodata, AccountingConfig};
 use crate::ppa::entries::TaskEntry;
 use crate::ppa::task_record::TaskRecord;
 use crate::ppa::worker::{self, Directory};
+use base::clock::Clock;
+use base::global_mutex::global_mutex;
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
+use base::{access, cpu};
 
 global_mutex! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.

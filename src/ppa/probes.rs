@@ -23,15 +23,15 @@
 use kernel::prelude::*;
 use ppa_rules::SwitchReason;
 
-use crate::base::preempt::NoPreempt;
-use crate::base::task::{self, TaskRef};
-use crate::base::tracepoint::{self, *};
-use crate::base::tracepoint::{Handler, Probes};
 use crate::ppa::per_cpu::PerCpu;
 use crate::ppa::state::{level, AccountingState};
 use crate::ppa::task_record::TaskRecord;
 use crate::ppa::user_return;
 use crate::ppa::worker;
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
+use base::tracepoint::{self, *};
+use base::tracepoint::{Handler, Probes};
 
 impl AccountingState {
     /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels

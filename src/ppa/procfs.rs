@@ -16,10 +16,10 @@ use kernel::seq_file::SeqFile;
 use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::base::access;
 use crate::ppa::accounting as files;
 use crate::ppa::helpers;
 use crate::ppa::per_task;
+use base::access;
 
 /// The `/proc` files of process accounting. Dropping this value removes these files and the
 /// `/proc/ppa/PID` files of all tasks.
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn show_users(seq: *mut bindings::seq_file) -> c_in
     from_result(|| {
         for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
-            unsafe { crate::base::helpers::pfm_account_line(seq, *uid, *bytes) };
+            unsafe { base::helpers::pfm_account_line(seq, *uid, *bytes) };
         }
         Ok(0)
     })

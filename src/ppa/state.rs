@@ -9,13 +9,13 @@ use kernel::prelude::*;
 use ppa_rules::{Cpu, LatencyBounds};
 use protocols::sync::Word;
 
-use crate::base::clock::Clock;
-use crate::base::cpu::{self, CpusReadGuard};
-use crate::base::preempt::NoPreempt;
-use crate::base::task::{self, TaskRef};
 use crate::ppa::per_cpu::{PerCpu, PerCpuTable};
 use crate::ppa::stats;
 use crate::ppa::task_record::{RetireList, TaskIndex, TaskRecord};
+use base::clock::Clock;
+use base::cpu::{self, CpusReadGuard};
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
 
 /// The levels of accounting that can be measured (`PPA_LEVEL_*`).
 pub(crate) mod level {

@@ -6,9 +6,9 @@
 
 use kernel::prelude::*;
 
-use crate::base::per_cpu;
-use crate::base::self_stat::SelfStats;
 use crate::driver::{Instance, Spec};
+use base::per_cpu;
+use base::self_stat::SelfStats;
 
 /// The slot of the number of records that were dropped before they were read.
 static SLOTS: SelfStats<1> = SelfStats::new();

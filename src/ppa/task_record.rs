@@ -20,10 +20,10 @@ use kernel::types::Opaque;
 use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
-use crate::base::account::Charge;
-use crate::base::task::{TaskIds, TaskRef};
-use crate::base::{cpu, rcu};
 use crate::ppa::helpers;
+use base::account::Charge;
+use base::task::{TaskIds, TaskRef};
+use base::{cpu, rcu};
 
 /// The record of a task: the values and the identity of the task. `words` is the first field, at
 /// the address of the record.

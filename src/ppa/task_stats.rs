@@ -8,38 +8,32 @@ use core::mem::size_of;
 
 use ppa_rules::{NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::base::clock::Clock;
-use crate::base::task::TaskRef;
-use crate::base::user_memory::FromBytes;
 use crate::ppa::per_cpu::PerCpuTable;
 use crate::ppa::task_record::TaskRecord;
+use base::clock::Clock;
+use base::task::TaskRef;
 
-/// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct TaskStats {
-    size: u32,
-    pub(crate) flags: u32,
-    pub(crate) pid: u32,
-    pub(crate) tgid: u32,
-    pub(crate) ppid: u32,
-    pub(crate) uid: u32,
-    cpu: u32,
-    reserved: u32,
-    began: u64,
-    counted: u64,
-    values: [u64; NR_VALUES],
-    runq: u64,
-    latencies: [u64; NR_LATENCIES],
-    signals: [u32; NR_SIGNALS],
-    reserved2: u32,
-    pub(crate) name: [u8; 16],
+protocols::structures! {
+    /// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
+    pub(crate) struct TaskStats(488) {
+        size: u32,
+        pub(crate) flags: u32,
+        pub(crate) pid: u32,
+        pub(crate) tgid: u32,
+        pub(crate) ppid: u32,
+        pub(crate) uid: u32,
+        cpu: u32,
+        reserved: u32,
+        began: u64,
+        counted: u64,
+        values: [u64; NR_VALUES],
+        runq: u64,
+        latencies: [u64; NR_LATENCIES],
+        signals: [u32; NR_SIGNALS],
+        reserved2: u32,
+        pub(crate) name: [u8; 16],
+    }
 }
-
-const _: () = assert!(size_of::<TaskStats>() == 488);
-// SAFETY: The structure consists of integers without padding: the sizes of its fields add up to its
-// size.
-unsafe impl FromBytes for TaskStats {}
 
 /// Values of `flags`: `PPA_TASK_*`.
 const KERNEL: u32 = 1;
@@ -112,25 +106,22 @@ impl TaskStats {
     }
 }
 
-/// `struct ppa_info`: the state of process accounting that user space reads.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Info {
-    pub(crate) size: u32,
-    pub(crate) version: u32,
-    pub(crate) khz: u32,
-    pub(crate) levels: u32,
-    pub(crate) flags: u32,
-    pub(crate) scaling: u32,
-    pub(crate) nr_cpus: u32,
-    pub(crate) nr_groups: u32,
-    pub(crate) nr_tasks: u64,
-    pub(crate) nr_ended: u64,
-    pub(crate) lost: u64,
-    pub(crate) refused: u64,
-    pub(crate) now: u64,
+protocols::structures! {
+    /// `struct ppa_info`: the state of process accounting that user space reads.
+    #[derive(Default)]
+    pub(crate) struct Info(72) {
+        pub(crate) size: u32,
+        pub(crate) version: u32,
+        pub(crate) khz: u32,
+        pub(crate) levels: u32,
+        pub(crate) flags: u32,
+        pub(crate) scaling: u32,
+        pub(crate) nr_cpus: u32,
+        pub(crate) nr_groups: u32,
+        pub(crate) nr_tasks: u64,
+        pub(crate) nr_ended: u64,
+        pub(crate) lost: u64,
+        pub(crate) refused: u64,
+        pub(crate) now: u64,
+    }
 }
-
-const _: () = assert!(size_of::<Info>() == 72);
-// SAFETY: The structure consists of integers without padding, as the asserted size shows.
-unsafe impl FromBytes for Info {}

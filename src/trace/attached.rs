@@ -9,10 +9,6 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
-use crate::base::account::is_limit;
-use crate::base::address_space::{Mapping, Mm};
-use crate::base::credentials::Identity;
-use crate::base::{clock, cpu};
 use crate::trace::buffer_set::Prealloc;
 use crate::trace::buffers::{Page, PAGE};
 use crate::trace::children;
@@ -25,6 +21,10 @@ pub(crate) use crate::trace::process_memory::PlaceholderPage;
 use crate::trace::trace::Trace;
 use crate::trace::traced::log_refused;
 use crate::trace::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
+use base::account::is_limit;
+use base::address_space::{Mapping, Mm};
+use base::credentials::Identity;
+use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process has one such file.

@@ -7,10 +7,10 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::account::Charge;
-use crate::base::cpu;
 use crate::trace::buffers::{Buffer, Page, PAGE};
 use crate::trace::sorted::reserve_beyond;
+use base::account::Charge;
+use base::cpu;
 
 /// The buffers of a process in a trace, by CPU. The page fault of the first write to a buffer
 /// creates the buffer.

@@ -12,12 +12,6 @@ use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 
-use crate::base::access::{self, AccessSnapshot};
-use crate::base::account::{Resource, ResourceCharge};
-use crate::base::credentials::uid_of;
-use crate::base::module::ModuleRef;
-use crate::base::task::is_dying;
-use crate::base::tracepoint::Probes;
 use crate::trace::buffers::{Buffer, Page};
 use crate::trace::clock;
 use crate::trace::ends::{each_member, free_trace, Member};
@@ -29,6 +23,12 @@ use crate::trace::signal::Signal;
 use crate::trace::sorted::{move_to, reserve_beyond};
 use crate::trace::trace::Trace;
 use crate::trace::traces::{Caller, Tracing, TRACING};
+use base::access::{self, AccessSnapshot};
+use base::account::{Resource, ResourceCharge};
+use base::credentials::uid_of;
+use base::module::ModuleRef;
+use base::task::is_dying;
+use base::tracepoint::Probes;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;

@@ -18,17 +18,17 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
-use crate::base::address_space::Mm;
-use crate::base::global_mutex::global_mutex;
-use crate::base::task::TaskRef;
-use crate::base::tracepoint::TaskNew;
-use crate::base::tracepoint::{Handler, Probes};
 use crate::trace::clock::of_traces;
 use crate::trace::membership::join_traces;
 use crate::trace::process::{ChildMemory, Process};
 use crate::trace::process_memory::ChildPages;
 use crate::trace::traced::{queue_shared_work, replace_thread_words};
 use crate::trace::traces::{add, end_process, may_attach, with_capacity, TRACING};
+use base::address_space::Mm;
+use base::global_mutex::global_mutex;
+use base::task::TaskRef;
+use base::tracepoint::TaskNew;
+use base::tracepoint::{Handler, Probes};
 
 global_mutex! {
     /// The tracepoint probe that reports new processes that share the memory of a traced process.

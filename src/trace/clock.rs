@@ -4,7 +4,7 @@
 
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-use crate::base::clock::Clock;
+use base::clock::Clock;
 
 /// Returns the clock of all traces. The clock is chosen at the first call and does not change,
 /// because the time stamps in records and the readers of records depend on it.

@@ -11,10 +11,10 @@
 
 use kernel::prelude::*;
 
-use crate::base::address_space::Mm;
-use crate::base::task::is_dying;
 use crate::trace::detach_mappings::{detach_later, DeviceOps, WakeFile};
 use crate::trace::traces::TRACING;
+use base::address_space::Mm;
+use base::task::is_dying;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.

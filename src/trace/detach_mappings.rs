@@ -14,11 +14,11 @@ use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 use kernel::task::Task;
 
-use crate::base::device::Ops;
 use crate::trace::buffers::PAGE;
 use crate::trace::helpers;
 pub(crate) use crate::trace::helpers::DeviceOps;
 use crate::trace::process::PROCESS_SHIFT;
+use base::device::Ops;
 
 impl DeviceOps {
     /// Creates the structure with the operations of mappings and files of the device.

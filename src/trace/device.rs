@@ -23,15 +23,9 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use protocols::filter;
 use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use trace_rules::abi::{Control, Process, Read, Release, Room};
+use trace_rules::abi::{Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use crate::base::access;
-use crate::base::account::is_limit;
-use crate::base::address_space::{Mapping, Mm};
-use crate::base::device::{Device, Ops, Ready};
-use crate::base::task::is_dying;
-use crate::base::user_memory::{bytes_of, read, read_all, write, write_all, FromBytes};
 use crate::trace::attached;
 use crate::trace::buffers::Buffer;
 use crate::trace::calls;
@@ -43,13 +37,20 @@ use crate::trace::detach_mappings::{DeviceOps, WakeFile};
 use crate::trace::mapping;
 use crate::trace::open_file::{opened, Attached, Opened, Role};
 use crate::trace::traced::log_refused;
+use base::access;
+use base::account::is_limit;
+use base::address_space::{Mapping, Mm};
+use base::device::{Device, Ops, Ready};
+use base::task::is_dying;
+use base::user_memory::{bytes_of, read, read_all, write, write_all};
+use protocols::structure::FromBytes;
 
 /// Set at the end of module init, after the last step that can fail. Until then the device cannot
 /// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::base::module::module(),
+    owner: base::module::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
@@ -186,20 +187,6 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding; src/trace/rules/abi.rs
-/// asserts their sizes.
-macro_rules! given {
-    ($($name:ident)*) => {
-        $(
-            // SAFETY: The structure consists of integers without padding: src/trace/rules/abi.rs
-            // asserts the sizes.
-            unsafe impl FromBytes for $name {}
-        )*
-    };
-}
-
-given! { Attach Control Create Describe Info Marker Markers Notify Process Read Release Room }
-
 /// Carries out an ioctl of `/dev/perftrace`.
 ///
 /// # Safety
@@ -335,7 +322,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
         }))
     };
     opened.set_role(make, |_| ())?;
-    attach.nr_cpus = crate::base::cpu::nr_cpu_ids();
+    attach.nr_cpus = base::cpu::nr_cpu_ids();
     attach.stride = abi::STRIDE;
     attach.bytes = attached::mapped_bytes();
     write(arg, &attach)

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use protocols::filter;
 use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
-use crate::base::account::Charge;
+use base::account::Charge;
 
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
 pub(crate) struct TraceGlobs {

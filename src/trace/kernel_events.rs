@@ -9,15 +9,15 @@ use kernel::sync::Arc;
 use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
-use crate::base::clock::Clock;
-use crate::base::preempt::NoPreempt;
-use crate::base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
-use crate::base::tracepoint::{Handler, Probes};
-use crate::base::{cpu, task};
 use crate::trace::buffers::Buffer;
 use crate::trace::clock::of_traces;
 use crate::trace::signal::Signal;
 use crate::trace::stats;
+use base::clock::Clock;
+use base::preempt::NoPreempt;
+use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
+use base::tracepoint::{Handler, Probes};
+use base::{cpu, task};
 use protocols::sync::Word;
 
 /// The names and fields of the kernel's own markers, by marker number.

@@ -14,14 +14,14 @@ use kernel::prelude::*;
 
 use trace_rules::abi::map;
 
-use crate::base::address_space::Mm;
-use crate::base::device::Ops;
 use crate::trace::attached;
 use crate::trace::buffers::PAGE;
 use crate::trace::children;
 use crate::trace::helpers;
 use crate::trace::open_file::{opened, Role};
 use crate::trace::stats;
+use base::address_space::Mm;
+use base::device::Ops;
 
 pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
     Ops(bindings::vm_operations_struct {

@@ -10,8 +10,6 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
 
-use crate::base::account::Charge;
-use crate::base::task::is_dying;
 use crate::trace::ends::MAX_PER_HOLD;
 use crate::trace::glob_cache::{GlobCache, TraceGlobs};
 use crate::trace::marker::RegisteredMarker;
@@ -19,6 +17,8 @@ use crate::trace::process::Process;
 use crate::trace::sorted::search;
 use crate::trace::trace::{PermissionCheck, Trace};
 use crate::trace::traces::{Tracing, TRACING};
+use base::account::Charge;
+use base::task::is_dying;
 
 /// The result of [`Tracing::set_cached_bits`]: the marker from which to continue, the marker whose
 /// name must be matched with the globs, or the end of the process's markers.

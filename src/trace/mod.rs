@@ -3,9 +3,9 @@
 //! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
 //! of the buffers, and how a process writes to the buffers without a system call.
 //!
-//! The lock [`TRACING`](traces::TRACING) protects all state of user tracing. Page faults of traced
-//! processes also take it. Writing an event takes no lock. `Documentation/architecture.md` lists the
-//! files.
+//! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
+//! traced processes also take it. Writing an event takes no lock. `Documentation/architecture.md`
+//! lists the files.
 
 #![deny(unsafe_code)]
 

@@ -11,9 +11,9 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 
-use crate::base::address_space::Mm;
 use crate::trace::attached::{self, PlaceholderPage};
 use crate::trace::calls::TraceRef;
+use base::address_space::Mm;
 
 /// The use of an open file of `/dev/perftrace`. A new file has no role yet.
 pub(super) enum Role {

@@ -13,12 +13,6 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::base::access::AccessSnapshot;
-use crate::base::account::{Charge, Resource, ResourceCharge};
-use crate::base::address_space::{Mapping, Mm};
-use crate::base::cpu;
-use crate::base::credentials::Identity;
-use crate::base::process_id::{self, Pid};
 use crate::trace::buffers::{Page, PAGE};
 use crate::trace::clock::of_traces;
 use crate::trace::marker::RegisteredMarker;
@@ -27,6 +21,12 @@ use crate::trace::process_memory::{
 };
 use crate::trace::sorted::move_to;
 use crate::trace::traced::max_traced;
+use base::access::AccessSnapshot;
+use base::account::{Charge, Resource, ResourceCharge};
+use base::address_space::{Mapping, Mm};
+use base::cpu;
+use base::credentials::Identity;
+use base::process_id::{self, Pid};
 
 /// Index of the first word of the trace slots in the control page, and number of words per slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;

@@ -11,16 +11,16 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::base::access::AccessSnapshot;
-use crate::base::account::Charge;
-use crate::base::clock::{self, Clock};
-use crate::base::credentials::Identity;
-use crate::base::process_id::Pid;
-use crate::base::user_memory::bytes_of;
-use crate::base::{cpu, task};
 use crate::trace::buffers::{Page, PAGE};
 use crate::trace::marker::RegisteredMarker;
 use crate::trace::sorted::reserve_beyond;
+use base::access::AccessSnapshot;
+use base::account::Charge;
+use base::clock::{self, Clock};
+use base::credentials::Identity;
+use base::process_id::Pid;
+use base::user_memory::bytes_of;
+use base::{cpu, task};
 
 /// Number of 32-bit words in a page.
 pub(crate) const WORDS: usize = PAGE / 4;

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::sync::Word;
 
-use crate::base::notifier::{Notifier, OwnedNotifier};
+use base::notifier::{Notifier, OwnedNotifier};
 
 /// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
 pub(crate) struct Signal {

@@ -6,8 +6,8 @@
 
 use kernel::prelude::*;
 
-use crate::base::self_stat::{CostTimer, SelfStats};
 use crate::driver::{Counter, Instance, Spec};
+use base::self_stat::{CostTimer, SelfStats};
 
 const EVENTS_LOST: usize = 0;
 const FAULTS: usize = 1;

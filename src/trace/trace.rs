@@ -13,11 +13,6 @@ use kernel::task::Task;
 use protocols::filter;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
-use crate::base::account::{Charge, ResourceCharge};
-use crate::base::credentials::Identity;
-use crate::base::module::ModuleRef;
-use crate::base::tracepoint::Probes;
-use crate::base::{access, cpu};
 use crate::trace::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
 use crate::trace::buffers::{Buffer, Page, PAGE};
 use crate::trace::glob_cache::{GlobCache, TraceGlobs};
@@ -26,6 +21,11 @@ use crate::trace::process::{Process, Slot};
 use crate::trace::process_memory::LiveProcess;
 use crate::trace::signal::Signal;
 use crate::trace::sorted::{move_to, search};
+use base::account::{Charge, ResourceCharge};
+use base::credentials::Identity;
+use base::module::ModuleRef;
+use base::tracepoint::Probes;
+use base::{access, cpu};
 
 /// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
 /// limit, the oldest ended processes are removed from the trace, even if their events were not

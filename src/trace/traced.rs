@@ -7,8 +7,8 @@
 
 use kernel::error::Error;
 
-use crate::base::task::TaskRef;
 use crate::trace::helpers;
+use base::task::TaskRef;
 
 /// Returns the module parameter `max_traced`: the maximum number of processes that are traced or
 /// whose events were not read yet.

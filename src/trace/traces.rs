@@ -9,12 +9,6 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 
-use crate::base::access::{self, AccessSnapshot};
-use crate::base::account::{Resource, ResourceCharge};
-use crate::base::clock::realtime_ns;
-use crate::base::credentials::{uid_of, Identity};
-use crate::base::global_mutex::global_mutex;
-use crate::base::tracepoint::Probes;
 use crate::trace::buffers::Page;
 use crate::trace::clock;
 use crate::trace::kernel_events::KernelEvents;
@@ -23,6 +17,12 @@ use crate::trace::process_memory::LiveProcess;
 use crate::trace::sorted::{move_to, reserve_beyond, search};
 use crate::trace::trace::{Trace, TraceQuota};
 use crate::trace::traced::{max_traced, set_traced};
+use base::access::{self, AccessSnapshot};
+use base::account::{Resource, ResourceCharge};
+use base::clock::realtime_ns;
+use base::credentials::{uid_of, Identity};
+use base::global_mutex::global_mutex;
+use base::tracepoint::Probes;
 
 global_mutex! {
     /// The state of user tracing. Page faults of traced processes take `TRACING`, so no user memory
@@ -376,7 +376,7 @@ impl Tracing {
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. In this case, permission for the old program is checked by
     /// the ptrace rule alone, with the credentials that the process had (see
-    /// [`trace::PermissionCheck::may_still_allow`]).
+    /// [`crate::trace::trace::PermissionCheck::may_still_allow`]).
     pub(super) fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)

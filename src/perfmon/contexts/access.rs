@@ -10,7 +10,6 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
-use crate::base::preempt;
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::event_set::RegisterRequest;
 use crate::perfmon::contexts::target::Target;
@@ -18,6 +17,7 @@ use crate::perfmon::cpu_kinds;
 use crate::perfmon::msr;
 use crate::perfmon::pmus::to_kernel_error;
 use crate::perfmon::session::{Session, SESSION};
+use base::preempt;
 
 impl Context {
     /// Writes PMCs. The caller has checked the PMC values with `check_pmc`. See

@@ -10,8 +10,6 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::base::access::{self, Process};
-use crate::base::{cpu, preempt, task};
 use crate::perfmon::contexts::context::Context;
 use crate::perfmon::contexts::loaded::loaded;
 use crate::perfmon::contexts::permission::Permission;
@@ -22,6 +20,8 @@ use crate::perfmon::msr;
 use crate::perfmon::per_cpu;
 use crate::perfmon::pmus::to_kernel_error;
 use crate::perfmon::session::{ListSlot, Session, SESSION};
+use base::access::{self, Process};
+use base::{cpu, preempt, task};
 
 impl Context {
     /// Attaches the context to the thread with the TID `number` or, for the context of a CPU, to

@@ -8,11 +8,11 @@
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
 
-use crate::base::{preempt, task};
 use crate::perfmon::contexts::context::Context;
 use crate::perfmon::contexts::target::Target;
 use crate::perfmon::cpus;
 use crate::perfmon::session;
+use base::{preempt, task};
 
 /// Drops the reference that a call of `Deferral::free_context` has passed on.
 ///

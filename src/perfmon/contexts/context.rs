@@ -42,10 +42,6 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
-use crate::base::access::{self, Process};
-use crate::base::account::Charge;
-use crate::base::raw_lock::RawLock;
-use crate::base::{address_space, clock, cpu, preempt, task};
 use crate::perfmon::contexts::deferral::Deferral;
 use crate::perfmon::contexts::event_set::{Set, Sets};
 use crate::perfmon::contexts::permission::Permission;
@@ -59,6 +55,10 @@ use crate::perfmon::pmus;
 use crate::perfmon::reservation;
 use crate::perfmon::sample_buffer::{Buffer, SamplingMemory};
 use crate::perfmon::self_page::Page;
+use base::access::{self, Process};
+use base::account::Charge;
+use base::raw_lock::RawLock;
+use base::{address_space, clock, cpu, preempt, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {

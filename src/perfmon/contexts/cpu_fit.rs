@@ -4,10 +4,10 @@
 //! and the time that the thread runs on CPUs that lack some of them. [`crate::perfmon::cpu_kinds`]
 //! describes the kinds of CPUs.
 
-use crate::base::{cpu, task};
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::cpu_kinds::Elsewhere;
 use crate::perfmon::per_cpu;
+use base::{cpu, task};
 
 impl Context {
     /// Returns whether this CPU has the core type and all hardware registers that the context

@@ -15,9 +15,9 @@ use kernel::error::Result;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use crate::base::access::Process;
-use crate::base::notifier::Notifier;
 use crate::perfmon::helpers;
+use base::access::Process;
+use base::notifier::Notifier;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. Its
 /// notifier wakes the readers of the context and a thread that [`block_thread`](Self::block_thread)

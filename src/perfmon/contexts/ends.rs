@@ -7,11 +7,11 @@ use perfmon_rules::abi;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Scope;
 
-use crate::base::raw_lock::Guard;
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::target::Target;
 use crate::perfmon::msr;
 use crate::perfmon::per_cpu;
+use base::raw_lock::Guard;
 
 impl Context {
     /// Ends the context if it is attached to `target`.

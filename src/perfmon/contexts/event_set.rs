@@ -14,7 +14,7 @@ use perfmon_rules::period::Attr;
 use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
 use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
 
-use crate::base::account::Charge;
+use base::account::Charge;
 
 /// Allocates the register memory of event sets with kmalloc().
 #[derive(Default)]
@@ -188,7 +188,7 @@ pub(crate) struct Slot {
     /// The slot index of the event set that becomes active after this set. Computed when the
     /// context is attached.
     pub(crate) next: usize,
-    /// The event set, or `None` for the active set, which is in [`State::set`].
+    /// The event set, or `None` for the active set, which is in `State::set`.
     pub(crate) set: Option<KBox<Set>>,
 }
 
@@ -200,7 +200,8 @@ pub(crate) struct Sets {
     pub(crate) active: usize,
     /// True if a switch to the next event set is due.
     pub(crate) due: bool,
-    /// The timer does not end a run of a set before this time, in nanoseconds of [`clock::now`].
+    /// The timer does not end a run of a set before this time, in nanoseconds of
+    /// [`base::clock::now`].
     pub(crate) earliest_switch: u64,
 }
 

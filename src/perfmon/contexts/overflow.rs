@@ -20,7 +20,6 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
-use crate::base::{clock, cpu, preempt, task};
 use crate::description::{self, Overflow};
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::event_set::{Registers, Set};
@@ -31,6 +30,7 @@ use crate::perfmon::nmi::{self, IrqRegs};
 use crate::perfmon::pmus::to_kernel_error;
 use crate::perfmon::sample_buffer::Buffer;
 use crate::perfmon::stats::{self, SelfStat};
+use base::{clock, cpu, preempt, task};
 
 impl Context {
     /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,

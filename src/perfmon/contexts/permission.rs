@@ -27,8 +27,8 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::base::access::{self, AccessSnapshot};
-use crate::base::task;
+use base::access::{self, AccessSnapshot};
+use base::task;
 
 /// A permission to watch a thread, which the process that attached the context can lose.
 pub(crate) struct Permission {

@@ -6,10 +6,10 @@
 use kernel::prelude::*;
 use protocols::ring::EXEC;
 
-use crate::base::access::{self, AccessSnapshot, Process};
-use crate::base::{clock, task};
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::target::Target;
+use base::access::{self, AccessSnapshot, Process};
+use base::{clock, task};
 
 impl State {
     /// Returns whether the credentials or the dumpability of the context's thread have changed

@@ -20,13 +20,13 @@ use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
 use perfmon_rules::period::Attr;
 use perfmon_rules::register_map::RegisterBitmap;
 
-use crate::base::clock;
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
 use crate::perfmon::contexts::target::Target;
 use crate::perfmon::pmus::to_kernel_error;
 use crate::perfmon::session::SESSION;
 use crate::perfmon::stats::{self, SelfStat};
+use base::clock;
 
 impl State {
     /// Iterates over all event sets of the context, the active set first.

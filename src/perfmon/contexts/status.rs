@@ -4,10 +4,10 @@
 
 use perfmon_rules::abi::{status, Status};
 
-use crate::base::clock;
 use crate::perfmon::contexts::context::Context;
 use crate::perfmon::contexts::sampling_state::ThrottleStats;
 use crate::perfmon::contexts::target::Target;
+use base::clock;
 
 impl Context {
     /// Updates the values of the context and returns its status for `PERFMON_STATUS`.

@@ -7,12 +7,12 @@ use kernel::prelude::*;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::base::{clock, cpu};
 use crate::perfmon::contexts::context::{Context, State};
 use crate::perfmon::contexts::target::Target;
 use crate::perfmon::pmus::to_kernel_error;
 use crate::perfmon::self_page::Page;
 use crate::perfmon::stats::{self, SelfStat};
+use base::{clock, cpu};
 
 impl Context {
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event

@@ -4,10 +4,10 @@
 //! processor has four counters at the MSR addresses of K7, or six counters if it has the core
 //! extension. PerfMonV2 adds a global-control MSR.
 
+use base::cpuid::{self, cpuid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
-use perfcounters::base::cpuid::{self, cpuid, vendor};
 use perfcounters::description::{Pmu, Register, Registered};
 
 module! {

@@ -6,10 +6,10 @@
 //! Version 6 is not supported. The event select registers of version 6 have other addresses, and
 //! the kernel cannot reserve registers at these addresses against perf.
 
+use base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
-use perfcounters::base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use perfcounters::description::{Pmu, Register, Registered};
 
 module! {
