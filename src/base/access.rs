@@ -18,11 +18,11 @@ use super::task::TaskRef;
 /// A mount of procfs for internal use, which exists while the module is loaded. An access check
 /// opens a file of a process in this mount, so that the kernel's own ptrace and security-module
 /// checks decide.
-pub(crate) struct ProcfsMount(());
+pub struct ProcfsMount(());
 
 impl ProcfsMount {
     /// Mounts procfs. May sleep.
-    pub(crate) fn mount() -> Result<Self> {
+    pub fn mount() -> Result<Self> {
         // SAFETY: `pfm_procfs_mount()` is called once, before any access check can be made.
         to_result(unsafe { helpers::pfm_procfs_mount() })?;
         Ok(Self(()))
@@ -44,7 +44,7 @@ impl Drop for ProcfsMount {
 ///
 /// `EPERM` if the caller has no permission; `ESRCH` if the thread exits, and `EINTR` or `ENOMEM` if
 /// the check could not be made.
-pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
+pub fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
     to_result(unsafe { helpers::pfm_check_access(task.as_ptr(), attach) })
 }
@@ -52,14 +52,14 @@ pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
 /// Returns whether the caller may read a thread's state by the rules of ptrace alone; the security
 /// modules are not asked. Access to threads of the caller's own process is always allowed. The
 /// thread may be exiting.
-pub(crate) fn may_watch(task: &Task) -> bool {
+pub fn may_watch(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
     unsafe { helpers::pfm_may_watch(task.as_ptr()) }
 }
 
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, that is, has
 /// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub(crate) fn is_perfmon_capable() -> bool {
+pub fn is_perfmon_capable() -> bool {
     // SAFETY: The callee only checks capabilities of the current task.
     unsafe {
         bindings::capable(bindings::CAP_PERFMON as c_int)
@@ -74,7 +74,7 @@ pub(crate) fn is_perfmon_capable() -> bool {
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub(crate) fn may_account() -> Result {
+pub fn may_account() -> Result {
     is_perfmon_capable().then_some(()).ok_or(EPERM)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn may_account() -> Result {
 ///
 /// `EPERM` if the ptrace rule does not let the caller read the task's memory, and the caller has
 /// neither `CAP_PERFMON` nor `CAP_SYS_ADMIN`.
-pub(crate) fn may_read(task: &Task) -> Result {
+pub fn may_read(task: &Task) -> Result {
     match may_watch(task) {
         true => Ok(()),
         false => may_account(),
@@ -93,7 +93,7 @@ pub(crate) fn may_read(task: &Task) -> Result {
 
 /// Does the check of [`is_perfmon_capable`], but without an audit record. Used where a denial only
 /// selects a default, or where a check of another permission follows the denial.
-pub(crate) fn has_perfmon_noaudit() -> bool {
+pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
@@ -106,14 +106,14 @@ fn has_capability_noaudit(capability: u32) -> bool {
 }
 
 /// Returns the caller's credentials. Called in process context.
-pub(crate) fn of_caller() -> ARef<Credential> {
+pub fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of `struct cred`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfm_get_current_cred()).cast()) }
 }
 
 /// Returns the credentials of a task. May be called in any context except an NMI.
-pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
+pub fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
     // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
     // never null, which the result owns; `Credential` is a transparent wrapper of `struct cred`.
     unsafe {
@@ -123,7 +123,7 @@ pub(crate) fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
 }
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
-pub(crate) fn may_unload() -> bool {
+pub fn may_unload() -> bool {
     // SAFETY: The callee only checks a capability of the current task.
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
@@ -131,13 +131,13 @@ pub(crate) fn may_unload() -> bool {
 /// Returns whether the caller has `CAP_SYS_ADMIN`, so that contexts of other users can be evicted
 /// for the caller's context. The check writes no audit record: a caller without the capability gets
 /// `EBUSY` or `EEXIST`, not `EPERM`.
-pub(crate) fn may_evict() -> bool {
+pub fn may_evict() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
 /// Returns whether the caller may monitor the kernel. perf must allow it (`perf_event_paranoid`,
 /// capability, security modules), and the kernel must not be locked down for confidentiality.
-pub(crate) fn may_monitor_kernel() -> bool {
+pub fn may_monitor_kernel() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pfm_may_monitor_kernel() }
 }
@@ -151,7 +151,7 @@ pub(crate) fn may_monitor_kernel() -> bool {
 ///
 /// `EPERM` if the user has no permission; `ESRCH` if the process exits, and `EINTR` or `ENOMEM` if
 /// the check could not be made.
-pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
+pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task alive; the caller is in process
     // context.
     to_result(unsafe { helpers::pfm_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
@@ -159,7 +159,7 @@ pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> R
 
 /// Returns whether a user with the credentials `cred` could have read the process's state while the
 /// process ran the program in the snapshot `seen`. Only the rules of ptrace are applied.
-pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
+pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
     // SAFETY: The references keep the credentials and the task alive, and `pfm_snapshot_take()` has
     // filled in `seen`. The caller is in process context.
     unsafe { helpers::pfm_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
@@ -173,7 +173,7 @@ pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapsho
 /// # Errors
 ///
 /// `EPERM` if the caller has no permission, and `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn check_cred_access(cred: &Credential) -> Result {
+pub fn check_cred_access(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials alive during the call; the caller is in process
     // context.
     to_result(unsafe { helpers::pfm_check_cred_access(cred.as_ptr()) })
@@ -182,7 +182,7 @@ pub(crate) fn check_cred_access(cred: &Credential) -> Result {
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
 /// have the same effective user id and user namespace, and its permitted capabilities must include
 /// all effective ones of `cred`.
-pub(crate) fn has_rights_of(cred: &Credential) -> bool {
+pub fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
     unsafe { helpers::pfm_has_rights_of(cred.as_ptr()) }
 }
@@ -193,7 +193,7 @@ pub(crate) fn has_rights_of(cred: &Credential) -> bool {
 /// # Invariants
 ///
 /// `self` holds a reference to the `struct pid`.
-pub(crate) struct Process(NonNull<bindings::pid>);
+pub struct Process(NonNull<bindings::pid>);
 
 // SAFETY: A reference to a `struct pid` may be dropped by any thread.
 unsafe impl Send for Process {}
@@ -202,7 +202,7 @@ unsafe impl Sync for Process {}
 
 impl Process {
     /// Returns the id of the caller's process.
-    pub(crate) fn of_caller() -> Result<Self> {
+    pub fn of_caller() -> Result<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
         let number = unsafe { helpers::pfm_current_process() };
         // INVARIANT: The callee has returned a reference, which the new `Process` owns.
@@ -210,12 +210,12 @@ impl Process {
     }
 
     /// Returns whether `self` and `other` are the same process.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
     /// Returns the pointer to the `struct pid`, for calls of C functions.
-    pub(crate) fn as_ptr(&self) -> *mut bindings::pid {
+    pub fn as_ptr(&self) -> *mut bindings::pid {
         self.0.as_ptr()
     }
 }
@@ -234,7 +234,7 @@ impl Drop for Process {
 ///
 /// `pfm_snapshot_take()` has filled in `self.0`, which holds references to the credentials and to
 /// the `exec_state` until drop.
-pub(crate) struct AccessSnapshot(helpers::AccessSnapshot);
+pub struct AccessSnapshot(helpers::AccessSnapshot);
 
 // SAFETY: A snapshot holds references to a `struct cred` and an `exec_state`, which any thread may
 // drop.
@@ -245,7 +245,7 @@ unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {
     /// Takes a snapshot of a thread's properties. Returns `ESRCH` if the thread has exited.
-    pub(crate) fn of(task: &Task) -> Result<Self> {
+    pub fn of(task: &Task) -> Result<Self> {
         let mut seen = helpers::AccessSnapshot {
             cred: core::ptr::null(),
             state: core::ptr::null_mut(),
@@ -259,7 +259,7 @@ impl AccessSnapshot {
 
     /// Returns whether the thread has the credentials and the dumpability of `self` now, even if
     /// the thread has executed another program since the snapshot.
-    pub(crate) fn is_unchanged(&self, task: &Task) -> bool {
+    pub fn is_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
         unsafe { helpers::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
@@ -267,7 +267,7 @@ impl AccessSnapshot {
 
     /// Returns whether the thread still runs the program of the snapshot `self`, and this program
     /// is also the program of the snapshot `then`.
-    pub(crate) fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
+    pub fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
         let runs = unsafe { helpers::pfm_snapshot_same_program(&raw const self.0, task.as_ptr()) };
@@ -278,7 +278,7 @@ impl AccessSnapshot {
     /// of the program in `self` is unchanged. Unlike [`is_unchanged`](Self::is_unchanged), this
     /// function checks the program that the thread ran when the snapshot was taken, even if the
     /// thread has executed another program since then.
-    pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
+    pub fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
         unsafe { helpers::pfm_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }

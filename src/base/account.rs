@@ -13,7 +13,7 @@ use kernel::error::{code::ENOMEM, to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::access;
-pub(crate) use super::helpers::Resource;
+pub use super::helpers::Resource;
 use super::helpers::{self, Amount};
 use super::task::TaskRef;
 
@@ -25,7 +25,7 @@ const MAX_CONTEXTS: usize = 16_384;
 /// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
-pub(crate) struct Charge {
+pub struct Charge {
     user: ARef<Credential>,
     /// If the bytes are charged for a monitoring context, the count of this context. `None` for
     /// other bytes.
@@ -43,7 +43,7 @@ impl Charge {
     /// # Errors
     ///
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
-    pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
+    pub fn of_caller(bytes: usize) -> Result<Self> {
         // SAFETY: The callee only checks a capability of the current task.
         let free = unsafe { helpers::pfm_account_is_unlimited() };
         let nothing = Self {
@@ -60,7 +60,7 @@ impl Charge {
     /// # Errors
     ///
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
-    pub(crate) fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
+    pub fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
         let user = access::of_task(task);
         // SAFETY: The reference keeps the credentials alive.
         let unlimited = unsafe { helpers::pfm_account_cred_is_unlimited(user.as_ptr()) };
@@ -80,7 +80,7 @@ impl Charge {
     ///
     /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] contexts already or would exceed its memory
     /// limit, `ENOMEM`.
-    pub(crate) fn of_context(bytes: usize) -> Result<Self> {
+    pub fn of_context(bytes: usize) -> Result<Self> {
         let mut charge = Self::of_caller(bytes)?;
         let most = match charge.unlimited {
             true => usize::MAX,
@@ -97,7 +97,7 @@ impl Charge {
     }
 
     /// Returns a charge of 0 bytes for the same user.
-    pub(crate) fn empty(&self) -> Self {
+    pub fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
             _context: None,
@@ -107,7 +107,7 @@ impl Charge {
     }
 
     /// Returns the credentials of the charged user.
-    pub(crate) fn user(&self) -> &ARef<Credential> {
+    pub fn user(&self) -> &ARef<Credential> {
         &self.user
     }
 
@@ -117,7 +117,7 @@ impl Charge {
     /// # Errors
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM`.
-    pub(crate) fn charge(&self, bytes: usize) -> Result<Self> {
+    pub fn charge(&self, bytes: usize) -> Result<Self> {
         let mut more = self.empty();
         let most = match self.unlimited {
             true => u64::MAX,
@@ -130,19 +130,19 @@ impl Charge {
     }
 
     /// Returns the number of charged bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
     /// Moves the bytes of `other` to `self`. Both charges must be of the same user. Callable in any
     /// context.
-    pub(crate) fn absorb(&mut self, other: &mut Self) {
+    pub fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
     /// Subtracts `bytes`, or all bytes if the charge has fewer, from the charge and from the user's
     /// account. Called in process context.
-    pub(crate) fn uncharge(&mut self, bytes: usize) {
+    pub fn uncharge(&mut self, bytes: usize) {
         let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
         self.bytes = self.bytes.wrapping_sub(less.bytes);
@@ -159,7 +159,7 @@ impl Drop for Charge {
 /// account of a user until this value is dropped.
 ///
 /// Context: dropped in process context.
-pub(crate) struct ResourceCharge {
+pub struct ResourceCharge {
     user: ARef<Credential>,
     resource: Resource,
 }
@@ -167,18 +167,13 @@ pub(crate) struct ResourceCharge {
 impl ResourceCharge {
     /// Counts one more object in the account of the caller. Returns `error` if the caller would
     /// have more than `most` such objects, or `ENOMEM`. Called in process context.
-    pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
+    pub fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
     /// Counts one more object in the account of a user. Returns `error` if the user would have more
     /// than `most` such objects, or `ENOMEM`. Called in process context.
-    pub(crate) fn of(
-        user: &ARef<Credential>,
-        thing: Resource,
-        most: usize,
-        error: Error,
-    ) -> Result<Self> {
+    pub fn of(user: &ARef<Credential>, thing: Resource, most: usize, error: Error) -> Result<Self> {
         match add(user, (thing, 1), most as u64) {
             Err(ENOMEM) => Err(ENOMEM),
             Err(_) => Err(error),
@@ -229,7 +224,7 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
 
 /// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
 /// memory is short.
-pub(crate) fn is_limit(error: Error) -> bool {
+pub fn is_limit(error: Error) -> bool {
     let errno = error.to_errno().unsigned_abs();
     [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)
 }

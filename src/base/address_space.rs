@@ -17,7 +17,7 @@ use super::helpers;
 ///
 /// `self` holds a reference (`mm_count`) to the `mm_struct`, so that no other `mm_struct` gets its
 /// address.
-pub(crate) struct Mm(NonNull<bindings::mm_struct>);
+pub struct Mm(NonNull<bindings::mm_struct>);
 
 // SAFETY: Only the address of the `mm_struct` is used, and any thread may drop the reference.
 unsafe impl Send for Mm {}
@@ -26,25 +26,25 @@ unsafe impl Sync for Mm {}
 
 impl Mm {
     /// Returns the address space of the current task, or `None` for a kernel thread.
-    pub(crate) fn of_current() -> Option<Self> {
+    pub fn of_current() -> Option<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
         // INVARIANT: The callee has returned a reference, which the new value owns.
         NonNull::new(unsafe { helpers::pt_mm_get() }).map(Self)
     }
 
     /// Returns whether this is the address space at address `other`.
-    pub(crate) fn is_at(&self, other: *mut bindings::mm_struct) -> bool {
+    pub fn is_at(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }
 
     /// Returns whether this is the address space of the current task.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         // SAFETY: The current task is valid, and only the task itself changes its address space.
         self.is_at(unsafe { (*kernel::task::Task::current_raw()).mm })
     }
 
     /// Returns the address of the `mm_struct`, which is valid for comparison while `self` exists.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Mm {
 ///
 /// Code that uses a `Mapping` holds an open file of the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mapping(NonNull<bindings::address_space>);
+pub struct Mapping(NonNull<bindings::address_space>);
 
 // SAFETY: The kernel's functions on an `address_space` do their own locking.
 unsafe impl Send for Mapping {}
@@ -76,7 +76,7 @@ impl Mapping {
     /// # Safety
     ///
     /// The file is open for as long as the result is used.
-    pub(crate) unsafe fn of(file: *mut bindings::file) -> Option<Self> {
+    pub unsafe fn of(file: *mut bindings::file) -> Option<Self> {
         // SAFETY: By the function's requirement the file is open.
         // INVARIANT: By the function's requirement the file stays open.
         NonNull::new(unsafe { (*file).f_mapping }).map(Self)
@@ -84,7 +84,7 @@ impl Mapping {
 
     /// Unmaps a range of file offsets in all processes that have mapped the range. Later accesses
     /// to the range fault again. May sleep.
-    pub(crate) fn unmap(&self, from: u64, bytes: u64) {
+    pub fn unmap(&self, from: u64, bytes: u64) {
         let even_copies: c_int = 1;
         // SAFETY: By the type's invariant a file of the inode is open, so that the `address_space`
         // is valid.
@@ -101,14 +101,14 @@ impl Mapping {
 
 /// Returns the address of the current task's address space.
 #[inline]
-pub(crate) fn current_mm() -> usize {
+pub fn current_mm() -> usize {
     // SAFETY: The current task is valid. Only the task itself changes its pointer to the address
     // space, in exec and exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
 /// Returns the address of a task's address space, which may change at any time.
-pub(crate) fn mm_of(task: &Task) -> usize {
+pub fn mm_of(task: &Task) -> usize {
     // SAFETY: The reference keeps the task alive. The pointer to the address space is read once,
     // and is only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }

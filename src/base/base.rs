@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wrappers of kernel functions that do not depend on what this project does with them. Nearly all
-//! `unsafe` code of the module is in this directory and in `sys`.
+//! Wrappers of kernel functions that do not depend on what this project does with them.
+//!
+//! Each crate that uses a function of this crate compiles its own copy of the function, so that
+//! several modules can use this crate. The C code in `helpers/` is linked into perfcounters.ko.
 //!
 //! | file | contents |
 //! |---|---|
@@ -32,33 +34,39 @@
 //! | `tracepoint` | tracepoint probes |
 //! | `user_memory` | structures copied from and to user space |
 
-pub(crate) mod access;
-pub(crate) mod account;
-pub(crate) mod address_space;
+#![deny(missing_docs)]
+
+/// The prefix of log lines.
+const __LOG_PREFIX: &[u8] = b"perfcounters\0";
+
+pub mod access;
+pub mod account;
+pub mod address_space;
 pub mod block;
-pub(crate) mod clock;
-pub(crate) mod cpu;
+pub mod clock;
+pub mod cpu;
 pub mod cpuid;
-pub(crate) mod credentials;
-pub(crate) mod device;
-pub(crate) mod global_mutex;
-pub(crate) mod helpers;
-pub(crate) mod hotplug;
+pub mod credentials;
+pub mod device;
+pub mod global_mutex;
+#[allow(missing_docs, reason = "documented in C")]
+pub mod helpers;
+pub mod hotplug;
 pub mod irq;
-pub(crate) mod kernel_version;
+pub mod kernel_version;
 pub mod key;
-pub(crate) mod module;
+pub mod module;
 pub mod net;
-pub(crate) mod notifier;
-pub(crate) mod page;
-pub(crate) mod per_cpu;
-pub(crate) mod power;
-pub(crate) mod preempt;
-pub(crate) mod process_id;
-pub(crate) mod random;
-pub(crate) mod raw_lock;
-pub(crate) mod rcu;
-pub(crate) mod self_stat;
+pub mod notifier;
+pub mod page;
+pub mod per_cpu;
+pub mod power;
+pub mod preempt;
+pub mod process_id;
+pub mod random;
+pub mod raw_lock;
+pub mod rcu;
+pub mod self_stat;
 pub mod task;
 pub mod tracepoint;
-pub(crate) mod user_memory;
+pub mod user_memory;

@@ -10,14 +10,14 @@ use kernel::bindings;
 use super::helpers;
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     // SAFETY: This function is not called in an NMI. In an NMI, ktime_get() could spin for ever on
     // the seqcount of the clock.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
 /// Returns CLOCK_REALTIME in nanoseconds.
-pub(crate) fn realtime_ns() -> u64 {
+pub fn realtime_ns() -> u64 {
     let mut ts = bindings::timespec64 {
         tv_sec: 0,
         tv_nsec: 0,
@@ -31,33 +31,33 @@ pub(crate) fn realtime_ns() -> u64 {
 
 /// Returns the ticks of the TSC per millisecond, or 0 if the rate of the TSC is not constant or the
 /// TSC stops in idle states.
-pub(crate) fn tsc_khz() -> u32 {
+pub fn tsc_khz() -> u32 {
     // SAFETY: The callee only reads properties of the processor, without requirements.
     unsafe { helpers::pfc_tsc_khz() }
 }
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     // SAFETY: The callee has no requirements.
     unsafe { helpers::pfm_now() }
 }
 
 /// Returns the resolution of high-resolution timers in nanoseconds.
-pub(crate) fn resolution() -> u64 {
+pub fn resolution() -> u64 {
     // SAFETY: The callee has no requirements.
     unsafe { helpers::pfm_resolution() }
 }
 
 /// Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
 /// namespace, in nanoseconds.
-pub(crate) fn time_offset() -> i64 {
+pub fn time_offset() -> i64 {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pt_time_offset() }
 }
 
 /// Returns the lower half of the time stamp counter.
 #[inline]
-pub(crate) fn time_stamp_low() -> u32 {
+pub fn time_stamp_low() -> u32 {
     let low;
     // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
@@ -66,24 +66,24 @@ pub(crate) fn time_stamp_low() -> u32 {
 
 /// Returns the time stamp counter.
 #[inline]
-pub(crate) fn time_stamp() -> u64 {
+pub fn time_stamp() -> u64 {
     // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// A clock for the time stamps of records: the TSC, or a clock of the kernel in nanoseconds.
 #[derive(Clone, Copy)]
-pub(crate) struct Clock {
+pub struct Clock {
     /// Ticks per millisecond.
-    pub(crate) khz: u32,
+    pub khz: u32,
     /// The clock is the TSC.
-    pub(crate) tsc: bool,
+    pub tsc: bool,
 }
 
 impl Clock {
     /// Chooses a clock: the TSC if the kernel considers the TSC stable, otherwise the scheduler's
     /// clock, in nanoseconds.
-    pub(crate) fn choose() -> Self {
+    pub fn choose() -> Self {
         // SAFETY: The callee only reads properties of the processor, without requirements.
         match unsafe { helpers::ppa_tsc_khz() } {
             0 => Self {
@@ -96,14 +96,14 @@ impl Clock {
 
     /// Returns whether this clock is the TSC and the kernel has marked the TSC unstable since the
     /// clock was chosen.
-    pub(crate) fn is_unstable(&self) -> bool {
+    pub fn is_unstable(&self) -> bool {
         // SAFETY: The callee only reads properties of the processor, without requirements.
         self.tsc && unsafe { helpers::ppa_tsc_khz() } == 0
     }
 
     /// Returns the time in ticks of a clock that user space can read too: the TSC, or
     /// CLOCK_MONOTONIC in nanoseconds if this clock is not the TSC.
-    pub(crate) fn ticks(&self) -> u64 {
+    pub fn ticks(&self) -> u64 {
         match self.tsc {
             true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
@@ -112,12 +112,12 @@ impl Clock {
     }
 
     /// Returns whether [`ticks`](Self::ticks) returns CLOCK_MONOTONIC.
-    pub(crate) fn is_monotonic(&self) -> bool {
+    pub fn is_monotonic(&self) -> bool {
         !self.tsc
     }
 
     /// Converts ticks of the clock to nanoseconds.
-    pub(crate) fn nanos(&self, ticks: u64) -> u64 {
+    pub fn nanos(&self, ticks: u64) -> u64 {
         let khz = u64::from(self.khz);
         let ms = ticks.checked_div(khz).unwrap_or(0);
         let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));
@@ -127,7 +127,7 @@ impl Clock {
 
     /// Returns the time in ticks. The clock is read after all earlier loads and before all later
     /// loads. Callable in any context.
-    pub(crate) fn now_ordered(&self) -> u64 {
+    pub fn now_ordered(&self) -> u64 {
         // SAFETY: `lfence` has no operands. Without `lfence` the TSC could be read before earlier
         // loads have completed.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
@@ -141,14 +141,14 @@ impl Clock {
     /// Returns the time in ticks if the clock is the TSC, which is read without a function call.
     /// Returns `None` for the scheduler's clock. Callable in any context.
     #[inline(always)]
-    pub(crate) fn now_fast(&self) -> Option<u64> {
+    pub fn now_fast(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
 
     /// Returns the time in ticks. Callable in any context.
     #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         match self.tsc {
             // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
             true => unsafe { core::arch::x86_64::_rdtsc() },

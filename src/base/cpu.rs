@@ -12,13 +12,13 @@ use super::kernel_version::WAIT;
 
 /// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. A chunk of counters has a
 /// block for each CPU number below `nr_cpu_ids`.
-pub(crate) fn nr_cpu_ids() -> u32 {
+pub fn nr_cpu_ids() -> u32 {
     // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
 }
 
 /// Returns whether a CPU is possible: it is online, or it can come online later.
-pub(crate) fn is_possible(cpu: u32) -> bool {
+pub fn is_possible(cpu: u32) -> bool {
     if cpu >= nr_cpu_ids() {
         return false;
     }
@@ -30,23 +30,23 @@ pub(crate) fn is_possible(cpu: u32) -> bool {
 }
 
 /// Iterates over all possible CPUs.
-pub(crate) fn possible() -> impl Iterator<Item = u32> {
+pub fn possible() -> impl Iterator<Item = u32> {
     (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
 }
 
 /// Returns whether a CPU is online.
-pub(crate) fn is_online(cpu: u32) -> bool {
+pub fn is_online(cpu: u32) -> bool {
     // SAFETY: Callers pass a number below nr_cpu_ids.
     unsafe { helpers::ppa_cpu_online(cpu) }
 }
 
 /// Returns how many CPUs are online.
-pub(crate) fn nr_online() -> u32 {
+pub fn nr_online() -> u32 {
     (0..nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }
 
 /// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
-pub(crate) fn idle_ns(cpu: u32) -> u64 {
+pub fn idle_ns(cpu: u32) -> u64 {
     // SAFETY: The caller passes a number below nr_cpu_ids.
     unsafe { helpers::ppa_idle_ns(cpu) }
 }
@@ -54,7 +54,7 @@ pub(crate) fn idle_ns(cpu: u32) -> u64 {
 /// Returns the number of the CPU on which the caller runs. The result stays true only while
 /// preemption is off.
 #[inline]
-pub(crate) fn this_cpu() -> u32 {
+pub fn this_cpu() -> u32 {
     let cpu;
     // SAFETY: The instruction reads the kernel's per-CPU variable `cpu_number`, which is constant
     // after boot.
@@ -68,11 +68,11 @@ pub(crate) fn this_cpu() -> u32 {
 /// Guard of the CPU hotplug lock, held for reading: while the guard exists, no CPU comes online or
 /// goes offline. To avoid deadlocks, hotplug callbacks must not take a lock that another thread
 /// holds while that thread waits for the CPU hotplug lock.
-pub(crate) struct CpusReadGuard(());
+pub struct CpusReadGuard(());
 
 impl CpusReadGuard {
     /// Takes the CPU hotplug lock for reading. Called in process context.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: The caller is in process context, and drop releases the lock.
         unsafe { bindings::cpus_read_lock() };
         Self(())
@@ -89,7 +89,7 @@ impl Drop for CpusReadGuard {
 /// Calls `function` on another CPU, with interrupts off on that CPU, and waits until the function
 /// has returned. Returns false if the CPU is not online. Called in process context, with interrupts
 /// on.
-pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
+pub fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
     /// `function` is a `&mut &mut dyn FnMut()` that nothing else uses during the call.
@@ -107,7 +107,7 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
 
 /// Calls `function` on every online CPU, with interrupts off, and waits until all calls have
 /// returned. Called in process context.
-pub(crate) fn call_on_all(mut function: &dyn Fn()) {
+pub fn call_on_all(mut function: &dyn Fn()) {
     /// # Safety
     ///
     /// `function` is a `&&dyn Fn()`.
@@ -132,7 +132,7 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
 /// Calls `function`, with interrupts off, on every online CPU for which `which` returns true, and
 /// waits until all calls have returned. CPUs that are not selected are not interrupted. Called in
 /// process context.
-pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+pub fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
         function: &'a dyn Fn(),

@@ -19,7 +19,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Release};
 
 /// A structure of function pointers (such as `file_operations`) that is passed to C.
 #[repr(transparent)]
-pub(crate) struct Ops<T>(pub(crate) T);
+pub struct Ops<T>(pub T);
 // SAFETY: Each `Ops` is a static that is never written.
 unsafe impl<T> Sync for Ops<T> {}
 
@@ -27,23 +27,23 @@ unsafe impl<T> Sync for Ops<T> {}
 ///
 /// A module whose init fails is freed without regard to open files, so no file may be open before
 /// init has succeeded.
-pub(crate) struct Ready(Atomic<u32>);
+pub struct Ready(Atomic<u32>);
 
 impl Ready {
     /// Creates the flag, which is not set.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
     /// Sets the flag. Called at the end of module init, after the last step that can fail.
-    pub(crate) fn set(&self) {
+    pub fn set(&self) {
         // Pairs with the acquire in `check`: an open that succeeds sees all that init has set up.
         self.0.store(1, Release);
     }
 
     /// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
     /// this function.
-    pub(crate) fn check(&self) -> Result {
+    pub fn check(&self) -> Result {
         // Pairs with the release in `set`: if the flag is set, all that init has set up is visible.
         match self.0.load(Acquire) {
             0 => Err(EAGAIN),
@@ -57,12 +57,12 @@ impl Ready {
 /// # Invariants
 ///
 /// The miscdevice structure is pinned and registered.
-pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
+pub struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
     /// Registers a misc device with a dynamic minor number. `name` and `ops` are static, because
     /// the kernel keeps pointers to both.
-    pub(crate) fn register(
+    pub fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,
         mode: u16,

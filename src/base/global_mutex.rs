@@ -6,6 +6,7 @@ use kernel::sync::lock::{GlobalLock, GlobalLockBackend};
 
 /// Declares a mutex in a static variable. Module init calls [`init`] for the mutex before any code
 /// can take it.
+#[macro_export]
 macro_rules! global_mutex {
     {
         $(#[$meta:meta])*
@@ -21,10 +22,10 @@ macro_rules! global_mutex {
         }
     };
 }
-pub(crate) use global_mutex;
+pub use crate::global_mutex;
 
-/// Initialises a mutex that [`global_mutex`] declares. Called once for each mutex, by module init.
-pub(crate) fn init<B: GlobalLockBackend>(mutex: &'static GlobalLock<B>) {
+/// Initialises a mutex that [`global_mutex!`] declares. Called once for each mutex, by module init.
+pub fn init<B: GlobalLockBackend>(mutex: &'static GlobalLock<B>) {
     // SAFETY: Module init calls this function once for the mutex, before any code takes the mutex.
     unsafe { mutex.init() }
 }

@@ -13,7 +13,7 @@ use kernel::str::{CStr, CStrExt as _};
 ///
 /// The kernel calls the [`online`](Self::online) functions of several registrations in the order in
 /// which they were registered, and the [`offline`](Self::offline) functions in reverse order.
-pub(crate) trait OnlineCallbacks {
+pub trait OnlineCallbacks {
     /// The name of the hotplug state.
     const NAME: &'static CStr;
 
@@ -25,7 +25,7 @@ pub(crate) trait OnlineCallbacks {
 }
 
 /// A callback for a CPU that is no longer online.
-pub(crate) trait DeadCallback {
+pub trait DeadCallback {
     /// The name of the hotplug state.
     const NAME: &'static CStr;
 
@@ -63,7 +63,7 @@ unsafe extern "C" fn dead<T: DeadCallback>(cpu: c_uint) -> c_int {
 /// # Invariants
 ///
 /// `state` is a dynamic hotplug state that is registered.
-pub(crate) struct Registration<T> {
+pub struct Registration<T> {
     state: c_int,
     _callbacks: PhantomData<T>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Registration<T> {
 impl<T: OnlineCallbacks> Registration<T> {
     /// Registers the callbacks. [`OnlineCallbacks::online`] is called for each CPU that is online
     /// already. May sleep.
-    pub(crate) fn register() -> Result<Self> {
+    pub fn register() -> Result<Self> {
         // SAFETY: The callbacks are functions of this module, and drop removes them.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
@@ -94,7 +94,7 @@ impl<T: OnlineCallbacks> Registration<T> {
 
 impl<T: DeadCallback> Registration<T> {
     /// Registers the callback. May sleep.
-    pub(crate) fn register_dead() -> Result<Self> {
+    pub fn register_dead() -> Result<Self> {
         // SAFETY: The callback is a function of this module, and drop removes it.
         let state = unsafe {
             bindings::__cpuhp_setup_state(

@@ -9,7 +9,7 @@ use kernel::module_param::ModuleParamAccess;
 /// A write barrier: other CPUs see all stores before the barrier earlier than any store after the
 /// barrier. A comment at each call names the read side with which the barrier pairs.
 #[inline(always)]
-pub(crate) fn smp_wmb() {
+pub fn smp_wmb() {
     #[cfg(not(since_7_3))]
     kernel::sync::barrier::smp_wmb();
     #[cfg(since_7_3)]
@@ -19,14 +19,14 @@ pub(crate) fn smp_wmb() {
 /// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
 /// waits until the other CPU has made the call.
 #[cfg(not(since_7_3))]
-pub(crate) const WAIT: i32 = 1;
+pub const WAIT: i32 = 1;
 /// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
 /// waits until the other CPU has made the call.
 #[cfg(since_7_3)]
-pub(crate) const WAIT: bool = true;
+pub const WAIT: bool = true;
 
 /// Returns the value of a module parameter.
-pub(crate) fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
+pub fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
     #[cfg(not(since_7_3))]
     return *parameter.value();
     #[cfg(since_7_3)]

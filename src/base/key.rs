@@ -7,13 +7,15 @@ use kernel::fmt;
 /// A key: a short text and a number that name an object of the kernel, such as a block device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    pub(crate) hash: u64,
+    /// A hash of the text and the number.
+    pub hash: u64,
     text: [u8; 32],
     number: u32,
 }
 
 impl Key {
-    pub(crate) const NONE: Self = Self {
+    /// The key of no object.
+    pub const NONE: Self = Self {
         hash: 0,
         text: [0; 32],
         number: 0,
@@ -66,7 +68,7 @@ impl Key {
 /// bytes, control characters and backslashes are written as `\xNN`, so that different texts stay
 /// different.
 #[derive(Clone, Copy)]
-pub struct Text<'a>(pub(crate) &'a [u8]);
+pub struct Text<'a>(pub &'a [u8]);
 
 impl fmt::Display for Text<'_> {
     #[inline]

@@ -15,7 +15,7 @@ extern "C" {
 }
 
 /// Returns the `struct module` of this module, to be set as the owner of file operations.
-pub(crate) const fn module() -> *mut bindings::module {
+pub const fn module() -> *mut bindings::module {
     (&raw const __this_module).cast_mut().cast()
 }
 
@@ -26,11 +26,11 @@ pub(crate) const fn module() -> *mut bindings::module {
 ///
 /// `self` holds a reference to this module. When `self` is dropped, the caller holds another
 /// reference to the module, so that the module's code stays loaded.
-pub(crate) struct ModuleRef(());
+pub struct ModuleRef(());
 
 impl ModuleRef {
     /// Takes a reference to this module. Called in a system call on an open file of this module.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: The open file on which the system call was made holds a reference to the module
         // already.
         // INVARIANT: The reference to the module was just taken.
@@ -48,7 +48,7 @@ impl Drop for ModuleRef {
 
 /// Requests that user space loads the module with the alias `alias`, and waits until modprobe has
 /// ended. Errors are ignored. May sleep.
-pub(crate) fn request_module(alias: &CStr) {
+pub fn request_module(alias: &CStr) {
     // SAFETY: The format string takes one argument, a C string, and `alias` is a C string.
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }

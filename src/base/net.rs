@@ -60,7 +60,7 @@ impl Packet {
 ///
 /// `skb` is alive, and `skb->dev` is valid: the packet is owned by a device or its receive path.
 #[inline]
-pub(crate) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
+pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
     // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
     // probe runs.
     unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
@@ -69,7 +69,7 @@ pub(crate) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a 
 /// Returns whether an interface counts packets that are dropped for this reason in its `rx_dropped`
 /// statistic.
 #[inline]
-pub(crate) fn is_dropped_at_device(reason: u32) -> bool {
+pub fn is_dropped_at_device(reason: u32) -> bool {
     matches!(
         reason,
         bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG
@@ -111,7 +111,7 @@ impl<T: InterfaceListener> RegisteredListener<T> {
     /// Registers a notifier for `state`. The provider that owns `state` drops the result of this
     /// function before it drops `state`: see [`super::tracepoint::Probes::listen`].
     #[inline]
-    pub(crate) fn register(state: *const T) -> Result<Self> {
+    pub fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
         /// Called only by the kernel, with the notifier block that `register` has registered.

@@ -17,7 +17,7 @@ use super::helpers;
 /// # Invariants
 ///
 /// `raw` is an initialised notifier, which is valid as long as `self`.
-pub(crate) struct Notifier {
+pub struct Notifier {
     raw: NonNull<helpers::Notifier>,
 }
 
@@ -32,14 +32,14 @@ impl Notifier {
     /// # Safety
     ///
     /// `raw` is an initialised notifier, which is valid as long as the result.
-    pub(crate) unsafe fn from_raw(raw: NonNull<helpers::Notifier>) -> Self {
+    pub unsafe fn from_raw(raw: NonNull<helpers::Notifier>) -> Self {
         // INVARIANT: By the function's requirement `raw` is initialised and valid.
         Self { raw }
     }
 
     /// As soon as interrupts are on, wakes the readers and sends SIGIO. Callable in any context.
     #[inline]
-    pub(crate) fn wake_readers(&self) {
+    pub fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { helpers::pfc_notifier_wake_readers(self.raw.as_ptr()) }
     }
@@ -47,7 +47,7 @@ impl Notifier {
     /// Sleeps until `ready` returns true. `ready` is called at once, and again each time that the
     /// readers are woken. Returns `ERESTARTSYS` if a signal interrupts the sleep. Called in process
     /// context.
-    pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
         // which lives until the call returns.
@@ -58,11 +58,7 @@ impl Notifier {
 
     /// Like [`wait`](Self::wait), but sleeps for at most `nanoseconds`. Returns whether `ready`
     /// returned true.
-    pub(crate) fn wait_for(
-        &self,
-        mut ready: impl FnMut() -> bool,
-        nanoseconds: u64,
-    ) -> Result<bool> {
+    pub fn wait_for(&self, mut ready: impl FnMut() -> bool, nanoseconds: u64) -> Result<bool> {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
         // which lives until the call returns.
@@ -80,11 +76,7 @@ impl Notifier {
     ///
     /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is
     /// open.
-    pub(crate) unsafe fn poll(
-        &self,
-        file: *mut bindings::file,
-        table: *mut bindings::poll_table_struct,
-    ) {
+    pub unsafe fn poll(&self, file: *mut bindings::file, table: *mut bindings::poll_table_struct) {
         // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
         // function's requirement.
         unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file, table) }
@@ -95,7 +87,7 @@ impl Notifier {
     /// # Safety
     ///
     /// The arguments are those of `file_operations.fasync`.
-    pub(crate) unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
+    pub unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
         // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
         // function's requirement.
         unsafe { helpers::pfc_notifier_fasync(self.raw.as_ptr(), fd, file, on) }
@@ -119,11 +111,11 @@ fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void
 /// # Invariants
 ///
 /// `self` owns the notifier, which `pfc_notifier_new()` has created.
-pub(crate) struct OwnedNotifier(Notifier);
+pub struct OwnedNotifier(Notifier);
 
 impl OwnedNotifier {
     /// Creates a notifier. Returns `ENOMEM` if memory is short. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         // SAFETY: `pfc_notifier_new()` may sleep in the allocation, because the caller is in
         // process context.
         let raw = unsafe { helpers::pfc_notifier_new() };

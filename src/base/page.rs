@@ -17,7 +17,7 @@ use super::helpers;
 /// `address` is the address of a whole page in the direct map. The page was zeroed when it was
 /// allocated, and is owned until drop. The page is dropped only at module exit, when no mapping of
 /// the page can be left.
-pub(crate) struct Page {
+pub struct Page {
     address: NonNull<u8>,
 }
 
@@ -30,7 +30,7 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// Allocates a zeroed page. Returns `None` if memory is short. May sleep.
-    pub(crate) fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe {
             bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
@@ -42,18 +42,18 @@ impl Page {
     }
 
     /// Returns the pointer to the page's first byte.
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
+    pub fn as_ptr(&self) -> *mut u8 {
         self.address.as_ptr()
     }
 
     /// Returns the page's address, which the tables of pages store.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.address.as_ptr() as usize
     }
 
     /// Writes a value at an offset in the page, by a volatile write. `offset` is a multiple of the
     /// alignment of `T`, and the value ends within the page.
-    pub(crate) fn put<T: Copy>(&self, offset: usize, value: T) {
+    pub fn put<T: Copy>(&self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= PAGE_SIZE);
         // SAFETY: The offset is within the page, and callers pass the aligned offsets of fields.
         unsafe {
@@ -75,7 +75,7 @@ impl Drop for Page {
 
 /// Returns the page frame number of a [`Page`], given the page's address from a table of pages.
 /// Callable in any context.
-pub(crate) fn frame(address: usize) -> usize {
+pub fn frame(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { helpers::pfc_virt_pfn(address as *const _) }
 }

@@ -12,7 +12,7 @@ use super::cpu;
 /// # Safety
 ///
 /// `address` is the per-CPU address of a word, which nothing else writes during the call.
-pub(crate) unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
+pub unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
     if !cpu::is_possible(cpu) {
         return;
     }
@@ -23,7 +23,7 @@ pub(crate) unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
 }
 
 /// Returns the address of the word of `cpu`, a possible CPU, whose per-CPU address is `address`.
-pub(crate) fn word_on(address: *mut i64, cpu: u32) -> *mut i64 {
+pub fn word_on(address: *mut i64, cpu: u32) -> *mut i64 {
     // SAFETY: Callers pass the number of a possible CPU, which is below the length of
     // `__per_cpu_offset`.
     let offset = unsafe {

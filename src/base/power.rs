@@ -15,7 +15,7 @@ use super::helpers;
 ///
 /// The kernel calls the [`resume`](Self::resume) functions of several registrations in the order in
 /// which they were registered, and the [`suspend`](Self::suspend) functions in reverse order.
-pub(crate) trait PowerCallbacks {
+pub trait PowerCallbacks {
     /// Called before the machine suspends, on the last online CPU, with interrupts off.
     fn suspend();
 
@@ -38,7 +38,7 @@ unsafe extern "C" fn suspend_or_resume<T: PowerCallbacks>(suspend: bool) {
 /// # Invariants
 ///
 /// `raw` is a registration that `self` owns.
-pub(crate) struct Registration<T> {
+pub struct Registration<T> {
     raw: NonNull<c_void>,
     _callbacks: PhantomData<T>,
 }
@@ -50,7 +50,7 @@ unsafe impl<T> Sync for Registration<T> {}
 
 impl<T: PowerCallbacks> Registration<T> {
     /// Registers the callbacks. Returns `ENOMEM` if memory is short. May sleep.
-    pub(crate) fn register() -> Result<Self> {
+    pub fn register() -> Result<Self> {
         // SAFETY: `suspend_or_resume` is a function of this module, and drop unregisters it.
         let raw = unsafe { helpers::pfc_power_register(suspend_or_resume::<T>) };
         // INVARIANT: The callbacks were just registered.

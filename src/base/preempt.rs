@@ -13,25 +13,25 @@ use instructions::{preempt_count, PREEMPT_INLINE};
 
 /// Returns whether the caller may sleep. In a kernel without `CONFIG_PREEMPT_COUNT`, only interrupt
 /// context and disabled interrupts are detected; disabled preemption is not.
-pub(crate) fn may_sleep() -> bool {
+pub fn may_sleep() -> bool {
     // SAFETY: The callee only reads the preemption count and the interrupt flag.
     unsafe { helpers::pfc_may_sleep() }
 }
 
 /// Returns whether the caller runs in an NMI.
 #[inline]
-pub(crate) fn in_nmi() -> bool {
+pub fn in_nmi() -> bool {
     // SAFETY: The callee only reads the preemption count.
     unsafe { helpers::pfm_in_nmi() }
 }
 
 /// Guard that keeps preemption off until the guard is dropped.
-pub(crate) struct NoPreempt(());
+pub struct NoPreempt(());
 
 impl NoPreempt {
     /// Turns preemption off until the guard is dropped.
     #[inline(always)]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         if PREEMPT_INLINE {
             // SAFETY: The instruction increments the per-CPU preemption count. The drop of the
             // guard decrements it.

@@ -15,7 +15,7 @@ use super::helpers;
 /// # Invariants
 ///
 /// `self` holds a reference to the `struct pid`.
-pub(crate) struct Pid(NonNull<bindings::pid>);
+pub struct Pid(NonNull<bindings::pid>);
 
 // SAFETY: `Pid` holds a reference to the `struct pid`, which any thread may use and drop.
 unsafe impl Send for Pid {}
@@ -24,35 +24,35 @@ unsafe impl Sync for Pid {}
 
 impl Pid {
     /// Returns the id of the process whose first thread is `leader`.
-    pub(crate) fn of(leader: &Task) -> Option<Self> {
+    pub fn of(leader: &Task) -> Option<Self> {
         // SAFETY: The reference keeps the task alive.
         // INVARIANT: The callee has returned a reference, which the new value owns.
         NonNull::new(unsafe { helpers::pt_pid_get(leader.as_ptr()) }).map(Self)
     }
 
     /// Returns the number of the process in its own PID namespace.
-    pub(crate) fn own_number(&self) -> u32 {
+    pub fn own_number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pt_pid_own_nr(self.0.as_ptr()) }
     }
 
     /// Returns the number of the process in the caller's PID namespace, or 0 if the process is not
     /// visible in that namespace.
-    pub(crate) fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pt_pid_nr(self.0.as_ptr()) }
     }
 }
 
 /// Returns the number of the current thread in its own PID namespace.
-pub(crate) fn thread_number() -> u32 {
+pub fn thread_number() -> u32 {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pt_thread_nr() }
 }
 
 impl Pid {
     /// Returns the size in bytes of the `struct pid`, which the reference keeps allocated.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pt_pid_bytes(self.0.as_ptr()) }
     }

@@ -19,7 +19,7 @@ use super::helpers;
 ///
 /// `lock` is initialised, and only the holder of `lock` accesses `value`.
 #[pin_data]
-pub(crate) struct RawLock<T> {
+pub struct RawLock<T> {
     #[pin]
     lock: Opaque<bindings::raw_spinlock_t>,
     value: UnsafeCell<T>,
@@ -32,7 +32,7 @@ unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
     /// Creates a `RawLock` that contains the value that `value` initialises.
-    pub(crate) fn new(value: impl Init<T>) -> impl PinInit<Self> {
+    pub fn new(value: impl Init<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {
                 // SAFETY: The spinlock is being initialised in place, and `RawLock` pins it.
@@ -44,7 +44,7 @@ impl<T> RawLock<T> {
 
     /// Takes the lock, and turns interrupts off until the guard is dropped.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         // SAFETY: The lock is initialised, by the type's invariant.
         let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
         // INVARIANT: The lock was just taken, and interrupts turned off.
@@ -56,7 +56,7 @@ impl<T> RawLock<T> {
     /// Takes the lock, or returns `None` if a CPU holds it. Called in an NMI or with interrupts
     /// off. Interrupts stay off when the guard is dropped.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.
         let got = unsafe { bindings::_raw_spin_trylock(self.lock.get()) } != 0;
         // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
@@ -77,7 +77,7 @@ const FLAGS_NOT_SAVED: usize = 0;
 ///
 /// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
 /// [`FLAGS_NOT_SAVED`].
-pub(crate) struct Guard<'a, T> {
+pub struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
 }

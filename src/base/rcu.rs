@@ -7,31 +7,31 @@ use kernel::bindings;
 /// A point in time from which an RCU grace period is measured. After the grace period, all sections
 /// with preemption off that ran at that point in time have ended.
 #[derive(Clone, Copy)]
-pub(crate) struct GracePeriod(usize);
+pub struct GracePeriod(usize);
 
 impl GracePeriod {
     /// Returns the current point in time, as a cookie of RCU.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         // SAFETY: The callee reads the state of RCU, which is allowed in any context.
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
     /// Returns a point in time since which a grace period has always elapsed, as a cookie of RCU.
-    pub(crate) fn over() -> Self {
+    pub fn over() -> Self {
         // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 
     /// Returns whether a grace period has elapsed since the point in time `self`. Callable in any
     /// context.
-    pub(crate) fn is_over(self) -> bool {
+    pub fn is_over(self) -> bool {
         // SAFETY: Only `now` and `over` create a `GracePeriod`, so the value is a cookie that RCU
         // has returned.
         unsafe { bindings::poll_state_synchronize_rcu(self.0) }
     }
 
     /// Waits until a grace period has elapsed since the point in time `self`. May sleep.
-    pub(crate) fn wait(self) {
+    pub fn wait(self) {
         // SAFETY: The only caller, perf_add(), is in process context and outside RCU read-side
         // critical sections.
         unsafe { bindings::cond_synchronize_rcu(self.0) }
@@ -40,13 +40,13 @@ impl GracePeriod {
 
 /// Waits until all RCU read-side critical sections, and all sections with preemption off, that run
 /// at the time of the call have ended.
-pub(crate) fn synchronize() {
+pub fn synchronize() {
     // SAFETY: The caller is in process context, outside RCU read-side critical sections.
     unsafe { bindings::synchronize_rcu() }
 }
 
 /// Waits until all RCU callbacks that were queued before the call have run. May sleep.
-pub(crate) fn wait_for_frees() {
+pub fn wait_for_frees() {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::rcu_barrier() };
 }

@@ -16,7 +16,7 @@ use super::{clock, helpers};
 ///
 /// `N` is a power of two. `slots` and `scale` are written by module init only, before any statistic
 /// can be updated. Each slot of a statistic that is updated is the per-CPU address of a word.
-pub(crate) struct SelfStats<const N: usize> {
+pub struct SelfStats<const N: usize> {
     slots: UnsafeCell<[*mut i64; N]>,
     /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
     /// counter is unknown; all times then stay 0.
@@ -29,7 +29,7 @@ unsafe impl<const N: usize> Sync for SelfStats<N> {}
 
 impl<const N: usize> SelfStats<N> {
     /// Creates statistics without slots.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self {
             slots: UnsafeCell::new([core::ptr::null_mut(); N]),
@@ -43,7 +43,7 @@ impl<const N: usize> SelfStats<N> {
     ///
     /// Called by module init, before any statistic can be updated. `slot` is the per-CPU address of
     /// a word that exists as long as the statistic can be updated.
-    pub(crate) unsafe fn publish(&self, stat: usize, slot: *mut i64) {
+    pub unsafe fn publish(&self, stat: usize, slot: *mut i64) {
         // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
         // is within the array.
         unsafe {
@@ -53,7 +53,7 @@ impl<const N: usize> SelfStats<N> {
     }
 
     /// Returns the array of the slots, for C code.
-    pub(crate) fn slots(&self) -> *const *mut i64 {
+    pub fn slots(&self) -> *const *mut i64 {
         self.slots.get().cast_const().cast()
     }
 
@@ -73,7 +73,7 @@ impl<const N: usize> SelfStats<N> {
 
     /// Adds one to the statistic `stat`. Callable in any context.
     #[inline(always)]
-    pub(crate) fn count(&self, stat: usize) {
+    pub fn count(&self, stat: usize) {
         // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
         // instruction updates this CPU's copy.
         unsafe { asm!("incq %gs:({p})", p = in(reg) self.slot(stat), options(att_syntax, nostack)) }
@@ -81,7 +81,7 @@ impl<const N: usize> SelfStats<N> {
 
     /// Adds `delta` to the statistic `stat`. Callable in any context.
     #[inline(always)]
-    pub(crate) fn add(&self, stat: usize, delta: u64) {
+    pub fn add(&self, stat: usize, delta: u64) {
         // SAFETY: By the type's invariant the slot is the per-CPU address of a word; one
         // instruction updates this CPU's copy.
         unsafe {
@@ -93,7 +93,7 @@ impl<const N: usize> SelfStats<N> {
     /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to the statistic `stat`.
     /// Preemption must have been off since `began`, and less than 2^32 TSC ticks may have passed.
     #[inline(always)]
-    pub(crate) fn add_elapsed(&self, stat: usize, began: u32) {
+    pub fn add_elapsed(&self, stat: usize, began: u32) {
         let ticks = clock::time_stamp_low().wrapping_sub(began);
         let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.scale())) >> 24;
         self.add(stat, nanoseconds);
@@ -108,7 +108,7 @@ impl<const N: usize> SelfStats<N> {
     /// Adds one to the statistic `nr`, and starts to measure the duration that the drop of the
     /// result adds to the statistic `time`. Callable in any context.
     #[inline(always)]
-    pub(crate) fn begin(&'static self, nr: usize, time: usize) -> CostTimer<N> {
+    pub fn begin(&'static self, nr: usize, time: usize) -> CostTimer<N> {
         self.count(nr);
         CostTimer {
             stats: self,
@@ -120,7 +120,7 @@ impl<const N: usize> SelfStats<N> {
 
 /// Adds the duration of an operation to a statistic when dropped. The thread may move to another
 /// CPU during the operation.
-pub(crate) struct CostTimer<const N: usize> {
+pub struct CostTimer<const N: usize> {
     stats: &'static SelfStats<N>,
     time: usize,
     began: u64,

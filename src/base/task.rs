@@ -37,14 +37,14 @@ impl TaskRef<'_> {
     ///
     /// `task` is a task that is not freed while the result is used.
     #[inline(always)]
-    pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
+    pub unsafe fn new(task: *mut bindings::task_struct) -> Self {
         // SAFETY: By the function's requirement `task` points to a task, so it is not null.
         // INVARIANT: By the function's requirement the task is not freed while the result is used.
         Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
     }
 
     /// Creates a `TaskRef` to a task to which the caller holds a reference.
-    pub(crate) fn of(task: &Task) -> TaskRef<'_> {
+    pub fn of(task: &Task) -> TaskRef<'_> {
         // SAFETY: The caller's reference keeps the task from being freed, and the result does not
         // outlive this reference.
         unsafe { TaskRef::new(task.as_ptr()) }
@@ -57,7 +57,7 @@ impl TaskRef<'_> {
     }
 
     /// Returns the pointer to the `task_struct`, for calls of C functions.
-    pub(crate) fn as_ptr(&self) -> *mut bindings::task_struct {
+    pub fn as_ptr(&self) -> *mut bindings::task_struct {
         self.0.as_ptr()
     }
 
@@ -130,35 +130,35 @@ impl TaskRef<'_> {
 
     /// Returns whether a task that is not running is in a system call. The result is always false
     /// for a running task and for a kernel thread.
-    pub(crate) fn is_in_syscall(&self) -> bool {
+    pub fn is_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_in_syscall(self.0.as_ptr()) }
     }
 
     /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
     /// follows soon or is over.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_has_ended(self.0.as_ptr()) }
     }
 
     /// Returns whether the task's state is `TASK_DEAD`: the task has turned preemption off for its
     /// last context switch, or this switch is over.
-    pub(crate) fn is_dead(&self) -> bool {
+    pub fn is_dead(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_is_dead(self.0.as_ptr()) }
     }
 
     /// Returns whether the task, which is the current task, is in the system call sched_yield().
     #[inline]
-    pub(crate) fn yields(&self) -> bool {
+    pub fn yields(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::ppa_yields(self.0.as_ptr()) }
     }
 
     /// Returns the ids of the task. If `initial` is set, the ids are those in the initial user and
     /// PID namespaces; otherwise, those in the caller's namespaces.
-    pub(crate) fn ids(&self, initial: bool) -> TaskIds {
+    pub fn ids(&self, initial: bool) -> TaskIds {
         let mut who = TaskIds::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
         unsafe { helpers::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
@@ -168,7 +168,7 @@ impl TaskRef<'_> {
 
 /// The task works of this module: functions that threads run before they return to user mode
 /// (`helpers/work.c`). The drop of this value waits until the last task work has returned.
-pub(crate) struct TaskWorks;
+pub struct TaskWorks;
 
 impl Drop for TaskWorks {
     fn drop(&mut self) {
@@ -180,7 +180,7 @@ impl Drop for TaskWorks {
 
 /// Returns the address of the current task, for comparison only.
 #[inline]
-pub(crate) fn current() -> usize {
+pub fn current() -> usize {
     let task;
     // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task. If the task
     // migrates, the pointer of the new CPU has the same value.
@@ -194,14 +194,14 @@ pub(crate) fn current() -> usize {
 /// Returns the user-mode thread pointer (FS base) of the current task. Called with interrupts or
 /// preemption off.
 #[inline]
-pub(crate) fn thread_pointer() -> u64 {
+pub fn thread_pointer() -> u64 {
     // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
     // task.
     unsafe { helpers::pfm_thread_pointer() }
 }
 
 /// Finds a thread by its id in the caller's PID namespace.
-pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
+pub fn find(number: u32) -> Option<ARef<Task>> {
     // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The reference to the
     // `struct pid` is dropped here, and the result owns the reference to the task.
     unsafe {
@@ -214,12 +214,12 @@ pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
 }
 
 /// Returns the address of a task.
-pub(crate) fn address(task: &Task) -> usize {
+pub fn address(task: &Task) -> usize {
     task.as_ptr() as usize
 }
 
 /// Returns whether the task is a thread of the caller's process.
-pub(crate) fn is_of_caller(task: &Task) -> bool {
+pub fn is_of_caller(task: &Task) -> bool {
     // SAFETY: The reference keeps `task` alive, and the current task is valid. The `signal`
     // pointers of both tasks are only compared; a task keeps its `signal` until the task is
     // released.
@@ -227,21 +227,21 @@ pub(crate) fn is_of_caller(task: &Task) -> bool {
 }
 
 /// Returns whether the task is a kernel thread.
-pub(crate) fn is_kernel_thread(task: &Task) -> bool {
+pub fn is_kernel_thread(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
     unsafe { helpers::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
 /// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
 /// `sched_process_exit` tracepoint already.
-pub(crate) fn has_ended(task: &Task) -> bool {
+pub fn has_ended(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
     unsafe { helpers::pfm_is_exiting(task.as_ptr()) }
 }
 
 /// Returns the CPU on which a thread runs or from which it is just being switched out, or `None` if
 /// the thread does not run.
-pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
+pub fn running_cpu(task: &Task) -> Option<u32> {
     // SAFETY: The reference keeps the task alive.
     let cpu = unsafe { helpers::pfm_running_cpu(task.as_ptr()) };
     u32::try_from(cpu).ok()
@@ -249,13 +249,13 @@ pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
 
 /// Returns the CPU time of a thread, in nanoseconds, as of the thread's last timer tick or context
 /// switch.
-pub(crate) fn run_time(task: &Task) -> u64 {
+pub fn run_time(task: &Task) -> u64 {
     // SAFETY: The reference keeps the task alive.
     unsafe { helpers::pfm_run_time(task.as_ptr()) }
 }
 
 /// Calls `function` with each task except the idle tasks. `function` must not sleep.
-pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
+pub fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///
     /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
@@ -271,14 +271,14 @@ pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
 
 /// Returns the current task. Called in a probe, or with preemption off.
 #[inline(always)]
-pub(crate) fn running<'a>() -> TaskRef<'a> {
+pub fn running<'a>() -> TaskRef<'a> {
     // SAFETY: The current task is not freed while it runs, and the caller uses the result only
     // while this task runs.
     unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
 /// Finds a thread by its id in the initial PID namespace.
-pub(crate) fn find_initial(pid: u32) -> Option<ARef<Task>> {
+pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
     // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
     // wrapper of `task_struct`.
     unsafe {
@@ -291,7 +291,7 @@ pub(crate) fn find_initial(pid: u32) -> Option<ARef<Task>> {
 /// a child of vfork(), the owner is the parent, whose address space the child uses. A kernel
 /// without `CONFIG_MEMCG` does not record the owner: then the result is the leader of the current
 /// process.
-pub(crate) fn leader() -> ARef<Task> {
+pub fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
     // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pt_leader_get()).cast()) }
@@ -299,19 +299,19 @@ pub(crate) fn leader() -> ARef<Task> {
 
 /// Returns whether the current thread has a pending fatal signal. A long loop should end early if
 /// such a signal is pending.
-pub(crate) fn is_dying() -> bool {
+pub fn is_dying() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pt_is_dying() }
 }
 
 /// Returns whether the current system call uses the i386 ABI. Called in process context.
-pub(crate) fn is_32bit() -> bool {
+pub fn is_32bit() -> bool {
     // SAFETY: The callee only reads the state of the current task.
     unsafe { helpers::pfc_is_32bit() }
 }
 
 /// Sleeps for a millisecond, so that other threads can run.
-pub(crate) fn pause() {
+pub fn pause() {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::msleep(1) };
 }

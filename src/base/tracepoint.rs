@@ -10,7 +10,7 @@
 //! Every handler runs in the context of its tracepoint, which is often a hard interrupt. Handlers
 //! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
 //! or panic. In a handler preemption may be on. Therefore handlers update counters by single
-//! instructions or in a [`crate::driver::Group`].
+//! instructions or in a `Group` of the driver interface.
 
 use core::ffi::CStr;
 use core::marker::PhantomData;

@@ -8,33 +8,17 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::error::Result;
 use kernel::uaccess::{UserPtr, UserSlice};
-
-/// A type that consists of integers, so that any bytes are a valid value of the type.
-///
-/// # Safety
-///
-/// All bit patterns are valid values, and the type has no padding.
-pub(crate) unsafe trait FromBytes: Copy {}
-
-// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
-unsafe impl FromBytes for u32 {}
-// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
-unsafe impl FromBytes for u64 {}
-// SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
-unsafe impl FromBytes for u8 {}
-// SAFETY: The trait is implemented for the elements, and an array has no padding between its
-// elements.
-unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
+use protocols::structure::FromBytes;
 
 /// Returns the memory of values as a slice of bytes.
-pub(crate) fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
+pub fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
     // SAFETY: By the trait's requirement the values have no padding, so that all bytes are
     // initialised.
     unsafe { core::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
 }
 
 /// Copies a value from user space. Returns `EFAULT` if the memory is not accessible. May sleep.
-pub(crate) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
+pub fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: The slice covers exactly the value, and all bytes of the value are initialised with
     // zeros.
@@ -50,7 +34,7 @@ pub(crate) fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
 
 /// Copies an array of `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May
 /// sleep. The caller has checked that `nr` is not too large.
-pub(crate) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
+pub fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     let place = all.spare_capacity_mut().as_mut_ptr();
     let size = nr.wrapping_mul(size_of::<T>());
@@ -65,13 +49,13 @@ pub(crate) fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>
 }
 
 /// Copies a value to user space. Returns `EFAULT` if the memory is not accessible. May sleep.
-pub(crate) fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
+pub fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
     write_all(at, core::slice::from_ref(value))
 }
 
 /// Copies an array of values to user space, in one copy. Returns `EFAULT` if the memory is not
 /// accessible. May sleep.
-pub(crate) fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
+pub fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
     let bytes = bytes_of(all);
     UserSlice::new(at, bytes.len()).writer().write_slice(bytes)
 }

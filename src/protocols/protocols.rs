@@ -17,6 +17,7 @@
 //! | [`self_page`] | page from which a thread reads its own counters |
 //! | [`trace_buffer`] | positions, counts and records of a buffer of user tracing |
 //! | [`filter`] | programs that select events of user tracing |
+//! | [`structure`] | structures that are copied byte by byte |
 //! | [`sync`] | atomic words: those of `core`, or those of loom in tests |
 
 #![cfg_attr(not(in_kernel), no_std)]
@@ -28,6 +29,7 @@ pub mod generation;
 pub mod ring;
 pub mod self_page;
 pub mod seqflag;
+pub mod structure;
 pub mod sync;
 pub mod trace_buffer;
 

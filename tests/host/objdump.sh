@@ -50,7 +50,7 @@ result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented
 
 # The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
 # instance number.
-c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
+c=$(code "$out/src/counters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
 echo "# perf_adjust: $((hot + 1)) instructions with the caller's call and the return"
@@ -92,8 +92,9 @@ result $? "rig protocols and rules: their code refers to no function that panics
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
 # run outside the fast paths may call panic(): functions that load, attach, add or allocate, and
 # functions that copy lists. Functions that access PMU registers must not call panic().
-panics=$(panicking "$out"/src/*/*.ko)
-found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|7pmu_map|3sys7perfmon|7Session5claim|7Session10add_thread|7Context4load|3pmu(6append|13log_cpu_kinds|16detect_cpu_kinds)|3pmu17description_error|7formats15find_registered|10Accounting(7restart|5start)|10EndedTasks5drain|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|3sys5trace(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|6traces3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
+mapfile -t objects < <(find "$out/src" -name '*.ko')
+panics=$(panicking "${objects[@]}")
+found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|9instances3add|15pmu_description|7pmu_map|12pmu_map_file|7perfmon6device|7Session5claim|7Session10add_thread|7Context4load|4pmus(6append|13log_cpu_kinds|16detect_cpu_kinds|17description_error)|7formats15find_registered|10Accounting(7restart|5start)|10EndedTasks5drain|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|11task_record5words|3ppa6device(5ioctl|4read|10read_tasks)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|5trace6device(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|6traces3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"
 

@@ -73,7 +73,7 @@ result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rus
 # before the signature.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
 ko=$work/pfc_mm.ko
-cp "$KBUILD_OUT/src/provider/pfc_mm.ko" "$ko"
+cp "$KBUILD_OUT/src/counters/providers/pfc_mm.ko" "$ko"
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1) &&
 	said+=$(python3 - "$ko" "$work" <<-'END'
 	import struct, sys
@@ -87,7 +87,7 @@ said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.k
 	END
 	) && said+=$(openssl x509 -inform DER -in "$work/key/mok.der" -out "$work/mok.pem" 2>&1 &&
 		openssl cms -verify -binary -inform DER -in "$work/signature" -content "$work/content" -nointern -certfile "$work/mok.pem" -noverify -out /dev/null 2>&1) &&
-	cmp "$work/content" "$KBUILD_OUT/src/provider/pfc_mm.ko"
+	cmp "$work/content" "$KBUILD_OUT/src/counters/providers/pfc_mm.ko"
 result $? "packages sign: the signature of a module verifies with the certificate" "$said"
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1)
 result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages sign: a signed module is not signed again" "$said"

@@ -7,7 +7,7 @@
 #include "kselftest_pc.h"
 
 /*
- * Number of instances: more than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of the
+ * Number of instances: more than BATCH_SIZE (src/counters/instances.rs), so that the scan of the
  * instances releases its lock between batches.
  */
 #define NAMES	1100

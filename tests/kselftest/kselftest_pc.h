@@ -216,7 +216,7 @@ static long long driver_cmd(const char *fmt, ...)
 
 /* The counter pages */
 
-/* Number of instances that perfcounters.ko itself adds at load: src/perfcounters/costs.rs */
+/* Number of instances that perfcounters.ko itself adds at load: src/perfmon/stats.rs */
 #define PC_BUILTIN 26
 
 struct pc {

@@ -14,7 +14,7 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/* The number of records that the kernel keeps, in src/perfcounters/accounting_state.rs. */
+/* The number of records that the kernel keeps, in src/ppa/state.rs. */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;

@@ -13,7 +13,7 @@
 #define NR_DISKS_TEXT	"1100"
 #define NR_DISKS	1100
 
-/* Maximum number of entries of a provider, as in src/perfcounters/sys/keyed_counters.rs. */
+/* Maximum number of entries of a provider, as in src/counters/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
 static int count_live(const char *prefix, const char *suffix)

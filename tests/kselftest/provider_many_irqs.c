@@ -8,7 +8,7 @@
  */
 #include "provider.h"
 
-/* Maximum number of entries of a provider, as in src/perfcounters/sys/keyed_counters.rs. */
+/* Maximum number of entries of a provider, as in src/counters/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
 /*

@@ -59,7 +59,7 @@ stage_source() {
 	{
 		KERNELS=$kernels awk '{ at = index($0, "#KERNELS#") }
 			at { $0 = substr($0, 1, at - 1) ENVIRON["KERNELS"] substr($0, at + 9) } { print }' "$here/dkms/dkms.conf"
-		sed -nE 's#^(.*/)?(src/[a-z]+)/([a-z_]+)\.o$#\2 \3#p' "$KBUILD_OUT/modules.order" |
+		sed -nE 's#^(.*/)?(src(/[a-z]+)+)/([a-z_]+)\.o$#\2 \4#p' "$KBUILD_OUT/modules.order" |
 			awk '{ printf "BUILT_MODULE_NAME[%d]=\"%s\"\nBUILT_MODULE_LOCATION[%d]=\"%s\"\nDEST_MODULE_LOCATION[%d]=\"/updates/dkms\"\n", NR - 1, $2, NR - 1, $1, NR - 1 }'
 	} >"$source/debian/perfcounters-dkms.dkms"
 }

@@ -103,10 +103,10 @@ checker "SPDX lines, length of files" host_script headers
 checker "documented orderings and locks" host_script orderings
 checker "stable interfaces" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' \
-	! -path './src/perfcounters/sys/shim/ppa/proc.c'
+	! -path './src/ppa/helpers/proc.c'
 # The file mode of ppactl lets everyone write, like that of the kernel's ns_last_pid: the kernel
 # checks a capability instead.
-writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/perfcounters/sys/shim/ppa/proc.c'
+writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/ppa/helpers/proc.c'
 # Leave out files in which the preprocessor splits fields, and files with C++, because checkpatch
 # does not understand their syntax.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \

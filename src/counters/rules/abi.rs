@@ -5,7 +5,7 @@
 //! slots.
 //!
 //! The header documents the fields of the structures. This file asserts sizes and offsets of the
-//! structures; `src/perfcounters/sys/shim/counters/counters.c` asserts them for C.
+//! structures; `src/counters/helpers/counters.c` asserts them for C.
 
 pub use protocols::PAGE_SIZE;
 

@@ -38,167 +38,142 @@ pub mod action {
     pub const WAKE: u32 = 0x8;
 }
 
-/// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Ctx {
-    pub ctx_flags: u32,
-    pub ctx_core: u32,
-    pub ctx_reserved2: [u64; 7],
-}
+protocols::structures! {
+    /// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Ctx(64) {
+        pub ctx_flags: u32,
+        pub ctx_core: u32,
+        pub ctx_reserved2: [u64; 7],
+    }
 
-/// `struct pfarg_pmc`: a PMC (PMU control register) to write.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Pmc {
-    pub reg_num: u16,
-    pub reg_set: u16,
-    pub reg_flags: u32,
-    pub reg_value: u64,
-    pub reg_reserved2: [u64; 4],
-}
+    /// `struct pfarg_pmc`: a PMC (PMU control register) to write.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Pmc(48) {
+        pub reg_num: u16,
+        pub reg_set: u16,
+        pub reg_flags: u32,
+        pub reg_value: u64,
+        pub reg_reserved2: [u64; 4],
+    }
 
-/// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Pmd {
-    pub reg_num: u16,
-    pub reg_set: u16,
-    pub reg_flags: u32,
-    pub reg_value: u64,
-    pub reg_long_reset: u64,
-    pub reg_short_reset: u64,
-    pub reg_last_reset_val: u64,
-    pub reg_ovfl_switch_cnt: u64,
-    pub reg_reset_pmds: RegisterBitmap,
-    pub reg_smpl_pmds: RegisterBitmap,
-    pub reg_smpl_eventid: u64,
-    pub reg_random_mask: u64,
-    pub reg_random_seed: u32,
-    pub reg_reserved2: [u32; 7],
-}
+    /// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Pmd(8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28) {
+        pub reg_num: u16,
+        pub reg_set: u16,
+        pub reg_flags: u32,
+        pub reg_value: u64,
+        pub reg_long_reset: u64,
+        pub reg_short_reset: u64,
+        pub reg_last_reset_val: u64,
+        pub reg_ovfl_switch_cnt: u64,
+        pub reg_reset_pmds: RegisterBitmap,
+        pub reg_smpl_pmds: RegisterBitmap,
+        pub reg_smpl_eventid: u64,
+        pub reg_random_mask: u64,
+        pub reg_random_seed: u32,
+        pub reg_reserved2: [u32; 7],
+    }
 
-/// `struct pfarg_start`: the argument of `PERFMON_START`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Start {
-    pub start_set: u16,
-    pub start_reserved1: u16,
-    pub start_reserved2: u32,
-    pub start_reserved3: [u64; 3],
-}
+    /// `struct pfarg_start`: the argument of `PERFMON_START`.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Start(32) {
+        pub start_set: u16,
+        pub start_reserved1: u16,
+        pub start_reserved2: u32,
+        pub start_reserved3: [u64; 3],
+    }
 
-/// `struct pfarg_load`: the argument of `PERFMON_LOAD`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Load {
-    pub load_pid: u32,
-    pub load_set: u16,
-    pub load_reserved1: u16,
-    pub load_reserved2: [u64; 3],
-}
+    /// `struct pfarg_load`: the argument of `PERFMON_LOAD`.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Load(32) {
+        pub load_pid: u32,
+        pub load_set: u16,
+        pub load_reserved1: u16,
+        pub load_reserved2: [u64; 3],
+    }
 
-/// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Create {
-    pub ctx: Ctx,
-    pub name: u64,
-    pub uuid: [u8; 16],
-    pub arg: u64,
-    pub arg_size: u64,
-}
+    /// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Create(64 + 8 + 16 + 16) {
+        pub ctx: Ctx,
+        pub name: u64,
+        pub uuid: [u8; 16],
+        pub arg: u64,
+        pub arg_size: u64,
+    }
 
-/// `struct pfarg_setdesc`: an event set to create or to change.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct SetDesc {
-    pub set_id: u16,
-    pub set_id_next: u16,
-    pub set_flags: u32,
-    pub set_timeout: u64,
-    pub reserved: [u64; 6],
-}
+    /// `struct pfarg_setdesc`: an event set to create or to change.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct SetDesc(64) {
+        pub set_id: u16,
+        pub set_id_next: u16,
+        pub set_flags: u32,
+        pub set_timeout: u64,
+        pub reserved: [u64; 6],
+    }
 
-/// `struct pfarg_setinfo`: the state of an event set.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct SetInfo {
-    pub set_id: u16,
-    pub set_id_next: u16,
-    pub set_flags: u32,
-    pub set_ovfl_pmds: RegisterBitmap,
-    pub set_runs: u64,
-    pub set_timeout: u64,
-    pub set_act_duration: u64,
-    pub set_avail_pmcs: RegisterBitmap,
-    pub set_avail_pmds: RegisterBitmap,
-    pub reserved: [u64; 6],
-}
+    /// `struct pfarg_setinfo`: the state of an event set.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct SetInfo(8 + 3 * 40 + 3 * 8 + 48) {
+        pub set_id: u16,
+        pub set_id_next: u16,
+        pub set_flags: u32,
+        pub set_ovfl_pmds: RegisterBitmap,
+        pub set_runs: u64,
+        pub set_timeout: u64,
+        pub set_act_duration: u64,
+        pub set_avail_pmcs: RegisterBitmap,
+        pub set_avail_pmds: RegisterBitmap,
+        pub reserved: [u64; 6],
+    }
 
-/// `struct perfmon_runs`: sums over the runs of an event set, for one PMD.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Runs {
-    pub reg_num: u16,
-    pub reg_set: u16,
-    pub reg_flags: u32,
-    pub runs: u64,
-    pub time: u64,
-    pub time2: [u64; 2],
-    pub value: u64,
-    pub value2: [u64; 2],
-    pub value_time: [u64; 2],
-}
+    /// `struct perfmon_runs`: sums over the runs of an event set, for one PMD.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Runs(8 + 9 * 8) {
+        pub reg_num: u16,
+        pub reg_set: u16,
+        pub reg_flags: u32,
+        pub runs: u64,
+        pub time: u64,
+        pub time2: [u64; 2],
+        pub value: u64,
+        pub value2: [u64; 2],
+        pub value_time: [u64; 2],
+    }
 
-/// `struct perfmon_vector`: an array of registers or event sets.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Vector {
-    pub items: u64,
-    pub nr: u32,
-    pub size: u32,
-}
+    /// `struct perfmon_vector`: an array of registers or event sets.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Vector(16) {
+        pub items: u64,
+        pub nr: u32,
+        pub size: u32,
+    }
 
-/// `struct pfarg_ovfl_msg`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Message {
-    pub msg_type: u32,
-    pub msg_ovfl_pid: u32,
-    pub msg_active_set: u16,
-    pub msg_ovfl_cpu: u16,
-    pub msg_ovfl_tid: u32,
-    pub msg_ovfl_ip: u64,
-    pub msg_ovfl_pmds: RegisterBitmap,
+    /// `struct pfarg_ovfl_msg`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Message(64) {
+        pub msg_type: u32,
+        pub msg_ovfl_pid: u32,
+        pub msg_active_set: u16,
+        pub msg_ovfl_cpu: u16,
+        pub msg_ovfl_tid: u32,
+        pub msg_ovfl_ip: u64,
+        pub msg_ovfl_pmds: RegisterBitmap,
+    }
 }
-
-// The size of each structure is the sum of the sizes of its fields, so there is no padding.
-const _: () = {
-    assert!(size_of::<Message>() == 64);
-    assert!(size_of::<Ctx>() == 64);
-    assert!(size_of::<Pmc>() == 48);
-    assert!(size_of::<Pmd>() == 8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28);
-    assert!(size_of::<Start>() == 32);
-    assert!(size_of::<Load>() == 32);
-    assert!(size_of::<Vector>() == 16);
-    assert!(size_of::<Create>() == 64 + 8 + 16 + 16);
-    assert!(size_of::<SetDesc>() == 64);
-    assert!(size_of::<SetInfo>() == 8 + 3 * 40 + 3 * 8 + 48);
-    assert!(size_of::<Runs>() == 8 + 9 * 8);
-    assert!(size_of::<Status>() == 64);
-};
 
 /// `PFM_MSG_OVFL`.
 pub const OVFL: u32 = 1;
@@ -209,17 +184,18 @@ pub const FAULT: u32 = 3;
 /// `PFM_MSG_EVICTED`.
 pub const EVICTED: u32 = 4;
 
-/// `struct perfmon_status`: the state of a context.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the uapi header")]
-pub struct Status {
-    pub flags: u32,
-    pub nr_throttles: u32,
-    pub throttled: u64,
-    pub lost: u64,
-    pub elsewhere: u64,
-    pub reserved: [u64; 4],
+protocols::structures! {
+    /// `struct perfmon_status`: the state of a context.
+    #[derive(Debug, Default)]
+    #[allow(missing_docs, reason = "documented in the uapi header")]
+    pub struct Status(64) {
+        pub flags: u32,
+        pub nr_throttles: u32,
+        pub throttled: u64,
+        pub lost: u64,
+        pub elsewhere: u64,
+        pub reserved: [u64; 4],
+    }
 }
 
 /// Bits of [`Status::flags`]: `PERFMON_STATUS_*`.

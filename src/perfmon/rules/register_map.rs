@@ -17,10 +17,11 @@ pub const MAX_ROWS: usize = 64;
 /// Maximum number of hardware counters, and of hardware control registers.
 pub const MAX_COUNTERS: usize = 32;
 
-/// A set of register numbers, in the form that the ioctls use.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
+protocols::transparent_structure! {
+    /// A set of register numbers, in the form that the ioctls use.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
+}
 
 impl RegisterBitmap {
     /// Adds a register number to the set. Ignores a number that no register can have.

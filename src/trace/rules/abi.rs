@@ -89,22 +89,19 @@ impl<const N: usize> Zero for [u8; N] {
 macro_rules! structures {
     ($($(#[$doc:meta])* $name:ident($size:expr) { $($field:ident: $type:ty,)* })*) => {
         $(
-            $(#[$doc])*
-            #[repr(C)]
-            #[derive(Clone, Copy, Debug)]
-            #[allow(missing_docs, reason = "documented in the C header")]
-            pub struct $name {
-                $(pub $field: $type,)*
+            protocols::structures! {
+                $(#[$doc])*
+                #[derive(Debug)]
+                #[allow(missing_docs, reason = "documented in the C header")]
+                pub struct $name($size) {
+                    $(pub $field: $type,)*
+                }
             }
             impl Zero for $name {
                 const ZERO: Self = Self {
                     $($field: Zero::ZERO,)*
                 };
             }
-            const _: () = assert!(size_of::<$name>() == $size);
-            // The size of the structure is the sum of the sizes of its fields, so there is no
-            // padding.
-            const _: () = assert!(0 $(+ size_of::<$type>())* == $size);
         )*
     };
 }

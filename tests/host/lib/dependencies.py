@@ -84,7 +84,10 @@ class Crates:
     @staticmethod
     def crate_name(path):
         """Returns the name that Kbuild gives to the crate with this root: the name of the file, or
-        of the directory of a main.rs; and SUBJECT_rules for SUBJECT/rules/rules.rs."""
+        of the directory of a main.rs; SUBJECT_rules for SUBJECT/rules/rules.rs; and perfcounters
+        for src/counters/main.rs."""
+        if path == "src/counters/main.rs":
+            return "perfcounters"
         *_, above, directory, file = ("", "", *path.split("/"))
         if file == "rules.rs":
             return f"{above}_rules"

@@ -19,7 +19,7 @@ fn macro_accepts(name: &str, fields: &[String]) -> bool {
 }
 
 /// Returns true if the kernel accepts the marker, by the checks of `texts()` in
-/// `src/perfcounters/tracing/process.rs`.
+/// `src/trace/process.rs`.
 fn kernel_accepts(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
         && check_name(name.as_bytes())

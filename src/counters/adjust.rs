@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `perf_adjust()`: updates an instance by its number, in any context.
+
+use counters_rules::abi::MAX_INSTANCES;
+use kernel::ffi::c_int;
+
+use crate::driver::{Counter, Group};
+use crate::tables::{is_live, slot_address};
+
+/// Adds `delta` to this CPU's value of an instance, between a begin and an end in the CPU's
+/// sequence word (seqflag). May be called in any context, including NMIs. Does nothing if
+/// `instance` is negative, out of range or not the number of a live instance.
+///
+/// Liveness is checked with preemption off. perf_add() can therefore wait for one RCU grace period,
+/// after which no update that began before the instance was deleted is still running.
+#[no_mangle]
+pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
+    let slot = instance as u32;
+    if slot >= MAX_INSTANCES {
+        return;
+    }
+    let _group = Group::begin();
+    if is_live(slot) {
+        // SAFETY: The page of a live slot stays allocated until the module is unloaded, and the
+        // caller's module holds a reference to this module.
+        unsafe { Counter::from_raw(slot_address(slot) as *mut i64) }.add(delta);
+    }
+}

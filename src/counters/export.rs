@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C interface for drivers, `include/linux/perfcounters.h`. These functions convert C arguments
+//! to Rust types and call [`crate::instances`].
+
+use core::mem::size_of;
+
+use counters_rules::abi::{self, NAME_MAX};
+use counters_rules::error::Error;
+use counters_rules::spec::Spec;
+use kernel::ffi::{c_char, c_int, c_void};
+use kernel::prelude::*;
+use kernel::str::CStr;
+
+use crate::driver::{Kind, RawSpec, Unit};
+use crate::helpers;
+use crate::instances;
+use crate::owner::Owner;
+use crate::tables::{is_live, slot_address};
+
+/// The numbers of kinds and units are defined twice, because a driver does not use the crate
+/// `counters_rules`. The assertions check that the two definitions agree.
+const _: () = {
+    assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
+    assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
+    assert!(Kind::Peak as u16 == abi::Kind::Peak as u16);
+    assert!(Kind::Time as u16 == abi::Kind::Time as u16);
+    assert!(Kind::Histogram as u16 == abi::Kind::Histogram as u16);
+    assert!(Unit::None as u16 == abi::Unit::None as u16);
+    assert!(Unit::Events as u16 == abi::Unit::Events as u16);
+    assert!(Unit::Bytes as u16 == abi::Unit::Bytes as u16);
+    assert!(Unit::Seconds as u16 == abi::Unit::Seconds as u16);
+    assert!(Unit::Cycles as u16 == abi::Unit::Cycles as u16);
+    assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
+    assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
+    assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
+    // `counters_rules` defines no further kinds or units.
+    assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
+    assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
+    // The shim asserts that `struct perf_counter_spec` in C has this size.
+    assert!(size_of::<RawSpec>() == 32);
+};
+
+/// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer string is cut to
+/// [`NAME_MAX`] bytes. `counters_rules` then refuses it, because every string must be shorter than
+/// [`NAME_MAX`].
+///
+/// # Safety
+///
+/// `text` is NULL or NUL-terminated, and is valid for `'a`.
+unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: By the function's requirement every byte up to the NUL may be read, and `strnlen`
+    // reads no byte behind the NUL.
+    let len = unsafe { kernel::bindings::strnlen(text, NAME_MAX) };
+    // SAFETY: `strnlen` has just read `len` bytes of `text`.
+    unsafe { core::slice::from_raw_parts(text.cast(), len) }
+}
+
+/// Adds an instance that counts events and belongs to module `owner`. Called in process context;
+/// may sleep.
+///
+/// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
+/// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
+/// registry is not initialised). If a dormant instance has the same name, it becomes live again,
+/// with its old number and values of zero.
+///
+/// # Safety
+///
+/// `name` is NULL or a C string.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) -> c_int {
+    // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
+    // call only.
+    instances::add(&Spec::counter(unsafe { text(name) }), owner)
+}
+
+/// Adds an instance of any kind (counter, gauge, peak, time, histogram). Called in process context;
+/// may sleep.
+///
+/// Returns the same values as `__perf_add`, and -EINVAL also for an invalid size, kind, unit,
+/// exponent or number of slots. If a dormant instance has the same name and enough slots, the new
+/// instance takes over its number; otherwise the new instance gets a new number.
+///
+/// # Safety
+///
+/// `spec` is NULL or a `struct perf_counter_spec` with C strings or NULL.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
+    // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
+    if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
+        return instances::log_refused(&[], Error::BadSpec);
+    }
+    // SAFETY: By the function's requirement `spec` is valid, and it has the size of `RawSpec`.
+    let raw = unsafe { &*spec };
+    // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
+    // call only.
+    let name = unsafe { text(raw.name) };
+    if raw.reserved != 0 {
+        return instances::log_refused(name, Error::BadSpec);
+    }
+    let spec = Spec {
+        name,
+        // SAFETY: By the function's requirement `help` is NULL or a C string; it is used during
+        // this call only.
+        help: unsafe { text(raw.help) },
+        kind: raw.kind,
+        unit: raw.unit,
+        exponent: raw.exponent,
+        nr_slots: raw.nr_slots,
+    };
+    instances::add(&spec, owner)
+}
+
+/// Makes an instance dormant: the number and the last values of the instance remain readable.
+/// Called in process context.
+///
+/// Before the call, the caller stops all its updates of the instance through handles. Does nothing
+/// if `instance` is not the number of a live instance. This is reported in the kernel log unless
+/// the number is negative, as perf_add() returns it on failure.
+#[no_mangle]
+pub(crate) extern "C" fn perf_del(instance: c_int) {
+    instances::del(instance);
+}
+
+/// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
+/// If `instance` is not the number of a live instance, returns `perf_counter_nowhere`, whose values
+/// are never read. Callable in any context. The returned address is valid until perf_del().
+#[no_mangle]
+pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
+    match u32::try_from(instance) {
+        Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
+        // SAFETY: The pointer `perf_counter_nowhere` is statically initialised and never written.
+        _ => unsafe { helpers::perf_counter_nowhere },
+    }
+}
+
+/// Makes those instances of an unloaded module dormant that the module has not deleted.
+///
+/// # Safety
+///
+/// `name` is a C string. Called in process context.
+#[no_mangle]
+unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
+    // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
+    instances::del_owned(Owner::of(module), unsafe { CStr::from_char_ptr(name) });
+}

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Keyed counters: tables that map a key to an *entry*. The key identifies a *thing*, such as a
+//! device or a network interface; the entry holds the thing's instances. Lookup of an entry works
+//! in any context; entries are created in process context.
+//!
+//! ```text
+//!   probe (any context)                     worker (process context)
+//!     find(key) -> entry: count               create(key): perf_add() its instances
+//!     none: request(key), count as missed     publish the entry
+//! ```
+//!
+//! The provider counts the events of a thing that has no entry yet as missed: no event is lost
+//! silently. If an entry cannot be allocated, a later event requests the entry again.
+//!
+//! The size of a table is fixed, so that creating devices cannot exhaust memory. If a table has no
+//! free bucket for a thing, the thing gets no instances. Its events are counted as missed, and one
+//! line is logged for the table.
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::ptr::{null_mut, NonNull};
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KBox, KVec};
+use kernel::bindings;
+use kernel::error::code::{ENOMEM, ENOSPC};
+use kernel::error::Result;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::types::Opaque;
+
+use base::helpers;
+use base::key::Key;
+
+/// The maximum number of entries in a table.
+const MAX_ENTRIES: usize = 1024;
+/// Number of buckets in a table. At most one bucket in four holds an entry, so that a free bucket
+/// is usually within [`MAX_PROBES`].
+const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
+/// Maximum number of buckets that are searched for one key.
+const MAX_PROBES: usize = 64;
+/// Maximum number of requests for entries that wait for the worker at the same time.
+const MAX_PENDING: usize = 32;
+/// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// State of a bucket whose entry was dropped. A search does not end at such a bucket, but continues
+/// with the next.
+const DELETED: u64 = 1;
+/// States of a bucket whose entry was removed but not dropped yet. A search does not find the
+/// entry, but a probe that found it earlier may still be using it. `remove` sets `REMOVING`; the
+/// worker sets `REMOVED` before it waits until the running probes have returned.
+const REMOVING: u64 = 2;
+const REMOVED: u64 = 3;
+/// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
+/// logged.
+const LOG_DUE: u32 = 1;
+const LOGGED: u32 = 2;
+
+/// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
+#[inline]
+fn now_ns() -> u64 {
+    // SAFETY: The caller is not in an NMI, where ktime_get() could wait forever for the clock's
+    // seqlock.
+    (unsafe { bindings::ktime_get() }) as u64
+}
+
+/// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
+/// entry's key.
+struct Bucket<R> {
+    hash: Atomic<u64>,
+    entry: UnsafeCell<*mut Entry<R>>,
+}
+
+struct Entry<R> {
+    key: Key,
+    value: R,
+}
+
+/// A slot for a request to the worker to create an entry.
+struct PendingKey {
+    /// 0 if the slot is free, 1 while `key` is being written, otherwise the hash of the complete
+    /// `key`.
+    state: Atomic<u64>,
+    key: UnsafeCell<Key>,
+}
+
+/// A thing that waits for its entry, because it was announced while removed entries were not
+/// dropped yet.
+struct DeferredKey {
+    key: Key,
+    /// The part of the instances' names that identifies the thing.
+    name: Key,
+}
+
+/// Guard of the RTNL mutex, which is held when network interfaces are announced and removed.
+struct RtnlLock(());
+
+impl RtnlLock {
+    /// Takes the RTNL mutex. Called in process context; the caller does not hold the mutex.
+    #[inline]
+    fn lock() -> Self {
+        // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
+        // mutex.
+        unsafe { helpers::pfc_rtnl_lock() };
+        Self(())
+    }
+}
+
+impl Drop for RtnlLock {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `lock` has taken the RTNL mutex, which is released once.
+        unsafe { helpers::pfc_rtnl_unlock() };
+    }
+}
+
+/// A table of entries whose values are of type `R`.
+///
+/// # Invariants
+///
+/// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
+///   grace period after `hash` was replaced.
+/// - Only one thread at a time inserts and removes entries. If the things of a table are announced
+///   ([`add`](Self::add)), that thread is the holder of the RTNL mutex. If the entries of a table
+///   are requested ([`request`](Self::request)), that thread is the worker.
+/// - Only the worker frees entries. It collects all buckets in state [`REMOVING`], waits for one
+///   grace period, and frees their entries.
+/// - `deferred` is accessed by the holder of the RTNL mutex only.
+#[repr(C)]
+pub struct KeyedCounters<R> {
+    // `work` is the first field, because the worker gets the address of `work` and casts it to the
+    // table.
+    work: Opaque<bindings::work_struct>,
+    create: fn(&Key) -> Result<R>,
+    /// The plural noun for the table's things in log lines.
+    plural: &'static str,
+    buckets: KVec<Bucket<R>>,
+    pending: [PendingKey; MAX_PENDING],
+    /// The number of buckets in use: those with a key, also while its entry is being removed.
+    nr_entries: Atomic<usize>,
+    /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
+    nr_removing: Atomic<usize>,
+    /// The announced things whose entries are created as soon as the removed entries are dropped,
+    /// oldest first. `nr_deferred` is the length of `deferred`.
+    deferred: UnsafeCell<KVec<DeferredKey>>,
+    nr_deferred: Atomic<usize>,
+    /// States of two log lines. `full`: no bucket was free for a thing. `refused`: an entry could
+    /// not be created.
+    full: Atomic<u32>,
+    refused: Atomic<u32>,
+    /// No entry is requested before this time, which is set when an entry could not be allocated.
+    /// In nanoseconds of CLOCK_MONOTONIC.
+    retry_after: Atomic<u64>,
+    _values: PhantomData<R>,
+}
+
+// SAFETY: Entries are shared as `&R` and dropped by the worker. All fields of a table change only
+// by the protocol of the type's invariants.
+unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
+// SAFETY: Fields are changed by the protocol of the type's invariants only, and entries are shared
+// as `&R`.
+unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
+
+impl<R: Send + Sync> KeyedCounters<R> {
+    /// Creates an empty table. `plural` names the things of the table in log lines, and `create`
+    /// adds the instances of a new entry. Called in process context.
+    #[inline]
+    pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
+        let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
+        for _ in 0..NR_BUCKETS {
+            let bucket = Bucket {
+                hash: Atomic::new(0),
+                entry: UnsafeCell::new(null_mut()),
+            };
+            buckets.push(bucket, GFP_KERNEL)?;
+        }
+        // The memory for the table is allocated before the table is built. If the allocation failed
+        // after the table was built, the table would be dropped, and drop would use the
+        // uninitialised `work`.
+        let memory = KBox::new_uninit(GFP_KERNEL)?;
+        let this = KBox::into_pin(KBox::write(
+            memory,
+            Self {
+                work: Opaque::uninit(),
+                create,
+                plural,
+                buckets,
+                pending: [const {
+                    PendingKey {
+                        state: Atomic::new(0),
+                        key: UnsafeCell::new(Key::NONE),
+                    }
+                }; MAX_PENDING],
+                nr_entries: Atomic::new(0),
+                nr_removing: Atomic::new(0),
+                deferred: UnsafeCell::new(KVec::new()),
+                nr_deferred: Atomic::new(0),
+                full: Atomic::new(0),
+                refused: Atomic::new(0),
+                retry_after: Atomic::new(0),
+                _values: PhantomData,
+            },
+        ));
+        // SAFETY: The table is pinned, and `work` is the table's first field. Drop cancels the
+        // work.
+        unsafe { helpers::pfc_work_init(this.work.get(), Self::run) };
+        Ok(this)
+    }
+
+    /// Returns the value of a key's entry. Called in a tracepoint probe, which may run in any
+    /// context. The probe may use the value until it returns: a removed entry is dropped only after
+    /// the probes that may have found it have returned.
+    #[inline]
+    pub fn find(&self, key: &Key) -> Option<&R> {
+        self.find_entry(key)
+            .ok()
+            .flatten()
+            .map(|entry| &entry.value)
+    }
+
+    /// Returns the entry of a key. Returns `Err` if the key is not in the table, and `Ok(None)` if
+    /// the key is in the table but its entry could not be created.
+    #[inline]
+    fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
+        for bucket in self.probe_sequence(key) {
+            // Pairs with the release in `insert`: a search that sees the hash of an entry sees the
+            // complete entry.
+            let hash = bucket.hash.load(Acquire);
+            if hash == 0 {
+                break;
+            }
+            if hash == key.hash {
+                // SAFETY: By the type's invariants the entry was written before the hash was
+                // published, and is not freed while this probe runs.
+                match unsafe { bucket.entry.get().read().as_ref() } {
+                    None => return Ok(None),
+                    Some(entry) if entry.key == *key => return Ok(Some(entry)),
+                    Some(_) => {}
+                }
+            }
+        }
+        Err(())
+    }
+
+    #[inline]
+    fn probe_sequence(&self, key: &Key) -> impl Iterator<Item = &Bucket<R>> {
+        let start = (key.hash >> 20) as usize;
+        (0..MAX_PROBES).filter_map(move |i| self.buckets.get(start.wrapping_add(i) % NR_BUCKETS))
+    }
+
+    /// Returns whether the table has a free bucket for an entry of this key. Callable in any
+    /// context.
+    #[inline]
+    fn has_room(&self, key: &Key) -> bool {
+        self.nr_entries.load(Relaxed) < MAX_ENTRIES
+            && self
+                .probe_sequence(key)
+                .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
+    }
+
+    /// Requests the log line that says that no bucket was free for a thing. May be called in any
+    /// context except an NMI, but not under a run-queue lock.
+    #[cold]
+    fn note_full(&self) {
+        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
+            // SAFETY: `new` has initialised the work.
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
+        }
+    }
+
+    /// Requests that the worker creates an entry for `key`. May be called in any context except an
+    /// NMI, but not under a run-queue lock.
+    #[inline]
+    pub fn request(&self, key: &Key) {
+        if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
+            return;
+        }
+        // If no bucket is free for the entry, the entry is not requested: its instances would be
+        // added only to be removed again.
+        if !self.has_room(key) {
+            return self.note_full();
+        }
+        for pending in &self.pending {
+            // Pairs with the release in `run`: if the slot is free, the worker has already read the
+            // slot's last key.
+            match pending.state.load(Acquire) {
+                hash if hash == key.hash => return,
+                // Full: pairs with the same operation in concurrent calls of `request`. Only one of
+                // the calls takes the slot.
+                0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
+                    // SAFETY: While `state` is 1, only the caller that has set it accesses `key`.
+                    unsafe { pending.key.get().write(*key) };
+                    // Pairs with the worker's acquire in `run`: the worker reads the complete key.
+                    pending.state.store(key.hash, Release);
+                    // SAFETY: `new` has initialised the work.
+                    unsafe { helpers::pfc_work_queue(self.work.get()) };
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Creates and publishes the entry of a thing that was announced, if the table has a free
+    /// bucket. The names of the entry's instances contain `name`. If no entry can be created, the
+    /// reason is logged once for the table. Returns `ENOMEM` if a later call for the same thing may
+    /// succeed.
+    ///
+    /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
+    ///
+    /// If removed entries are not dropped yet, the worker creates the new entry after it has
+    /// dropped them, because the instances of a removed entry may have the same names. `add` must
+    /// not wait for the worker: during the wait, every other change of network interfaces would
+    /// wait for the RTNL mutex. The worker's wait for the probes can be long: it lasts until a
+    /// SCHED_FIFO thread that has preempted a probe lets the probe continue.
+    #[inline]
+    pub fn add(&self, key: &Key, name: &Key) -> Result {
+        if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
+            return self.try_insert(key, name);
+        }
+        // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
+        // the mutex accesses `deferred`.
+        let deferred = unsafe { &mut *self.deferred.get() };
+        if deferred.len() >= MAX_ENTRIES {
+            self.note_full();
+            return Ok(());
+        }
+        let (key, name) = (*key, *name);
+        deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
+        self.nr_deferred.store(deferred.len(), Relaxed);
+        // `remove` has queued the work too, but the worker may already have dropped the removed
+        // entries, before the new thing was added to `deferred`.
+        // SAFETY: `new` has initialised the work.
+        unsafe { helpers::pfc_work_queue(self.work.get()) };
+        Ok(())
+    }
+
+    /// Creates the entries of the things in `deferred`. If more entries were removed meanwhile,
+    /// this is left to the next run of the worker. Called by the worker.
+    fn add_deferred(&self) {
+        // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
+        // sees the new value.
+        if self.nr_deferred.load(Relaxed) == 0 {
+            return;
+        }
+        let _rtnl = RtnlLock::lock();
+        if self.nr_removing.load(Relaxed) != 0 {
+            return;
+        }
+        // SAFETY: The RTNL mutex is held, and by the type's invariant only the holder of the mutex
+        // accesses `deferred`.
+        let deferred = unsafe { &mut *self.deferred.get() };
+        for DeferredKey { key, name } in deferred.drain_all() {
+            // If the allocation fails, the thing remains without an entry, because it is not
+            // announced a second time.
+            let _ = self.try_insert(&key, &name);
+        }
+        self.nr_deferred.store(0, Relaxed);
+    }
+
+    /// Creates and publishes an entry. The names of its instances contain `name`. The caller has
+    /// checked that no entry is being removed.
+    #[inline]
+    fn try_insert(&self, key: &Key, name: &Key) -> Result {
+        if !self.has_room(key) {
+            self.note_full();
+            return Ok(());
+        }
+        match (self.create)(name) {
+            Ok(value) => self.insert(key, Some(value)),
+            Err(error) => {
+                if self.refused.cmpxchg(0, LOGGED, Relaxed).is_ok() {
+                    kernel::pr_notice!(
+                        "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
+                        self.plural,
+                        name.text(),
+                        key.number(),
+                        error.to_errno()
+                    );
+                }
+                // ENOMEM may be temporary. Other errors are permanent: the key is inserted without
+                // an entry.
+                match error {
+                    ENOMEM => Err(ENOMEM),
+                    _ => self.insert(key, None),
+                }
+            }
+        }
+    }
+
+    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no free
+    /// bucket for the key, which callers check before.
+    #[inline]
+    fn insert(&self, key: &Key, value: Option<R>) -> Result {
+        let entry = match value {
+            Some(value) => KBox::into_raw(KBox::new(Entry { key: *key, value }, GFP_KERNEL)?),
+            None => null_mut(),
+        };
+        for bucket in self.probe_sequence(key) {
+            // Pairs with the worker's release in `drop_removed`: the worker has already read the
+            // bucket's previous entry.
+            let hash = bucket.hash.load(Acquire);
+            if hash <= DELETED {
+                // SAFETY: No search reads the `entry` of a bucket without a published hash, and the
+                // worker has waited for earlier readers of `entry`.
+                unsafe { bucket.entry.get().write(entry) };
+                // Pairs with the acquire in `find_entry`: a search that sees the hash sees the
+                // complete entry.
+                bucket.hash.store(key.hash, Release);
+                self.nr_entries.add(1, Relaxed);
+                return Ok(());
+            }
+        }
+        if let Some(entry) = NonNull::new(entry) {
+            // SAFETY: The pointer is from `into_raw` above, and was never published.
+            drop(unsafe { KBox::from_raw(entry.as_ptr()) });
+        }
+        Err(ENOSPC)
+    }
+
+    /// Removes an entry. The worker drops the entry after all probes that may have found it have
+    /// returned. Called in process context, with the RTNL mutex held.
+    #[inline]
+    pub fn remove(&self, key: &Key) {
+        if self.nr_deferred.load(Relaxed) != 0 {
+            // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder
+            // of the mutex accesses `deferred`.
+            let deferred = unsafe { &mut *self.deferred.get() };
+            if let Some(at) = deferred.iter().position(|deferred| deferred.key == *key) {
+                let _ = deferred.remove(at);
+                self.nr_deferred.store(deferred.len(), Relaxed);
+                return;
+            }
+        }
+        for bucket in self.probe_sequence(key) {
+            if bucket.hash.load(Relaxed) != key.hash {
+                continue;
+            }
+            // SAFETY: Only the holder of the RTNL mutex writes entries of this table, by the type's
+            // invariant.
+            let entry = unsafe { bucket.entry.get().read() };
+            // SAFETY: The pointer is null or points to an entry that is not dropped: the worker
+            // drops only the entries of buckets in state `REMOVED`.
+            if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
+                continue;
+            }
+            self.nr_removing.add(1, Relaxed);
+            bucket.hash.store(REMOVING, Relaxed);
+            // SAFETY: `new` has initialised the work.
+            unsafe { helpers::pfc_work_queue(self.work.get()) };
+            return;
+        }
+    }
+
+    /// Drops the entries that were removed, after it has waited once until all running probes have
+    /// returned. Called by the worker.
+    fn drop_removed(&self) {
+        // `remove` increments `nr_removing` before it queues the work, so that the next run of the
+        // worker sees the new value.
+        if self.nr_removing.load(Relaxed) == 0 {
+            return;
+        }
+        for bucket in &self.buckets {
+            let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
+        }
+        // SAFETY: The worker is in process context, and holds no lock for which a probe could wait.
+        unsafe { helpers::pfc_tracepoint_sync() };
+        let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
+        for bucket in self.buckets.iter().filter(is_removed) {
+            // SAFETY: In state `REMOVED` only the worker accesses the entry.
+            let entry = unsafe { bucket.entry.get().read() };
+            if let Some(entry) = NonNull::new(entry) {
+                // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
+                // entry, and the probes that had found this entry have returned.
+                drop(unsafe { KBox::from_raw(entry.as_ptr()) });
+            }
+            // Pairs with the acquire in `insert`: the worker has read the bucket's `entry` before
+            // `insert` writes a new one.
+            bucket.hash.store(DELETED, Release);
+            self.nr_entries.add(usize::MAX, Relaxed);
+            self.nr_removing.add(usize::MAX, Relaxed);
+        }
+    }
+
+    /// Runs the worker of a table: drops removed entries, and creates deferred and requested
+    /// entries.
+    ///
+    /// # Safety
+    ///
+    /// Called only by the kernel, with the work that `new` has initialised.
+    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
+        // SAFETY: The work is the first field of a pinned table, which lives until drop has
+        // cancelled the work.
+        let this = unsafe { &*work.cast::<Self>() };
+        this.drop_removed();
+        this.add_deferred();
+        for pending in &this.pending {
+            // Pairs with the release in `request`: the worker reads the complete key.
+            if pending.state.load(Acquire) <= 1 {
+                continue;
+            }
+            // SAFETY: The slot holds a complete key, which is not written again until `state` is 0.
+            let key = unsafe { pending.key.get().read() };
+            if this.find_entry(&key).is_err() {
+                if this.try_insert(&key, &key) == Err(ENOMEM) {
+                    this.retry_after
+                        .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
+                }
+            }
+            // Pairs with the acquire in `request`: the worker has read the key before `request`
+            // writes a new one.
+            pending.state.store(0, Release);
+        }
+        if this.full.cmpxchg(LOG_DUE, LOGGED, Relaxed).is_ok() {
+            kernel::pr_notice!(
+                "limit of {} {} reached; all others are counted together\n",
+                MAX_ENTRIES,
+                this.plural
+            );
+        }
+    }
+}
+
+impl<R> Drop for KeyedCounters<R> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `new` has initialised the work. No probe queues the work again, as a provider's
+        // probes are detached before its state is dropped.
+        unsafe { bindings::cancel_work_sync(self.work.get()) };
+        for bucket in &self.buckets {
+            // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
+            let entry = unsafe { bucket.entry.get().read() };
+            if bucket.hash.load(Relaxed) > DELETED && !entry.is_null() {
+                // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
+                drop(unsafe { KBox::from_raw(entry) });
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kernel modules as owners of the instances that they add.
+
+use kernel::error::to_result;
+use kernel::ffi::c_void;
+use kernel::prelude::*;
+
+use crate::helpers;
+
+/// A module, identified by its address. Another module can get the same address only after the
+/// first module was unloaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Owner(usize);
+
+impl Owner {
+    /// The owner of instances that belong to built-in code, which is never unloaded.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Returns the owner that is the module at this address.
+    pub(crate) fn of(module: *const c_void) -> Self {
+        Self(module as usize)
+    }
+}
+
+/// The registered notifier by which the kernel reports the unloading of a module. Dropping this
+/// value unregisters the notifier.
+///
+/// # Invariants
+///
+/// The notifier of module unload is registered.
+pub(crate) struct UnloadNotifier(());
+
+impl UnloadNotifier {
+    /// Registers the notifier of module unload.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: `pfc_module_notifier_register()` is called once, and drop unregisters the
+        // notifier.
+        to_result(unsafe { helpers::pfc_module_notifier_register() })?;
+        // INVARIANT: The notifier was just registered.
+        Ok(Self(()))
+    }
+}
+
+impl Drop for UnloadNotifier {
+    fn drop(&mut self) {
+        // SAFETY: The notifier is registered, by the type's invariant.
+        unsafe { helpers::pfc_module_notifier_unregister() }
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Writes and reads the registers of event sets, for `PERFMON_WRITE_PMCS`, `PERFMON_WRITE_PMDS` and
+//! `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data register.
+
+use kernel::prelude::*;
+use perfmon_rules::abi::{Pmc, Pmd};
+use perfmon_rules::error::Error;
+use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::register_map::{kind, Scope};
+use perfmon_rules::registers::SHORT;
+
+use crate::perfmon::contexts::context::{Context, State};
+use crate::perfmon::contexts::event_set::RegisterRequest;
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::cpu_kinds;
+use crate::perfmon::msr;
+use crate::perfmon::pmus::to_kernel_error;
+use crate::perfmon::session::{Session, SESSION};
+use base::preempt;
+
+impl Context {
+    /// Writes PMCs. The caller has checked the PMC values with `check_pmc`. See
+    /// [`write`](Self::write) for errors.
+    pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
+        let more = |id| {
+            let mut more = RegisterRequest::default();
+            for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
+                more.pmcs.set(pmc.reg_num.into());
+            }
+            more
+        };
+        let _growing = self.alloc_lock.lock();
+        self.grow_sets(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
+        let mut session = SESSION.lock();
+        let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
+            for pmc in values {
+                if let Some(set) = state.find_set_mut(pmc.reg_set) {
+                    set.registers
+                        .set_pmc(pmc.reg_num, pmc.reg_flags, pmc.reg_value);
+                }
+            }
+        })
+    }
+
+    /// Writes PMDs. The caller has checked that the PMDs in `values` exist. See
+    /// [`write`](Self::write) for errors.
+    pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
+        let map = self.registers.map();
+        let more = |id| {
+            let mut more = RegisterRequest::default();
+            for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
+                more.pmds.set(pmd.reg_num.into());
+                more.pmds.add(&pmd.reg_smpl_pmds);
+                more.pmds.add(&pmd.reg_reset_pmds);
+                more.written.set(pmd.reg_num.into());
+            }
+            more
+        };
+        let _growing = self.alloc_lock.lock();
+        self.grow_sets(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
+        let mut session = SESSION.lock();
+        let in_format = self.sampling_memory().is_some();
+        let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
+            for pmd in values {
+                if state.set.id == pmd.reg_set {
+                    state.sampling.reset_pending.clear(pmd.reg_num);
+                }
+                let Some(set) = state.find_set_mut(pmd.reg_set) else {
+                    continue;
+                };
+                set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
+                let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
+                let samples = counts && (in_format || pmd.is_sampling());
+                set.registers.set_armed(pmd.reg_num, samples);
+                if samples || set.attr(pmd.reg_num).is_some() {
+                    set.set_sampling(Attr::new(&map, pmd));
+                } else if counts {
+                    set.set_counting(pmd.reg_num);
+                }
+                set.registers.use_pmds(&pmd.reg_smpl_pmds);
+                set.registers.use_pmds(&pmd.reg_reset_pmds);
+            }
+        })
+    }
+
+    /// Allocates memory for registers in event sets. `sets` has the numbers of the event sets, and
+    /// `more` returns the registers that need memory in the event set with the given number. Caller
+    /// holds `alloc_lock`.
+    fn grow_sets(
+        &self,
+        sets: &mut dyn Iterator<Item = u16>,
+        more: &dyn Fn(u16) -> RegisterRequest,
+    ) -> Result {
+        let mut last = None;
+        for id in sets {
+            if last.replace(id) != Some(id) {
+                self.grow_set(id, &more(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the context, writes registers by calling `function`, and starts the context again if
+    /// it was started. `touches` returns whether `function` changes the event set with the given
+    /// number. `more` returns the registers that `function` adds to the event set with the given
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is not
+    /// on the CPU that the context is attached to; `ENODEV` if no CPU that the context may use has
+    /// all registers; `ENOMEM`.
+    fn write(
+        &self,
+        session: &mut Session,
+        touches: &dyn Fn(u16) -> bool,
+        more: &dyn Fn(u16) -> RegisterRequest,
+        function: &mut dyn FnMut(&mut State),
+    ) -> Result {
+        let map = self.registers.map();
+        let (attached, old, new, uses, (core, cpu)) = {
+            let state = self.state.lock();
+            if state.loading {
+                return Err(EBUSY);
+            }
+            let new = state.claims_with(&map, |id| more(id).claims());
+            // Claim no further registers for a context whose target has ended, because the context
+            // does not count until it is attached again.
+            let attached = !matches!(state.target, Target::Detached | Target::Dead);
+            let uses = state.required_with(&map, |id| more(id).claims());
+            let place = (state.elsewhere.core(), state.target.cpu());
+            (attached, state.claims, new, uses, place)
+        };
+        if attached && !cpu_kinds::can_count(&uses, core, cpu) {
+            msr::log_lacking(cpu);
+            return Err(ENODEV);
+        }
+        let counted = if attached { new } else { old };
+        session.claim(self.scope(), &self.registers, &old, &counted)?;
+        // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
+        // other contexts were evicted.
+        let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
+        let here = self.check_callable();
+        if here.is_ok() {
+            session.evict(self.scope(), &counted);
+        }
+        let written = here.and_then(|()| {
+            self.try_with_state(&mut |state| {
+                let (started, inside) = (state.started, state.cpu.is_some());
+                self.stop_counting(state);
+                function(state);
+                for set in state.each_set_mut().filter(|set| touches(set.id)) {
+                    set.registers.build_program(&map, self.scope());
+                }
+                state.claims = counted;
+                state.elsewhere.set_required(uses);
+                if started {
+                    self.start_counting(state);
+                }
+                match inside {
+                    true => self.load_pmu_if_active(state),
+                    false => state.update_self_page(false),
+                }
+            })
+        });
+        drop(stays);
+        written
+            .inspect_err(|_| {
+                // This call cannot fail, because `counted` contains all registers of `old`.
+                let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+            })
+            .map_err(to_kernel_error)
+    }
+
+    /// Reads the PMDs in `pmds` and stores the results in `reg_value`, `reg_flags` and
+    /// `reg_last_reset_val`. The caller has checked that the PMDs exist.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to another CPU
+    /// than that of the caller.
+    pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
+        let map = self.registers.map();
+        let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
+        let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
+        let (mut thread, mut done) = (None, Ok(()));
+        self.try_with_state(&mut |state| {
+            if pmds.iter().any(|pmd| state.find_set(pmd.reg_set).is_none()) {
+                done = Err(Error::NoSet);
+                return;
+            }
+            self.sync_and_deliver(state);
+            if any && self.scope() == Scope::Thread {
+                thread = state.thread.clone();
+            }
+            for pmd in pmds.iter_mut() {
+                let Some(set) = state.find_set(pmd.reg_set) else {
+                    continue;
+                };
+                pmd.reg_flags = pmd.reg_flags & !SHORT | set.registers.short_flag(pmd.reg_num);
+                if let Some(attr) = set.attr(pmd.reg_num) {
+                    pmd.reg_last_reset_val = attr.last_reset;
+                }
+                pmd.reg_value = match value_of(pmd.reg_num) {
+                    // Virtual registers are read below, without the context's lock, because the
+                    // read() function of their PMU description can take long. Until a virtual
+                    // register is read, `reg_value` holds the value of the PMC that controls the
+                    // virtual register.
+                    Some(register) => set.registers.control_of(&map, register),
+                    None => set.registers.pmd(&map, pmd.reg_num),
+                };
+            }
+        })
+        .and(done)
+        .map_err(to_kernel_error)?;
+        if any {
+            for pmd in pmds.iter_mut() {
+                if let Some(register) = value_of(pmd.reg_num) {
+                    let _preempt = preempt::NoPreempt::new();
+                    let (address, control) = (register.address, pmd.reg_value);
+                    pmd.reg_value = self.registers.read(
+                        pmd.reg_num,
+                        address,
+                        control,
+                        thread.as_deref(),
+                        &self.ns,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attaches contexts to targets (threads or CPUs) and detaches them, and checks the permissions for
+//! the attach. [`crate::perfmon::contexts::context`] documents the lock order.
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::context::Context;
+use crate::perfmon::contexts::loaded::loaded;
+use crate::perfmon::contexts::permission::Permission;
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
+use crate::perfmon::cpu_kinds;
+use crate::perfmon::msr;
+use crate::perfmon::per_cpu;
+use crate::perfmon::pmus::to_kernel_error;
+use crate::perfmon::session::{ListSlot, Session, SESSION};
+use base::access::{self, Process};
+use base::{cpu, preempt, task};
+
+impl Context {
+    /// Attaches the context to the thread with the TID `number` or, for the context of a CPU, to
+    /// the CPU `number`, on which the caller must run. After the attach, the context is stopped and
+    /// `set` is its active event set.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the context is attached already, or if its registers or the CPU are in use;
+    /// `EPERM` without permission; `ESRCH` if the thread does not exist or exits; `EEXIST` if the
+    /// thread has a context; `EINVAL` if the caller is on another CPU, if an event set does not
+    /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
+    /// all its registers; `EINTR`, `ENOMEM`.
+    pub(crate) fn load(&self, number: u32, set: u16) -> Result {
+        // Check the permission before any lock is taken, because the check can sleep.
+        let task = match self.scope() {
+            Scope::Thread => Some(self.find_permitted(number)?),
+            Scope::System if access::is_perfmon_capable() => None,
+            Scope::System => return Err(EPERM),
+        };
+        let place = match self.scope() {
+            Scope::Thread => Some(UnlinkedEntry::new()?),
+            Scope::System => None,
+        };
+        let slot = ListSlot::new()?;
+        let mut session = SESSION.lock();
+        // `uses` stays valid until set_required() is called below, because code that changes the
+        // required registers also takes `SESSION`.
+        let (uses, core) = {
+            let state = self.state.lock();
+            let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
+            (uses, state.elsewhere.core())
+        };
+        let cpu = task.is_none().then_some(number);
+        let can_count = cpu_kinds::can_count(&uses, core, cpu);
+        let claims = {
+            let mut state = self.state.lock();
+            if state.target != Target::Detached || state.loading {
+                return Err(to_kernel_error(Error::Loaded));
+            }
+            // Find errors before another context is evicted. attach_cpu() checks the CPU again,
+            // because the caller can be preempted before that call.
+            match &task {
+                Some((task, _)) if self.notify_block && task::address(task) == task::current() => {
+                    return Err(EINVAL)
+                }
+                Some(_) => {}
+                None => Self::check_cpu_free(number)?,
+            }
+            state.compute_order().map_err(to_kernel_error)?;
+            if !can_count {
+                drop(state);
+                msr::log_lacking(cpu);
+                return Err(ENODEV);
+            }
+            state.elsewhere.set_required(uses);
+            self.activate_set(&mut state, set)
+                .map_err(to_kernel_error)?;
+            state.claims_with(&self.registers.map(), |_| RegisterMask::NONE)
+        };
+        session.add_context(slot, self);
+        session
+            .claim(self.scope(), &self.registers, &RegisterMask::NONE, &claims)
+            .inspect_err(|_| session.remove_context(self))?;
+        let attached = match task.zip(place) {
+            Some(((task, watch), place)) => session.add_thread().and_then(|()| {
+                self.attach_thread(&mut session, task, watch, place, claims)
+                    .inspect_err(|_| session.remove_thread())
+            }),
+            None => {
+                // flush_perf_dirty_counters() can take 100 ms, so release `SESSION` during the
+                // call. While `SESSION` is released, `loading` makes unload() and writes of
+                // registers fail. Store the claims in the state before `SESSION` is released,
+                // because is_available_after_evict() must see them when another context claims
+                // registers.
+                {
+                    let mut state = self.state.lock();
+                    (state.loading, state.claims) = (true, claims);
+                }
+                drop(session);
+                let ready = match claims.is_none() {
+                    true => Ok(()),
+                    false => msr::flush_perf_dirty_counters(),
+                };
+                session = SESSION.lock();
+                self.state.lock().loading = false;
+                ready
+                    .and_then(|()| self.attach_cpu(&mut session, number, &claims))
+                    .inspect_err(|_| self.state.lock().claims = RegisterMask::NONE)
+            }
+        };
+        attached.inspect_err(|_| {
+            let _ = session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE);
+            session.remove_context(self);
+        })
+    }
+
+    /// Attaches the context to the thread `task`. If the caller is an administrator
+    /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
+    /// same thread, are evicted after all checks. Two of the checks are repeated after the
+    /// eviction; they fail only if the thread has exited or executed a program in the meantime.
+    fn attach_thread(
+        &self,
+        session: &mut Session,
+        task: ARef<Task>,
+        watch: Option<Permission>,
+        place: UnlinkedEntry,
+        claims: RegisterMask,
+    ) -> Result {
+        let address = task::address(&task);
+        let again = task.clone();
+        let loader = Process::of_caller()?;
+        if task::has_ended(&task) {
+            return Err(ESRCH);
+        }
+        if !self.may_still_watch(&task) {
+            return Err(EPERM);
+        }
+        let place = self.insert_entry(session, place, address)?;
+        session.evict(Scope::Thread, &claims);
+        let ended = {
+            let mut state = self.state.lock();
+            state.target = Target::Thread(address);
+            let old = (
+                state.loader.replace(loader),
+                core::mem::replace(&mut state.permission, watch),
+            );
+            state.claims = claims;
+            state.sampling.self_monitoring = address == task::current();
+            // Check again whether the thread has exited. If the thread exited before `target` was
+            // set above, the exit probe has ignored the context.
+            let ended = task::has_ended(&task);
+            if ended {
+                self.detach_state(&mut state);
+                state.claims = RegisterMask::NONE;
+            } else {
+                state.thread_entry = Some(place);
+            }
+            // Return the replaced values, which are dropped after the context's lock was released.
+            (ended, state.thread.replace(task), old)
+        };
+        if ended.0 {
+            return Err(ESRCH);
+        }
+        // Check the permission again. If the thread executed a program before `target` was set
+        // above, the exec probe has ignored the context.
+        if !self.may_still_watch(&again) {
+            let mut state = self.state.lock();
+            if state.target == Target::Thread(address) {
+                self.detach_state(&mut state);
+            }
+            (state.target, state.claims) = (Target::Detached, RegisterMask::NONE);
+            let place = state.thread_entry.take();
+            drop(state);
+            drop(place);
+            return Err(EPERM);
+        }
+        Ok(())
+    }
+
+    /// Inserts the context into the table of monitored threads, as the context of the thread
+    /// `task`. Scheduler probes ignore an entry whose context has no `target` yet.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if a context is attached to the thread already. If the caller is an administrator
+    /// (`CAP_SYS_ADMIN`) and the old context was attached without `CAP_PERFMON`, the old context is
+    /// ended and replaced instead.
+    fn insert_entry(
+        &self,
+        session: &mut Session,
+        new: UnlinkedEntry,
+        task: usize,
+    ) -> Result<ThreadEntry> {
+        let (error, new) = match ThreadEntry::new(new, task, self.address()) {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        if error != EEXIST || !access::may_evict() || !session.evict_thread(task) {
+            return Err(error);
+        }
+        ThreadEntry::new(new, task, self.address()).map_err(|(error, _)| error)
+    }
+
+    /// Checks whether a context can be attached to the CPU `number`. Returns `EINVAL` if the caller
+    /// is on another CPU, `EBUSY` if a context is attached to the CPU already. Called with
+    /// preemption off.
+    fn check_cpu_free(number: u32) -> Result {
+        if cpu::this_cpu() != number {
+            return Err(EINVAL);
+        }
+        match loaded(Scope::System) {
+            Some(_) => Err(EBUSY),
+            None => Ok(()),
+        }
+    }
+
+    /// Attaches the context to the CPU `number`, on which the caller must run. Contexts of threads
+    /// are evicted only after the check that no context is attached to the CPU. After this check no
+    /// other context can be attached to the CPU, because the caller holds `SESSION`.
+    fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
+        let _stays = preempt::NoPreempt::new();
+        Self::check_cpu_free(number)?;
+        session.evict(Scope::System, claims);
+        let mut state = self.state.lock();
+        state.target = Target::Cpu(number);
+        per_cpu::set_loaded_address(Scope::System, self.address() as usize);
+        Ok(())
+    }
+
+    /// If the context's thread is running, programs the context into the PMU of the CPU on which
+    /// the thread is running. If the thread is not running, the scheduler probe programs the
+    /// context when the thread is switched in.
+    ///
+    /// One IPI is enough, so a thread that changes CPUs often cannot prolong the call.
+    /// `running_cpu()` has a barrier and reads the thread's CPU after the context was started. If
+    /// the thread is switched out before the IPI arrives at that CPU, the probe finds the context
+    /// started when the thread is switched in again.
+    pub(crate) fn load_where_running(&self, task: usize) {
+        if task == task::current() {
+            return self.sched_in(Target::Thread(task));
+        }
+        let Some(thread) = self.state.lock().thread.clone() else {
+            return;
+        };
+        if let Some(cpu) = task::running_cpu(&thread) {
+            cpu::call_on(cpu, &mut || {
+                if task::current() == task {
+                    self.sched_in(Target::Thread(task));
+                }
+            });
+        }
+    }
+
+    /// Stops and detaches the context. The PMDs (data registers) of the context keep their values.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while [`load`](Self::load) attaches the context and has released `SESSION`. If
+    /// `unload` continued, `load` would attach a context that is no longer in the list of attached
+    /// contexts.
+    pub(crate) fn unload(&self) -> Result {
+        let mut session = SESSION.lock();
+        if self.state.lock().loading {
+            return Err(EBUSY);
+        }
+        let (mut was, mut thread, mut claims) = (Target::Detached, None, RegisterMask::NONE);
+        let (mut place, mut loader, mut watch) = (None, None, None);
+        self.with_state(&mut |state| {
+            was = state.target;
+            self.stop_counting(state);
+            self.detach_state(state);
+            thread = state.thread.take();
+            place = state.thread_entry.take();
+            loader = state.loader.take();
+            watch = state.permission.take();
+            state.sampling.reset();
+            state.elsewhere.reset();
+            let _ = state.set.registers.take_pending();
+            let _ = state.set.registers.take_skipped();
+            state.set.end_run();
+            state.sets.due = false;
+            self.notifier.resume();
+            state.broken = false;
+            claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
+        });
+        self.notifier.wake_blocked();
+        drop((place, loader, watch));
+        session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
+        session.remove_context(self);
+        if was != Target::Detached && self.scope() == Scope::Thread {
+            session.remove_thread();
+        }
+        Ok(())
+    }
+
+    /// Finds the thread with the TID `number` and checks that the caller is allowed to monitor the
+    /// thread. A context that blocks its thread needs the permission to stop the thread (ptrace
+    /// attach); for other contexts `CAP_PERFMON` is enough.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
+    /// `EINTR`, `ENOMEM`.
+    fn find_permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
+        let task = task::find(number).ok_or(ESRCH)?;
+        if task::is_kernel_thread(&task) {
+            return Err(EPERM);
+        }
+        let watch = Permission::check(&task, self.notify_block)?;
+        Ok((task, watch))
+    }
+
+    /// Repeats that part of [`Permission::check`] which does not sleep, and returns its result.
+    fn may_still_watch(&self, task: &Task) -> bool {
+        access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
+    }
+}

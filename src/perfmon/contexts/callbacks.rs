@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The functions that the deferred work of a context (`src/perfmon/helpers/deferral.c`) and the
+//! workers of perfmon (`src/perfmon/helpers/pmu.c`) call.
+
+#![expect(unsafe_code, reason = "called by C with the addresses of contexts")]
+
+use kernel::ffi::c_void;
+use kernel::sync::Arc;
+
+use crate::perfmon::contexts::context::Context;
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::cpus;
+use crate::perfmon::session;
+use base::{preempt, task};
+
+/// Drops the reference that a call of `Deferral::free_context` has passed on.
+///
+/// # Safety
+///
+/// Called only by `src/perfmon/helpers/deferral.c`, in a worker, once for each call of
+/// `Deferral::free_context`.
+#[no_mangle]
+unsafe extern "C" fn pfm_context_put(context: *const c_void) {
+    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of `Deferral::free_context`.
+    drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
+}
+
+/// Ends a context whose thread sleeps after `Deferral::block_thread`. Called when the context's
+/// user is no longer permitted to stop that thread.
+///
+/// # Safety
+///
+/// Called only by `src/perfmon/helpers/deferral.c`, in the sleeping thread, inside an RCU read-side
+/// critical section, with the context that is attached to the deferral.
+#[no_mangle]
+unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
+    let _preempt = preempt::NoPreempt::new();
+    // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
+    // which the context is freed. The caller read the pointer inside an RCU read-side critical
+    // section.
+    unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
+}
+
+/// Checks again whether the context's user may monitor the context's thread.
+///
+/// # Safety
+///
+/// Called only by `src/perfmon/helpers/deferral.c`, in a worker, with the context that is attached
+/// to the deferral.
+#[no_mangle]
+unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
+    // SAFETY: The deferral is a field of the context, and its drop cancels this work and waits for
+    // it. If the check returns an error, the check is repeated the next time that the context's
+    // thread is scheduled in.
+    let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
+}
+
+/// Does the deferred work of a context, in the timer if `timer` is set, otherwise in the irq_work.
+///
+/// # Safety
+///
+/// Called only by `src/perfmon/helpers/deferral.c`, with interrupts off, with the context that is
+/// attached to the deferral.
+#[no_mangle]
+unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
+    // SAFETY: The deferral is a field of the context, and its drop waits for the irq_work and the
+    // timer.
+    unsafe { (*context.cast::<Context>()).deferred_work(timer) }
+}
+
+#[no_mangle]
+extern "C" fn pfm_wrap_timer_work() {
+    cpus::sync_all_cpus();
+}
+
+#[no_mangle]
+extern "C" fn pfm_idle_work() {
+    session::detach_idle_probes();
+}

@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Monitoring contexts: virtual PMU registers for one thread or one CPU.
+//!
+//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
+//! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
+//! the registers of the PMU hold the current values of its active set. [`State::cpu`] is then the
+//! number of the CPU with this PMU. `State::cpu` is written only on that CPU, with interrupts off
+//! and the context's lock held. The per-CPU variables `loaded` and `counting` of
+//! [`crate::perfmon::per_cpu`] are written together with `State::cpu`. Code that needs current
+//! register values takes the context's lock on the CPU whose PMU holds the registers: see
+//! [`Context::with_state`].
+//!
+//! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
+//! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
+//! perf left in a CPU's PMU are cleared when the first context is programmed into that PMU
+//! (`reservation::reset_pmu_once`). The values are not cleared when the PMU is reserved, so the
+//! reservation sends no IPI.
+//!
+//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
+//! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
+//! context's lock must therefore not take a run-queue lock, for example by waking a task. CPU
+//! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
+//! waits for CPU hotplug.
+
+#![expect(
+    unsafe_code,
+    reason = "frees a context after the grace period of its notifier"
+)]
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KBox, KVec};
+use kernel::ffi::c_void;
+use kernel::new_mutex;
+use kernel::pid_namespace::PidNamespace;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{Arc, Mutex};
+use kernel::task::Task;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::Scope;
+use protocols::self_page;
+
+use crate::perfmon::contexts::deferral::Deferral;
+use crate::perfmon::contexts::event_set::{Set, Sets};
+use crate::perfmon::contexts::permission::Permission;
+use crate::perfmon::contexts::sampling_state::Sampling;
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::contexts::thread_table::ThreadEntry;
+use crate::perfmon::cpu_kinds::Elsewhere;
+use crate::perfmon::msr;
+use crate::perfmon::per_cpu;
+use crate::perfmon::pmus;
+use crate::perfmon::reservation;
+use crate::perfmon::sample_buffer::{Buffer, SamplingMemory};
+use crate::perfmon::self_page::Page;
+use base::access::{self, Process};
+use base::account::Charge;
+use base::raw_lock::RawLock;
+use base::{address_space, clock, cpu, preempt, task};
+
+/// The mutable state of a [`Context`], protected by its lock.
+pub(crate) struct State {
+    /// The active event set: the set whose registers are programmed into a PMU while the context
+    /// counts.
+    pub(crate) set: KBox<Set>,
+    /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
+    pub(crate) sets: Sets,
+    /// The thread or CPU that the context is attached to, or `Detached` or `Dead` if the context is
+    /// not attached.
+    pub(crate) target: Target,
+    /// The thread that the context was last attached to. `PERFMON_UNLOAD` clears this field; the
+    /// exit of the thread does not.
+    pub(crate) thread: Option<ARef<Task>>,
+    /// Set by `PERFMON_START`. While `started` is set, the context counts whenever its target runs,
+    /// unless the context is masked until `PERFMON_RESTART`.
+    pub(crate) started: bool,
+    /// The CPU whose PMU the active event set is programmed into, or `None` while the register
+    /// values are in memory only.
+    pub(crate) cpu: Option<u32>,
+    /// The CPUs on which the context can count, and the run time of the context's thread on other
+    /// CPUs.
+    pub(crate) elsewhere: Elsewhere,
+    /// Set when an access to a PMU register has failed, so that the notifier's irq_work ends the
+    /// context.
+    pub(crate) broken: bool,
+    /// The hardware registers that the context has claimed. Code that writes this field holds both
+    /// `SESSION` and the context's lock.
+    pub(crate) claims: RegisterMask,
+    /// The self page (`struct perfmon_self`), allocated when it is first mapped.
+    pub(crate) page: Option<Page>,
+    /// The mappings of the self page, and whether the process that maps the self page may execute
+    /// RDPMC.
+    pub(crate) mapped: Mapped,
+    /// The value of the time stamp counter when the self page was last written.
+    pub(crate) tsc: u64,
+    /// The context's entry in the table of monitored threads.
+    pub(crate) thread_entry: Option<ThreadEntry>,
+    /// The process that attached the context, whose permission to stop the thread is checked again
+    /// before each `PERFMON_RESTART` and while the thread is blocked.
+    pub(crate) loader: Option<Process>,
+    /// The permission to watch the thread, or `None` if the process that attached the context
+    /// cannot lose this permission.
+    pub(crate) permission: Option<Permission>,
+    /// If true, the notifier's irq_work queues a worker, which checks the permission to watch the
+    /// thread again.
+    pub(crate) recheck_pending: bool,
+    /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
+    pub(crate) loading: bool,
+    /// References that keep the modules loaded whose PMU descriptions this context uses.
+    pins: pmus::Pins,
+    /// The mappable memory of the sampling buffer.
+    sampling_memory: Option<Arc<SamplingMemory>>,
+    /// The sampling buffer, the message queue, and whether the context is masked or throttled.
+    pub(crate) sampling: Sampling,
+}
+
+/// Number of bytes that are charged for the file, the notifier and the sample values of a context.
+const OVERHEAD_BYTES: usize = 2048;
+
+/// A monitoring context, which belongs to an open `/dev/perfmon` file.
+#[pin_data]
+pub(crate) struct Context {
+    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first.
+    /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
+    /// because the callbacks use the other fields of the context.
+    pub(crate) notifier: Deferral,
+    scope: Scope,
+    /// The creator of the context was allowed to monitor the kernel, so samples can contain kernel
+    /// addresses.
+    pub(crate) privileged: bool,
+    /// The flag `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
+    pub(crate) no_messages: bool,
+    /// The flag `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the monitored
+    /// thread until `PERFMON_RESTART`.
+    pub(crate) notify_block: bool,
+    /// The PMU descriptions that were registered when the context was created.
+    pub(crate) registers: Arc<pmus::Registers>,
+    /// The bytes that are charged to the creator of this context.
+    pub(crate) charge: Charge,
+    /// The creator's PID namespace, in which the PIDs and TIDs of samples and messages are given.
+    pub(crate) ns: ARef<PidNamespace>,
+    /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
+    global_ctrl: u64,
+    /// Held while memory for registers and event sets is allocated. No other lock of this module is
+    /// held during the allocation.
+    #[pin]
+    pub(crate) alloc_lock: Mutex<()>,
+    #[pin]
+    pub(crate) state: RawLock<State>,
+}
+
+/// The mappings of a context's self page. At most one process maps the page at a time.
+#[derive(Default)]
+pub(crate) struct Mapped {
+    /// The address of the `mm_struct` of the process that maps the page.
+    mm: usize,
+    nr: usize,
+    /// Threads of the process that maps the page are allowed to execute RDPMC.
+    pub(crate) rdpmc: bool,
+}
+
+/// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
+pub(crate) struct ContextConfig {
+    /// Whether the context is for a thread or a CPU.
+    pub(crate) scope: Scope,
+    /// See [`Context::no_messages`].
+    pub(crate) no_messages: bool,
+    /// See [`Context::notify_block`].
+    pub(crate) notify_block: bool,
+    /// The core type (of a hybrid processor) on which the context counts; 0: any core type.
+    pub(crate) core: u32,
+    /// The sampling buffer and its memory, or `None` for a context without a sampling format.
+    pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
+}
+
+/// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
+#[inline]
+pub(crate) fn counting_bits() -> u64 {
+    per_cpu::counting(Scope::Thread) | per_cpu::counting(Scope::System)
+}
+
+impl Context {
+    /// Creates a detached, stopped context with an empty event set 0. May sleep. Returns `EBUSY` if
+    /// no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
+    pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
+        let charge = Charge::of_context(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
+        let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
+        let (registers, pins) = pmus::Registers::current()?;
+        let global_ctrl = registers.map().global_ctrl;
+        let (buffer, areas) = match kind.buffer {
+            Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
+            None => (None, None),
+        };
+        let set = Set::new(0, &charge)?;
+        let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
+        let context = Arc::pin_init(
+            try_pin_init!(Self {
+                notifier: Deferral::new()?,
+                scope: kind.scope,
+                privileged: access::may_monitor_kernel(),
+                no_messages: kind.no_messages,
+                notify_block: kind.notify_block,
+                registers,
+                charge,
+                ns,
+                global_ctrl,
+                alloc_lock <- new_mutex!(()),
+                state <- RawLock::new(init!(State {
+                    set,
+                    sets,
+                    target: Target::Detached,
+                    thread: None,
+                    started: false,
+                    cpu: None,
+                    elsewhere: Elsewhere::new(kind.core),
+                    broken: false,
+                    claims: RegisterMask::NONE,
+                    page: None,
+                    mapped: Mapped::default(),
+                    tsc: 0,
+                    thread_entry: None,
+                    loader: None,
+                    permission: None,
+                    recheck_pending: false,
+                    loading: false,
+                    pins,
+sampling_memory:                    areas,
+                    sampling,
+                })),
+            }? kernel::error::Error),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        context.notifier.attach(context.address());
+        Ok(context)
+    }
+
+    /// Returns the mappable memory of the sampling buffer.
+    pub(crate) fn sampling_memory(&self) -> Option<Arc<SamplingMemory>> {
+        self.state.lock().sampling_memory.clone()
+    }
+
+    /// Frees a detached context whose file is closed. The sampling buffer and the references to the
+    /// modules of PMU descriptions are released at once. A worker frees the context itself after an
+    /// RCU grace period, because a scheduler probe may still use the context.
+    pub(crate) fn close(self: Arc<Self>) {
+        let given = {
+            let mut state = self.state.lock();
+            (
+                core::mem::replace(&mut state.pins, KVec::new()),
+                state.sampling_memory.take(),
+                state.sampling.buffer.take(),
+            )
+        };
+        drop(given);
+        let context = Arc::into_raw(self);
+        // SAFETY: `context` is the reference that `Arc::into_raw()` returned. The reference stays
+        // valid until the worker that `free_context()` queues drops the reference. `free_context()`
+        // is called once for each context, when the file of the context is closed.
+        unsafe { (*context).notifier.free_context() }
+    }
+
+    /// Returns the address of the context, by which per-CPU words, the table of monitored threads
+    /// and the notifier refer to it.
+    #[inline]
+    pub(crate) fn address(&self) -> *const c_void {
+        core::ptr::from_ref(self).cast()
+    }
+
+    /// Returns whether this is the context of a thread or of a CPU.
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Returns the PMU descriptions that the context uses.
+    pub(crate) fn descriptions(&self) -> &pmus::Registers {
+        &self.registers
+    }
+
+    /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
+    /// context is in no PMU. The start values of counters are written first and the counters are
+    /// enabled last, so that no counter counts from an old value. If a register cannot be written,
+    /// this function removes the context from the PMU, and the notifier's irq_work ends the
+    /// context.
+    #[inline]
+    pub(crate) fn load_pmu(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        state.set.load(clock::now());
+        state
+            .set
+            .registers
+            .start_virtual(false, |g| self.virtual_value(g, thread));
+        let mut there = true;
+        if !state.set.registers.program.controls().is_empty() {
+            reservation::reset_pmu_once(&self.registers);
+        }
+        let held = state.sampling.is_throttled();
+        state.set.registers.set_throttled(held);
+        state
+            .set
+            .registers
+            .start_hardware(|c| there &= msr::write(c.address, c.start));
+        state.cpu = Some(cpu::this_cpu());
+        self.set_timer(state);
+        state.update_self_page(false);
+        let program = &state.set.registers.program;
+        per_cpu::set_loaded_address(self.scope, self.address() as usize);
+        for control in program.controls() {
+            there &= msr::write(control.address, control.on);
+        }
+        per_cpu::set_counting(self.scope, program.global);
+        // Do not write the global control for an event set without hardware counters, because perf
+        // may be using the global control. In an NMI all counters are disabled; the NMI handler
+        // enables them when it ends.
+        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
+            there &= self.enable_counters();
+        }
+        if !there {
+            state.set.registers.mark_hardware_incomplete();
+            self.save_pmu(state);
+            self.stop_broken(state);
+        }
+    }
+
+    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed
+    /// [`counting_bits`] since they were read. Returns false if the global control cannot be
+    /// written.
+    #[inline]
+    fn enable_counters(&self) -> bool {
+        loop {
+            let all = counting_bits();
+            let there = msr::write(self.global_ctrl, all);
+            if counting_bits() == all {
+                return there;
+            }
+        }
+    }
+
+    /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
+    /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
+    #[cold]
+    fn stop_broken(&self, state: &mut State) {
+        state.started = false;
+        state.broken = true;
+        self.notifier.queue_work();
+    }
+
+    /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
+    /// context is started, not masked, and in no PMU. Called with interrupts off.
+    #[inline]
+    pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
+        if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
+            self.load_pmu(state);
+        }
+    }
+
+    /// Removes the context from this CPU's PMU: stops the counters, adds their increments to the
+    /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
+    /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
+    #[inline]
+    pub(crate) fn save_pmu(&self, state: &mut State) {
+        per_cpu::set_counting(self.scope, 0);
+        if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
+            // In an NMI all counters are disabled; the NMI handler enables them when it ends.
+            if !preempt::in_nmi() {
+                self.enable_counters();
+            }
+        }
+        // Disable each counter even if the PMU has a global control, because perf writes the global
+        // control when perf uses PT or BTS.
+        for control in state.set.registers.program.controls() {
+            msr::write(control.address, control.off);
+        }
+        let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+        for counter in state.set.registers.program.counters() {
+            msr::write(counter.address, 0);
+        }
+        let thread = state.thread.as_ref();
+        state
+            .set
+            .registers
+            .sync_virtual(false, |g| self.virtual_value(g, thread));
+        state.set.runs.unload(clock::now());
+        if state.needs_timer() && !preempt::in_nmi() {
+            self.notifier.cancel_timer();
+        }
+        state.cpu = None;
+        state.update_self_page(true);
+        // For the context of a CPU, the per-CPU variable `loaded` stays set until the context is
+        // detached.
+        if self.scope == Scope::Thread {
+            per_cpu::set_loaded_address(self.scope, 0);
+        }
+        if !there {
+            self.stop_broken(state);
+        }
+    }
+
+    /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
+    /// as pending but not delivered.
+    #[inline(always)]
+    pub(crate) fn sync(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        if state.cpu.is_some() {
+            let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+            state
+                .set
+                .registers
+                .sync_virtual(false, |g| self.virtual_value(g, thread));
+            if !there {
+                self.save_pmu(state);
+            }
+        } else if state.elsewhere.is_elsewhere() {
+            self.sync_elsewhere(state);
+        }
+        self.sync_virtual(state);
+    }
+
+    /// Calls `function` with the context's lock held. `function` runs on the CPU
+    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
+    /// context.
+    pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
+        loop {
+            let elsewhere = {
+                let mut state = self.state.lock();
+                match state.required_cpu().filter(|cpu| *cpu != cpu::this_cpu()) {
+                    Some(cpu) => cpu,
+                    None => return function(&mut state),
+                }
+            };
+            let mut done = false;
+            cpu::call_on(elsewhere, &mut || {
+                let mut state = self.state.lock();
+                // The thread may have been switched out or have moved to another CPU since
+                // `required_cpu()` was called above.
+                if state
+                    .required_cpu()
+                    .is_none_or(|cpu| cpu == cpu::this_cpu())
+                {
+                    function(&mut state);
+                    done = true;
+                }
+            });
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Calls `function` like [`with_state`](Self::with_state), but sends no IPI for the context of
+    /// a CPU. Returns `OtherCpu` if the context is attached to a CPU other than this one.
+    pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
+        if self.scope == Scope::Thread {
+            self.with_state(function);
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        self.check_cpu(&state)?;
+        function(&mut state);
+        Ok(())
+    }
+
+    /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is
+    /// off.
+    pub(crate) fn check_callable(&self) -> Result<(), Error> {
+        self.check_cpu(&self.state.lock())
+    }
+
+    /// Returns `OtherCpu` if the context is attached to a CPU other than this one.
+    fn check_cpu(&self, state: &State) -> Result<(), Error> {
+        match state.required_cpu() {
+            Some(cpu) if self.scope == Scope::System && cpu != cpu::this_cpu() => {
+                Err(Error::OtherCpu)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Increments the number of mappings of the self page, for a mapping by the caller's process.
+    /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
+    /// process maps the self page.
+    pub(crate) fn map_self_page(&self) -> Result {
+        let mut state = self.state.lock();
+        let memory = address_space::current_mm();
+        let thread = state.thread.as_ref();
+        if thread.is_some_and(|thread| address_space::mm_of(thread) != memory) {
+            return Err(EACCES);
+        }
+        if state.mapped.nr != 0 && state.mapped.mm != memory {
+            return Err(EBUSY);
+        }
+        state.mapped.mm = memory;
+        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Increments the number of mappings of the self page when the kernel copies a mapping, for
+    /// example to move or split it.
+    pub(crate) fn copy_mapping(&self) {
+        let mut state = self.state.lock();
+        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+    }
+
+    /// Decrements the number of mappings of the self page when a mapping is closed.
+    pub(crate) fn unmap_self_page(&self) {
+        let mut state = self.state.lock();
+        state.mapped.nr = state.mapped.nr.wrapping_sub(1);
+        if state.mapped.nr == 0 {
+            state.mapped = Mapped::default();
+        }
+    }
+}
+
+impl State {
+    /// Returns whether the context needs its timer: for a sampling clock, for the end of the active
+    /// set's run, or for the end of throttling.
+    #[inline]
+    pub(crate) fn needs_timer(&self) -> bool {
+        self.set.registers.program.has_armed_clock
+            || self.set.runs.policy.is_timed()
+            || self.sampling.is_throttled()
+    }
+
+    /// Returns the nanoseconds until the timer ends the active set's run, or `None` if the set has
+    /// no timeout.
+    pub(crate) fn run_remaining(&self, now: u64) -> Option<u64> {
+        let left = self.set.runs.remaining(now)?;
+        Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
+    }
+
+    /// Returns the CPU on which the state must be accessed, or `None` if any CPU may access the
+    /// state.
+    pub(crate) fn required_cpu(&self) -> Option<u32> {
+        match self.target {
+            Target::Cpu(cpu) => Some(cpu),
+            _ => self.cpu,
+        }
+    }
+
+    /// Updates the self page if it exists. `counted` is true if the context has counted in a PMU
+    /// since the last update.
+    #[inline(always)]
+    pub(crate) fn update_self_page(&mut self, counted: bool) {
+        if self.page.is_some() {
+            self.update_self_page_slow(counted);
+        }
+    }
+
+    #[inline(never)]
+    fn update_self_page_slow(&mut self, counted: bool) {
+        let Some(page) = &self.page else { return };
+        let tsc = clock::time_stamp();
+        let ran = if counted {
+            tsc.wrapping_sub(self.tsc)
+        } else {
+            0
+        };
+        self.tsc = tsc;
+        // Only the context of a thread has a self page. While the context of a thread is in a PMU,
+        // its thread is the current thread of the CPU.
+        let flags = match (
+            self.cpu,
+            self.mapped.rdpmc
+                && self.mapped.mm == address_space::current_mm()
+                && msr::is_rdpmc_enabled(),
+        ) {
+            (None, _) => (0, 0),
+            (Some(_), false) => (self_page::COUNTING, 0),
+            (Some(_), true) => {
+                let flags = self_page::COUNTING | self_page::RDPMC;
+                (flags, task::thread_pointer())
+            }
+        };
+        page.update(&self.set, flags, tsc, ran);
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether the CPU on which a context's thread runs has all PMU registers that the context uses,
+//! and the time that the thread runs on CPUs that lack some of them. [`crate::perfmon::cpu_kinds`]
+//! describes the kinds of CPUs.
+
+use crate::perfmon::contexts::context::{Context, State};
+use crate::perfmon::cpu_kinds::Elsewhere;
+use crate::perfmon::per_cpu;
+use base::{cpu, task};
+
+impl Context {
+    /// Returns whether this CPU has the core type and all hardware registers that the context
+    /// needs. Called with interrupts off.
+    #[inline]
+    pub(crate) fn fits_cpu(&self, state: &mut State) -> bool {
+        state.elsewhere.fitting_kind == Some(per_cpu::cpu_kind_id()) || self.update_fit(state)
+    }
+
+    /// Compares the registers that the context needs with the registers of this CPU, and returns
+    /// whether this CPU has them. Called after the thread has moved to a CPU of another kind, and
+    /// after registers were written. If this CPU lacks registers of the context, the run time of
+    /// the thread is added to [`Elsewhere::time`] from now on.
+    #[cold]
+    fn update_fit(&self, state: &mut State) -> bool {
+        let kind = per_cpu::cpu_kind(cpu::this_cpu());
+        self.sync_elsewhere(state);
+        let Elsewhere {
+            required: uses,
+            core,
+            ..
+        } = &state.elsewhere;
+        if kind.fits(uses, *core) {
+            state.elsewhere.fitting_kind = Some(kind.id);
+            state.elsewhere.run_time_before = None;
+            return true;
+        }
+        state.elsewhere.fitting_kind = None;
+        // If `run_time_before` is set already, an earlier call has marked the values of the context
+        // as short (incomplete). User space may have written the values since, which removes the
+        // mark.
+        let is_new = state.elsewhere.run_time_before.is_none();
+        if is_new {
+            state.elsewhere.run_time_before = Some(Self::run_time(state));
+        }
+        if is_new || !state.set.registers.is_any_incomplete() {
+            self.mark_incomplete(state);
+        }
+        false
+    }
+
+    /// Returns the run time of the context's thread in nanoseconds, as of the last timer tick.
+    fn run_time(state: &State) -> u64 {
+        state.thread.as_ref().map_or(0, |task| task::run_time(task))
+    }
+
+    /// Marks the values of all event sets as short (incomplete), and updates the self page.
+    fn mark_incomplete(&self, state: &mut State) {
+        for set in state.each_set_mut() {
+            set.registers.mark_loaded_incomplete();
+        }
+        state.update_self_page(false);
+    }
+
+    /// Updates [`Elsewhere::time`] while the thread is on a CPU that lacks registers of the
+    /// context. If the context is started and not masked, adds the time that the thread has run
+    /// since the last update, and marks the values of the context as short (incomplete).
+    #[cold]
+    pub(crate) fn sync_elsewhere(&self, state: &mut State) {
+        let Some(since) = state.elsewhere.run_time_before else {
+            return;
+        };
+        let now = Self::run_time(state);
+        state.elsewhere.run_time_before = Some(now);
+        let ran = now.wrapping_sub(since);
+        let runs = state.thread.as_ref().map(|t| task::running_cpu(t));
+        if state.started && !state.sampling.masked && (ran != 0 || runs.flatten().is_some()) {
+            state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
+            self.mark_incomplete(state);
+        }
+    }
+}

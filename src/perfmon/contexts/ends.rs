@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ends contexts: because the thread has exited or the CPU goes offline, because a permission was
+//! lost, because another context needs the registers, or because a register could not be accessed.
+
+use perfmon_rules::abi;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::context::{Context, State};
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::msr;
+use crate::perfmon::per_cpu;
+use base::raw_lock::Guard;
+
+impl Context {
+    /// Ends the context if it is attached to `target`.
+    ///
+    /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
+    /// function when it exits, and when it has executed a program that is more privileged or not
+    /// readable. A thread that `Deferral::block_thread()` blocks also calls this function, if the
+    /// process that attached the context has lost the permission to stop the thread.
+    pub(crate) fn end(&self, target: Target) {
+        let mut state = self.state.lock();
+        if state.target == target {
+            self.end_state(&mut state);
+        }
+        // Remove the context from the table of monitored threads even if the context was ended
+        // before, because the address of the thread's task_struct can be reused for another thread.
+        let place = state
+            .thread_entry
+            .take_if(|place| Target::Thread(place.task()) == target);
+        drop(state);
+        drop(place);
+        self.notifier.wake_blocked();
+    }
+
+    /// Ends the context: stops counting, sets the target to `Dead`, and queues an `END` message for
+    /// the reader. Called when the thread exits, when the CPU goes offline, or when a permission
+    /// for the thread is lost.
+    ///
+    /// If the context is in a PMU, called on the CPU with this PMU. The caller then calls
+    /// `Deferral::wake_blocked()`, because the thread can be blocked after a notification.
+    pub(crate) fn end_state(&self, state: &mut State) {
+        self.stop_counting(state);
+        self.detach_state(state);
+        state.target = Target::Dead;
+        self.queue_end_message(state);
+        self.notifier.resume();
+    }
+
+    /// Evicts this context if `has` returns true for its state: ends the context, because an
+    /// administrator's context needs its registers or its thread, and queues an `EVICTED` message
+    /// for the reader. Returns the registers that the context had claimed, or no registers if the
+    /// context was not ended.
+    pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
+        let (mut claims, mut place) = (RegisterMask::NONE, None);
+        // Call `has` before with_state(), which can send an IPI.
+        if !has(&self.state.lock()) {
+            return claims;
+        }
+        self.with_state(&mut |state| {
+            if has(state) {
+                self.end_early(state);
+                self.queue_message(state, abi::EVICTED);
+                self.notifier.resume();
+                claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
+                // Remove the context from the table of monitored threads, so that another context
+                // can be attached to the thread.
+                place = state.thread_entry.take();
+            }
+        });
+        self.notifier.wake_blocked();
+        drop(place);
+        claims
+    }
+
+    /// Ends a context because a PMU register that it uses could not be accessed, and queues a
+    /// `FAULT` message for the reader. Called by the notifier's irq_work.
+    pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
+        self.end_early(&mut state);
+        self.queue_message(&mut state, abi::FAULT);
+        self.notifier.resume();
+        // Release the context's lock, because printk() can wake a thread and so take a run-queue
+        // lock. The scheduler probes take the context's lock under a run-queue lock.
+        drop(state);
+        msr::log_fault();
+        // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
+        // irq_work, which wakes the blocked thread as well as the readers.
+        self.notifier.wake_readers();
+    }
+
+    /// Ends the context although its target continues to run. If the context was started, marks all
+    /// its values as short (incomplete). Updates the self page.
+    fn end_early(&self, state: &mut State) {
+        let counts = state.started || state.broken;
+        self.stop_counting(state);
+        self.detach_state(state);
+        state.target = Target::Dead;
+        state.broken = false;
+        if counts {
+            for set in state.each_set_mut() {
+                set.registers.mark_all_incomplete();
+            }
+        }
+        state.update_self_page(false);
+    }
+
+    /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
+    /// clears the variable `loaded` of that CPU.
+    pub(crate) fn detach_state(&self, state: &mut State) {
+        match state.target {
+            Target::Cpu(_) => per_cpu::set_loaded_address(Scope::System, 0),
+            Target::Thread(_) | Target::Detached | Target::Dead => {}
+        }
+        state.target = Target::Detached;
+    }
+}

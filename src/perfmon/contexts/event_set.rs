@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event sets: register values, sampling attributes and run statistics. A context counts with one
+//! event set at a time, the active set.
+
+use core::cmp::Ordering;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KBox, KVec};
+use kernel::prelude::*;
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::event_sets::{RunningMoments, SetRuns};
+use perfmon_rules::period::Attr;
+use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
+
+use base::account::Charge;
+
+/// Allocates the register memory of event sets with kmalloc().
+#[derive(Default)]
+pub(crate) struct Heap;
+
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = KVec<T>;
+}
+
+/// The registers of an event set, in memory from [`Heap`].
+pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
+
+/// The registers for which a system call needs memory in one event set.
+#[derive(Default)]
+pub(crate) struct RegisterRequest {
+    /// PMCs (control registers) that the system call writes.
+    pub(crate) pmcs: RegisterBitmap,
+    /// PMDs (data registers) that the system call writes, and PMDs that are recorded in the samples
+    /// of a written PMD or reset together with a written PMD.
+    pub(crate) pmds: RegisterBitmap,
+    /// PMDs that the system call writes, without the recorded and the linked PMDs in `pmds`.
+    pub(crate) written: RegisterBitmap,
+}
+
+impl RegisterRequest {
+    /// Returns the hardware registers among the requested registers.
+    pub(crate) fn claims(&self) -> RegisterMask {
+        let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
+        RegisterMask {
+            pmcs: first(&self.pmcs),
+            pmds: first(&self.pmds),
+        }
+    }
+}
+
+/// Allocates the memory for the register values and the program of a set.
+pub(crate) fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<Heap>> {
+    fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
+        Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
+    }
+    let [pmcs, soft_pmcs] = needs.pmcs;
+    let [pmds, soft_pmds] = needs.pmds;
+    Ok(RegisterMemory {
+        pmcs: [some(pmcs)?, some(soft_pmcs)?],
+        pmds: [some(pmds)?, some(soft_pmds)?],
+        controls: some(needs.controls)?,
+        counters: some(needs.counters)?,
+        virtual_counters: some(needs.virtual_counters)?,
+    })
+}
+
+/// An event set: register values, the program that is written to the PMU, and statistics of its
+/// runs.
+pub(crate) struct Set {
+    /// The number by which user space selects the event set.
+    pub(crate) id: u16,
+    /// The values of the registers, and the program for the PMU.
+    pub(crate) registers: Registers,
+    /// The conditions under which a run of the set ends, and the number and duration of its runs.
+    pub(crate) runs: SetRuns,
+    /// The sampling attributes of the PMDs that sample, sorted by PMD number.
+    pub(crate) attrs: KVec<Attr>,
+    /// The run statistics of the PMDs that count (do not sample).
+    pub(crate) moments: KVec<RunningMoments>,
+    /// The bytes that are charged for this set.
+    pub(crate) charge: Charge,
+}
+
+impl Set {
+    /// Number of bytes that are charged for a set without registers.
+    pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
+
+    /// Creates an event set without registers. The memory of the event set is charged to the same
+    /// user as `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
+    pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
+        let charge = charge.charge(Self::BYTES)?;
+        let new = Self {
+            id,
+            registers: Registers::default(),
+            runs: SetRuns::default(),
+            attrs: KVec::new(),
+            moments: KVec::new(),
+            charge,
+        };
+        Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Returns the sampling attributes of a PMD, or `None` if the PMD does not sample.
+    pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
+        self.attrs.iter().find(|attr| attr.pmd == pmd)
+    }
+
+    /// Configures a PMD to sample. The caller has allocated memory for its sampling attributes with
+    /// `grow_set()`.
+    pub(crate) fn set_sampling(&mut self, new: Attr) {
+        let mut at = 0usize;
+        while let Some(moments) = self.moments.get(at) {
+            if moments.pmd == new.pmd {
+                let _ = self.moments.remove(at);
+                break;
+            }
+            at = at.wrapping_add(1);
+        }
+        if let Some(old) = self.attrs.iter_mut().find(|attr| attr.pmd == new.pmd) {
+            *old = new;
+            return;
+        }
+        let _ = self.attrs.push_within_capacity(new);
+        let mut all = self.attrs.as_mut_slice();
+        while let Some((last, others)) = all.split_last_mut() {
+            match others.last_mut() {
+                Some(before) if before.pmd > last.pmd => core::mem::swap(before, last),
+                _ => break,
+            }
+            all = others;
+        }
+    }
+
+    /// Configures a PMD to count, with the value that was written to it as the start value. The
+    /// caller has allocated memory for its run statistics with `grow_set()`.
+    pub(crate) fn set_counting(&mut self, pmd: u16) {
+        let value = self.registers.value(pmd);
+        match self.moments.iter_mut().find(|m| m.pmd == pmd) {
+            Some(moments) => moments.set(value),
+            None => {
+                let _ = self
+                    .moments
+                    .push_within_capacity(RunningMoments::new(pmd, value));
+            }
+        }
+    }
+
+    /// Resets a PMD because a PMD whose `reg_reset_pmds` contains it has overflowed.
+    pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
+        let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
+        let value = attr.map_or(0, |attr| attr.next_value(long));
+        let before = self.registers.value(pmd);
+        if let Some(moments) = self.moments.iter_mut().find(|m| m.pmd == pmd) {
+            moments.reset(before, value);
+        }
+        self.registers.set_value(pmd, value);
+    }
+
+    /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
+    /// restarts the countdown of overflows of each PMD. The switch to the next set is due at the
+    /// end of a countdown.
+    #[inline]
+    pub(crate) fn load(&mut self, now: u64) {
+        if self.runs.load(now) {
+            self.runs.ended_by = PmdSet::default();
+            for attr in &mut self.attrs {
+                attr.begin_run();
+            }
+        }
+    }
+
+    /// Ends the run of the set and adds the run to the statistics. The set is not programmed into a
+    /// PMU, and the register values in memory are up to date.
+    pub(crate) fn end_run(&mut self) {
+        let time = self.runs.end_run();
+        for moments in &mut self.moments {
+            moments.end(self.registers.value(moments.pmd), time);
+        }
+    }
+}
+
+/// An element of the list of a context's event sets.
+pub(crate) struct Slot {
+    /// The number by which user space selects the event set.
+    pub(crate) id: u16,
+    /// The slot index of the event set that becomes active after this set. Computed when the
+    /// context is attached.
+    pub(crate) next: usize,
+    /// The event set, or `None` for the active set, which is in `State::set`.
+    pub(crate) set: Option<KBox<Set>>,
+}
+
+/// All event sets of a context, sorted by number.
+pub(crate) struct Sets {
+    /// One slot for each event set, sorted by the number of the set.
+    pub(crate) slots: KVec<Slot>,
+    /// The slot index of the active event set.
+    pub(crate) active: usize,
+    /// True if a switch to the next event set is due.
+    pub(crate) due: bool,
+    /// The timer does not end a run of a set before this time, in nanoseconds of
+    /// [`base::clock::now`].
+    pub(crate) earliest_switch: u64,
+}
+
+impl Sets {
+    /// Creates a list with only event set 0, which is active. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        let mut slots = KVec::new();
+        slots.push(
+            Slot {
+                id: 0,
+                next: 0,
+                set: None,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        Ok(Self {
+            slots,
+            active: 0,
+            due: false,
+            earliest_switch: 0,
+        })
+    }
+
+    /// Returns the slot index of the event set with the number `id`.
+    pub(crate) fn index_of(&self, id: u16) -> Option<usize> {
+        // Do not call binary_search_by() of `core`, because that function can panic.
+        let (mut low, mut high) = (0usize, self.slots.len());
+        while low < high {
+            let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
+            match self.slots.get(middle)?.id.cmp(&id) {
+                Ordering::Less => low = middle.wrapping_add(1),
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+
+    /// Makes the event set in the slot `place` active. On entry, `set` is the old active set, which
+    /// is moved to its slot. On return, `set` is the new active set.
+    #[inline]
+    pub(crate) fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
+        let Some(slot) = self.slots.get_mut(place) else {
+            return;
+        };
+        let Some(other) = slot.set.take() else { return };
+        let old = core::mem::replace(set, other);
+        if let Some(slot) = self.slots.get_mut(self.active) {
+            slot.set = Some(old);
+        }
+        self.active = place;
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interrupts of contexts: overflow NMIs, the irq_work of NMIs that found a context's lock held,
+//! and the contexts' timers.
+
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::context::{counting_bits, Context};
+use crate::perfmon::contexts::loaded::loaded;
+use crate::perfmon::msr;
+use crate::perfmon::nmi::{self, IrqRegs, NmiRegisters};
+use crate::perfmon::stats::{self, SelfStat};
+use base::{clock, cpu};
+
+/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
+/// module caused it.
+pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
+    let began = clock::time_stamp();
+    if global.control != 0 {
+        msr::write(global.control, 0);
+    }
+    let over = match global.status {
+        0 => 0,
+        status => msr::read(status) & global.bits,
+    };
+    let mut handled = 0u32;
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
+    let mut busy = [false; 2];
+    for (context, busy) in loaded.iter().zip(&mut busy) {
+        if let Some(context) = context {
+            let (told, interrupts) = context.handle_overflow(interrupted);
+            handled = handled.wrapping_add(interrupts);
+            *busy = told != 0;
+        }
+    }
+    // If the PMU has a global status register, take the number of overflows from this register.
+    if global.status != 0 {
+        handled = over.count_ones();
+        if over != 0 {
+            msr::write(global.clear, over);
+        }
+    }
+    match handled {
+        0 => stats::count(SelfStat::NmiSpurious),
+        _ => stats::count(SelfStat::NmiHandled),
+    }
+    // An NMI that finds no overflow, because an earlier NMI has handled its overflow, must be
+    // recognized as stale. Without a global status register, one NMI can handle the overflows of
+    // two NMIs. On AMD, one overflow can cause two NMIs even with a global status register: the
+    // first NMI clears the status, so the second NMI finds no overflow.
+    if global.may_be_stale != 0 || global.status == 0 {
+        if handled == 0 && nmi::take_stale_nmi() {
+            handled = 1;
+        } else if handled > u32::from(global.may_be_stale == 0) {
+            nmi::expect_stale_nmi(began);
+        }
+    }
+    if busy != [false; 2] {
+        limit_sample_rate(&loaded, busy, began, Some(interrupted));
+    }
+    // The processor has masked the LVTPC entry when it delivered the NMI. Unmask the entry only
+    // after the overflow was cleared; otherwise the NMI would be repeated. Unmask the entry before
+    // counters are enabled.
+    nmi::unmask_lvtpc();
+    if global.control != 0 {
+        msr::write(global.control, counting_bits());
+    }
+    stats::add_elapsed(SelfStat::NmiTime, began as u32);
+    handled
+}
+
+/// Reads the counters in an irq_work, because an NMI found a context's lock held and could not read
+/// them. Called with interrupts off.
+pub(crate) fn handle_deferred_nmi() {
+    stats::count(SelfStat::NmiDeferred);
+    let began = nmi::deferred_since();
+    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
+    let mut busy = [false; 2];
+    for (context, busy) in loaded.iter().zip(&mut busy) {
+        *busy = context.is_some_and(|context| context.sync_if_local() != 0);
+    }
+    // If neither context had an overflow to deliver, NMIs may still be too frequent: account the
+    // time to both contexts.
+    if busy == [false; 2] {
+        busy = [true; 2];
+    }
+    limit_sample_rate(&loaded, busy, began, None);
+}
+
+/// Accounts the time since the time stamp `began` as sampling time, and throttles the contexts that
+/// are marked in `busy` if sampling takes too much time. `code` has the registers of the code that
+/// an NMI has interrupted, or `None` outside NMIs. Samples of both contexts count as one sample,
+/// because their times are not measured separately.
+fn limit_sample_rate(
+    loaded: &[Option<&Context>; 2],
+    busy: [bool; 2],
+    began: u64,
+    code: Option<IrqRegs>,
+) {
+    let pause = nmi::throttle_time(began, code);
+    if pause != 0 {
+        for (context, busy) in loaded.iter().zip(busy) {
+            if let Some(context) = context.filter(|_| busy) {
+                context.throttle(pause);
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
+    /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
+    /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
+    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
+    pub(crate) fn deferred_work(&self, timer: bool) {
+        let _span = timer.then(|| stats::timer(SelfStat::Timers, SelfStat::TimerTime));
+        let mut state = self.state.lock();
+        if core::mem::take(&mut state.recheck_pending) {
+            // Release the context's lock, because queueing work can take a run-queue lock. The
+            // scheduler probes take the context's lock under a run-queue lock.
+            drop(state);
+            self.notifier.queue_permission_check();
+            state = self.state.lock();
+        }
+        if state.broken {
+            return self.end_broken(state);
+        }
+        if state.cpu != Some(cpu::this_cpu()) {
+            return;
+        }
+        if !timer {
+            // Cancel the timer if it was started for an event set that is not active any more.
+            if !state.needs_timer() {
+                self.notifier.cancel_timer();
+            }
+            return self.set_timer(&mut state);
+        }
+        let began = clock::time_stamp();
+        self.sync(&mut state);
+        self.unthrottle(&mut state);
+        let ends = state.run_remaining(clock::now()) == Some(0);
+        state.sets.due |= ends;
+        let samples = state.set.registers.program.has_armed_clock;
+        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
+        self.rearm(&mut state);
+        drop(state);
+        if told == 0 && !samples && !ends {
+            return;
+        }
+        let pause = nmi::throttle_time(began, None);
+        match pause {
+            0 => {}
+            // If no sample was taken, the runs of event sets end too often: delay the next set
+            // switch.
+            _ if told == 0 && !samples => self.delay_set_switch(pause),
+            _ => self.throttle(pause),
+        }
+    }
+
+    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
+    /// interrupts off.
+    fn delay_set_switch(&self, nanoseconds: u64) {
+        let mut state = self.state.lock();
+        if state.cpu == Some(cpu::this_cpu()) {
+            stats::count(SelfStat::SetSwitchLate);
+            state.sets.earliest_switch = clock::now().wrapping_add(nanoseconds);
+            self.set_timer(&mut state);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The contexts to which the per-CPU words ([`crate::perfmon::per_cpu`]) and the table of monitored
+//! threads ([`crate::perfmon::contexts::thread_table`]) refer.
+
+#![expect(
+    unsafe_code,
+    reason = "addresses of contexts in per-CPU words and in the table of threads"
+)]
+
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::context::Context;
+use crate::perfmon::contexts::thread_table;
+use crate::perfmon::per_cpu;
+
+/// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
+/// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.
+#[inline]
+pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
+    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
+    // period after it was removed from the word. The context is therefore valid while preemption is
+    // off.
+    unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
+}
+
+/// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may
+/// detach the context meanwhile, and even attach it to another task. The caller therefore checks
+/// the context's target under the context's lock.
+#[inline]
+pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
+    // SAFETY: The table has addresses of contexts. A context is freed one RCU grace period after
+    // its entry was removed (`Deferral::free_context`). The context is therefore valid while
+    // preemption is off.
+    unsafe {
+        thread_table::context_address(task)
+            .cast::<Context>()
+            .as_ref()
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The permission of a context's process to watch a thread of another process. The permission is
+//! checked when the context is attached to the thread, and again when the credentials or the
+//! dumpability of the thread have changed.
+//!
+//! The kernel does not notify modules when the credentials or the dumpability of a thread change.
+//! The module therefore compares the credentials and the dumpability of the thread with a snapshot:
+//!
+//! - The scheduler probes compare when the thread is switched in, and when it has executed a
+//!   program. The permission check can sleep, so a worker makes the check soon afterwards.
+//! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` compares first. A
+//!   system call that finds a change makes the permission check itself.
+//!
+//! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
+//! permission to stop the thread is checked again at each `PERFMON_RESTART` by the process that
+//! attached the context. While the thread is blocked, the permission to stop it is checked once at
+//! the begin and then once a second (`Deferral::block_thread()`).
+//!
+//! A permission that cannot be lost is checked only when the context is attached. A caller with
+//! `CAP_PERFMON` cannot lose the permission unless its context blocks the thread. A process that
+//! monitors its own threads cannot lose the permission, even if another process has the context's
+//! file open.
+
+use kernel::cred::Credential;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+
+use base::access::{self, AccessSnapshot};
+use base::task;
+
+/// A permission to watch a thread, which the process that attached the context can lose.
+pub(crate) struct Permission {
+    /// The credentials of the process that attached the context.
+    pub(crate) cred: ARef<Credential>,
+    /// The credentials and the dumpability that the thread had when the permission was last
+    /// checked.
+    pub(crate) seen: AccessSnapshot,
+}
+
+impl Permission {
+    /// Checks that the caller is allowed to watch a thread and, if `blocks` is set, to stop the
+    /// thread. Returns `None` if the caller cannot lose the permission.
+    ///
+    /// Context: may sleep; caller holds no lock of this module.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the caller has no permission, `ESRCH` if the thread has exited, `EINTR`,
+    /// `ENOMEM`.
+    pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
+        if !blocks && access::has_perfmon_noaudit() {
+            return Ok(None);
+        }
+        // Take the snapshot before the check, so that a change of credentials during the check is
+        // noticed later.
+        let seen = AccessSnapshot::of(task)?;
+        access::check_access(task, blocks)?;
+        if task::is_of_caller(task) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            cred: access::of_caller(),
+            seen,
+        }))
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sampling state of a context: the buffer, the message queue, masking and throttling.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+use perfmon_rules::abi::MAX_VALUES;
+use perfmon_rules::messages::Queue;
+use perfmon_rules::register_map::PmdSet;
+
+use crate::perfmon::sample_buffer::Buffer;
+
+/// The sampling state of a context.
+pub(crate) struct Sampling {
+    /// The register values of the sample that is being taken. The values of a sample are in
+    /// allocated memory, because the stack of an NMI is too small for them.
+    pub(crate) values: KBox<[u64; MAX_VALUES]>,
+    /// The sampling buffer, or `None` for a context without a sampling format.
+    pub(crate) buffer: Option<KBox<Buffer>>,
+    pub(crate) queue: Queue,
+    /// True if the context is masked: it does not count until `PERFMON_RESTART`.
+    pub(crate) masked: bool,
+    /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
+    pub(crate) reset_pending: PmdSet,
+    /// The begin and the planned end of throttling, in nanoseconds of [`base::clock::now`], or
+    /// `None` if the context is not throttled. A throttled context counts, but takes no samples.
+    pub(crate) throttled: Option<(u64, u64)>,
+    /// The statistics of throttling since the context was attached.
+    pub(crate) throttle_stats: ThrottleStats,
+    /// The throttled time and the lost samples that were not reported to the sampling format yet.
+    pub(crate) unreported: ThrottleStats,
+    /// True if the monitored thread itself attached the context.
+    pub(crate) self_monitoring: bool,
+}
+
+/// Statistics of throttling: how often a context was throttled, for how many nanoseconds, and how
+/// many samples were lost.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ThrottleStats {
+    pub(crate) nr: u32,
+    pub(crate) time: u64,
+    pub(crate) lost: u64,
+}
+
+impl Sampling {
+    /// Creates the sampling state of a new context. If the context has no sampling format, its
+    /// message queue has a depth of 8.
+    pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
+        let mut queue = Queue::default();
+        queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
+        Ok(Self {
+            values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
+            buffer,
+            queue,
+            masked: false,
+            reset_pending: PmdSet::default(),
+            throttled: None,
+            throttle_stats: ThrottleStats::default(),
+            unreported: ThrottleStats::default(),
+            self_monitoring: false,
+        })
+    }
+
+    /// Returns whether the context is throttled (counts without taking samples).
+    #[inline]
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttled.is_some()
+    }
+
+    /// Resets masking, throttling and the message queue. Called when the context is detached.
+    pub(crate) fn reset(&mut self) {
+        self.masked = false;
+        self.throttled = None;
+        self.throttle_stats = ThrottleStats::default();
+        self.unreported = ThrottleStats::default();
+        self.reset_pending = PmdSet::default();
+        self.queue.clear();
+    }
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The event sets of a context. One of the sets is active: its registers are programmed into a PMU
+//! while the context counts. A *run* of a set lasts from the switch to the set until the switch to
+//! the next set.
+//!
+//! Event sets are created and deleted only while the context is detached, with `SESSION` and the
+//! context's `alloc_lock` held. The memory for new sets is allocated with only `alloc_lock` held,
+//! before `SESSION` is taken.
+
+use core::iter::once;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KBox, KVec};
+use kernel::prelude::*;
+use perfmon_rules::abi::{Runs, SetInfo};
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::error::Error;
+use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
+use perfmon_rules::period::Attr;
+use perfmon_rules::register_map::RegisterBitmap;
+
+use crate::perfmon::contexts::context::{Context, State};
+use crate::perfmon::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::pmus::to_kernel_error;
+use crate::perfmon::session::SESSION;
+use crate::perfmon::stats::{self, SelfStat};
+use base::clock;
+
+impl State {
+    /// Iterates over all event sets of the context, the active set first.
+    pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
+        let others = self
+            .sets
+            .slots
+            .iter()
+            .filter_map(|slot| slot.set.as_deref());
+        Iterator::chain(once(&*self.set), others)
+    }
+
+    /// Iterates over all event sets of the context by mutable reference, the active set first.
+    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
+        let slots = self.sets.slots.iter_mut();
+        Iterator::chain(
+            once(&mut *self.set),
+            slots.filter_map(|slot| slot.set.as_deref_mut()),
+        )
+    }
+
+    /// Returns the event set with the number `id`, or `None` if no event set has this number.
+    pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
+        if self.set.id == id {
+            return Some(&self.set);
+        }
+        let place = self.sets.index_of(id)?;
+        self.sets.slots.get(place)?.set.as_deref()
+    }
+
+    /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
+    /// has this number.
+    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
+        if self.set.id == id {
+            return Some(&mut self.set);
+        }
+        let place = self.sets.index_of(id)?;
+        self.sets.slots.get_mut(place)?.set.as_deref_mut()
+    }
+
+    /// Returns the hardware registers that all event sets together claim. `more` returns registers
+    /// that will be added to the event set with the given number; the result includes these
+    /// registers.
+    pub(crate) fn claims_with(
+        &self,
+        map: &perfmon_rules::register_map::Map<'_>,
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.claimed_registers(map, more(set.id)))
+        })
+    }
+
+    /// Returns the hardware registers that a CPU needs to count all event sets. `more` returns
+    /// registers that will be added to the event set with the given number; the result includes
+    /// these registers.
+    pub(crate) fn required_with(
+        &self,
+        map: &perfmon_rules::register_map::Map<'_>,
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.required_registers(map, more(set.id)))
+        })
+    }
+
+    /// Returns the error `Loaded` if the context is attached, being attached, or ended.
+    fn check_detached(&self) -> Result<(), Error> {
+        match self.target {
+            Target::Detached if !self.loading => Ok(()),
+            _ => Err(Error::Loaded),
+        }
+    }
+
+    /// Computes for each event set which set follows it. Returns `NoSet` if user space has
+    /// specified a next set that does not exist.
+    pub(crate) fn compute_order(&mut self) -> Result<(), Error> {
+        let nr = self.sets.slots.len();
+        for at in 0..nr {
+            let id = self.sets.slots.get(at).map_or(0, |slot| slot.id);
+            let terms = self
+                .find_set(id)
+                .map_or(SwitchPolicy::default(), |s| s.runs.policy);
+            let after = event_sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
+            if let Some(slot) = self.sets.slots.get_mut(at) {
+                slot.next = after;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Context {
+    /// Ends the run of the active event set and makes the next set active. Does nothing while the
+    /// context is masked: `PERFMON_RESTART` makes a switch that is due.
+    #[cold]
+    pub(crate) fn switch_set(&self, state: &mut State) {
+        if state.sampling.masked {
+            return;
+        }
+        let _span = stats::timer(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
+        let inside = state.cpu.is_some();
+        if inside {
+            self.save_pmu(state);
+        }
+        self.sync_virtual(state);
+        // Deliver the overflows of the active set before the switch. The delivery can mask the
+        // context.
+        self.deliver_overflows(state, None);
+        if state.sampling.masked {
+            state.sets.due = true;
+            return;
+        }
+        let next = state
+            .sets
+            .slots
+            .get(state.sets.active)
+            .map_or(0, |s| s.next);
+        self.switch_to(state, next);
+        if inside {
+            self.load_pmu_if_active(state);
+        }
+    }
+
+    /// Ends the run of the active event set and makes the set in the slot `place` active. Called
+    /// while the context is in no PMU.
+    fn switch_to(&self, state: &mut State, place: usize) {
+        state.set.end_run();
+        state.sets.due = false;
+        let State { set, sets, .. } = &mut *state;
+        sets.activate(set, place);
+        if state.started {
+            self.start_virtual(state);
+        }
+    }
+
+    /// Makes the event set with the number `id` active. If the context is in a PMU, called on the
+    /// CPU with this PMU.
+    ///
+    /// # Errors
+    ///
+    /// `NoSet` if the event set does not exist, `Masked` if the context is masked until
+    /// `PERFMON_RESTART`.
+    pub(crate) fn activate_set(&self, state: &mut State, id: u16) -> Result<(), Error> {
+        let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
+        if place == state.sets.active {
+            return Ok(());
+        }
+        // `PERFMON_RESTART` will reset PMDs of the active event set, so the set must stay active
+        // until then.
+        if state.sampling.masked {
+            return Err(Error::Masked);
+        }
+        let started = state.started;
+        self.stop_counting(state);
+        // stop_counting() has delivered pending overflows, which can have masked the context.
+        if state.sampling.masked {
+            state.started = started;
+            return Err(Error::Masked);
+        }
+        self.switch_to(state, place);
+        if started {
+            self.start_counting(state);
+        }
+        Ok(())
+    }
+
+    /// Creates event sets, or changes the conditions under which existing event sets are switched.
+    /// On failure, no event set is created or changed.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the context is not detached, `ENOSPC` if the context would have more than
+    /// [`event_sets::MAX_SETS`] event sets, `EDQUOT`, `ENOMEM`.
+    pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
+        let _growing = self.alloc_lock.lock();
+        let nr = {
+            let state = self.state.lock();
+            state.check_detached().map_err(to_kernel_error)?;
+            state.sets.slots.len()
+        };
+        // Allocate all memory before the context's lock is taken.
+        let room = nr.saturating_add(wanted.len());
+        let mut slots = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
+        let mut fresh: KVec<KBox<Set>> = KVec::with_capacity(wanted.len(), GFP_KERNEL_ACCOUNT)?;
+        for (id, _) in wanted {
+            let known = self.state.lock().find_set(*id).is_some();
+            if !known && fresh.iter().all(|set| set.id != *id) {
+                fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
+            }
+        }
+        if nr.saturating_add(fresh.len()) > event_sets::MAX_SETS {
+            return Err(ENOSPC);
+        }
+        let _session = SESSION.lock();
+        let mut state = self.state.lock();
+        state.check_detached().map_err(to_kernel_error)?;
+        for slot in state.sets.slots.drain_all() {
+            let _ = slots.push_within_capacity(slot);
+        }
+        for set in fresh.drain_all() {
+            let at = slots.partition_point(|slot: &Slot| slot.id < set.id);
+            let slot = Slot {
+                id: set.id,
+                next: 0,
+                set: Some(set),
+            };
+            let _ = slots.insert_within_capacity(at, slot);
+        }
+        let active = state.set.id;
+        let old = core::mem::replace(&mut state.sets.slots, slots);
+        state.sets.active = state.sets.index_of(active).unwrap_or(0);
+        for (id, terms) in wanted {
+            if let Some(set) = state.find_set_mut(*id) {
+                set.runs.policy = *terms;
+            }
+        }
+        // Free the old list of slots only after the context's lock was released.
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    /// Deletes event sets. On failure, no event set is deleted.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for event set 0 and for event sets that do not exist, `EBUSY` if the context is not
+    /// detached, `ENOMEM`.
+    pub(crate) fn delete_sets(&self, ids: &[u16]) -> Result {
+        let _growing = self.alloc_lock.lock();
+        let mut gone = KVec::with_capacity(ids.len(), GFP_KERNEL_ACCOUNT)?;
+        let _session = SESSION.lock();
+        let mut state = self.state.lock();
+        state.check_detached().map_err(to_kernel_error)?;
+        if ids
+            .iter()
+            .any(|id| *id == 0 || state.find_set(*id).is_none())
+        {
+            return Err(to_kernel_error(Error::NoSet));
+        }
+        if ids.contains(&state.set.id) {
+            self.switch_to(&mut state, 0);
+        }
+        for id in ids {
+            if let Some(place) = state.sets.index_of(*id) {
+                if let Ok(slot) = state.sets.slots.remove(place) {
+                    let _ = gone.push_within_capacity(slot);
+                }
+            }
+        }
+        state.sets.active = state.sets.index_of(state.set.id).unwrap_or(0);
+        // Free the deleted event sets only after the context's lock was released.
+        drop(state);
+        drop(gone);
+        Ok(())
+    }
+
+    /// Fills in the results of `PERFMON_GETINFO_EVTSETS`: the switch conditions and the run
+    /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
+    /// event set does not exist.
+    pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
+        let free = SESSION.lock().available(self.scope());
+        let map = self.registers.map();
+        let usable = |row: Option<&perfmon_rules::register_map::Register>| {
+            row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
+        };
+        let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+        for number in 0..perfmon_rules::register_map::NR_REGISTERS as u16 {
+            let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
+            if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
+                pmcs.set(number.into());
+            }
+            if usable(map.pmd(number)) && (bit == 0 || free.pmds & bit != 0) {
+                pmds.set(number.into());
+            }
+        }
+        self.query(infos, |state, now, info| {
+            let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
+            let terms = set.runs.policy;
+            *info = SetInfo {
+                set_id: info.set_id,
+                set_id_next: terms.next().unwrap_or(0),
+                set_flags: terms.flags(),
+                set_ovfl_pmds: set.runs.ended_by.to_bitmap(),
+                set_runs: set.runs.runs(),
+                set_timeout: set.runs.remaining(now).unwrap_or(0),
+                set_act_duration: set.runs.duration(now).0,
+                set_avail_pmcs: pmcs,
+                set_avail_pmds: pmds,
+                reserved: [0; 6],
+            };
+            Ok(())
+        })
+    }
+
+    /// Fills in the results of `PERFMON_READ_RUNS`: for a PMD, the sums and the sums of squares of
+    /// its values and of the times over all runs of an event set. Returns `EINVAL` if the event set
+    /// does not exist or the PMD does not count in it.
+    pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
+        self.query(all, |state, now, runs| {
+            let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
+            let moments = set.moments.iter().find(|m| m.pmd == runs.reg_num);
+            let moments = moments.ok_or(Error::NoRegister)?;
+            let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
+            let (time, time2) = set.runs.duration(now);
+            let value = set.registers.value(runs.reg_num);
+            let (value, value2, products) = moments.totals(value, set.runs.elapsed(now));
+            (runs.runs, runs.time, runs.time2) = (set.runs.runs(), time, halves(time2));
+            (runs.value, runs.value2) = (value, halves(value2));
+            runs.value_time = halves(products);
+            runs.reg_flags = set.registers.short_flag(runs.reg_num);
+            Ok(())
+        })
+    }
+
+    /// Updates the values of the context and calls `answer` for each element of `all`. All calls
+    /// see the same state of the context and the same time.
+    fn query<T>(
+        &self,
+        all: &mut [T],
+        answer: impl Fn(&State, u64, &mut T) -> Result<(), Error>,
+    ) -> Result {
+        let mut done = Ok(());
+        self.try_with_state(&mut |state| {
+            self.sync_and_deliver(state);
+            let now = clock::now();
+            done = all.iter_mut().try_for_each(|one| answer(state, now, one));
+        })
+        .and(done)
+        .map_err(to_kernel_error)
+    }
+
+    /// Allocates memory in the event set `id` for the registers `more`, which are about to be
+    /// written. Caller holds `alloc_lock`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the event set does not exist, `EDQUOT`, `ENOMEM`.
+    pub(crate) fn grow_set(&self, id: u16, more: &RegisterRequest) -> Result {
+        let (needs, attrs, moments, charged) = {
+            let state = self.state.lock();
+            let set = state
+                .find_set(id)
+                .ok_or_else(|| to_kernel_error(Error::NoSet))?;
+            let map = self.registers.map();
+            let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
+            let (mut attrs, mut moments) = (more.written, more.written);
+            set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
+            set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
+            let (attrs, moments) = (attrs.count(), moments.count());
+            if needs == set.registers.capacity()
+                && attrs <= set.attrs.capacity()
+                && moments <= set.moments.capacity()
+            {
+                return Ok(());
+            }
+            (needs, attrs, moments, set.charge.bytes())
+        };
+        let bytes = Set::BYTES
+            .saturating_add(needs.bytes())
+            .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
+            .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
+        let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
+        let mut room = alloc_register_memory(&needs)?;
+        let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
+        let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
+        let mut state = self.state.lock();
+        if let Some(set) = state.find_set_mut(id) {
+            set.charge.absorb(&mut charge);
+            set.registers.move_to(&mut room);
+            for attr in &set.attrs {
+                let _ = attrs.push_within_capacity(*attr);
+            }
+            for m in &set.moments {
+                let _ = moments.push_within_capacity(*m);
+            }
+            core::mem::swap(&mut set.attrs, &mut attrs);
+            core::mem::swap(&mut set.moments, &mut moments);
+        }
+        // Free the old memory only after the context's lock was released.
+        drop(state);
+        drop((charge, room, attrs, moments));
+        Ok(())
+    }
+}

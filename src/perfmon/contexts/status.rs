@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The status of a context, for `PERFMON_STATUS`.
+
+use perfmon_rules::abi::{status, Status};
+
+use crate::perfmon::contexts::context::Context;
+use crate::perfmon::contexts::sampling_state::ThrottleStats;
+use crate::perfmon::contexts::target::Target;
+use base::clock;
+
+impl Context {
+    /// Updates the values of the context and returns its status for `PERFMON_STATUS`.
+    pub(crate) fn status(&self) -> Status {
+        let mut told = Status::default();
+        self.with_state(&mut |state| {
+            self.sync_and_deliver(state);
+            let ThrottleStats { nr, time, lost } = state.sampling.throttle_stats;
+            told = Status {
+                nr_throttles: nr,
+                throttled: time,
+                lost,
+                elsewhere: state.elsewhere.time(),
+                ..Status::default()
+            };
+            if let Some((since, until)) = state.sampling.throttled {
+                let now = clock::now();
+                let lasts = now < until || state.cpu.is_some();
+                let ended = if lasts { now } else { until };
+                told.throttled = time.wrapping_add(ended.saturating_sub(since));
+                told.flags |= if lasts { status::THROTTLED } else { 0 };
+            }
+            for (is, flag) in [
+                (state.started, status::STARTED),
+                (state.sampling.masked, status::MASKED),
+                (state.target == Target::Dead, status::ENDED),
+                (
+                    state.started && state.elsewhere.is_elsewhere(),
+                    status::ELSEWHERE,
+                ),
+            ] {
+                told.flags |= if is { flag } else { 0 };
+            }
+        });
+        told
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kinds of CPUs. The kind of a CPU says which PMU registers the CPU has. The kind is used to check
+//! whether the CPU has all registers that a context uses.
+//!
+//! CPUs with the same PMU registers and the same core type are of one kind. The module determines
+//! the kind of each CPU when the description of the hardware PMU is registered, and when a CPU
+//! comes online. A context remembers the last kind of CPU that had all registers of the context. If
+//! the current CPU is of that kind, the check only compares [`CpuKind::id`]. Registers are compared
+//! only after the thread of the context has moved to a CPU of another kind.
+//!
+//! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
+//! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long a
+//! context did not count because CPUs lacked registers. The flag `PERFMON_REGFL_SHORT` marks
+//! counters that are therefore incomplete.
+
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Register;
+
+pub(crate) use crate::perfmon::helpers::CpuKind;
+use crate::perfmon::msr;
+use crate::perfmon::per_cpu;
+use crate::perfmon::pmu_description::Description;
+use base::{cpu, cpuid};
+
+impl CpuKind {
+    /// Determines which of the registers in a description of the hardware PMU exist on this CPU.
+    /// The `id` of the result is 0.
+    ///
+    /// Context: interrupts off, or the CPU's hotplug thread.
+    pub(crate) fn detect(description: &Description) -> Self {
+        let has = |rows: &mut dyn Iterator<Item = Register>| {
+            // zip() is used instead of enumerate(), which can panic when its counter overflows.
+            rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
+                let there =
+                    row.exists() && description.exists_here(&row) && msr::exists(row.address);
+                bits | u64::from(there).wrapping_shl(n)
+            })
+        };
+        Self {
+            id: 0,
+            core: cpuid::core_type(),
+            pmcs: has(&mut description.pmc_rows()),
+            pmds: has(&mut description.pmd_rows()),
+        }
+    }
+
+    /// Returns the `id` of the CPUs that have these registers and this core type, or `None` if no
+    /// CPU has the same registers and core type.
+    pub(crate) fn find_id(&self) -> Option<u32> {
+        let like = |other: &Self| other.id != 0 && Self { id: 0, ..*other } == *self;
+        iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
+    }
+
+    /// Returns whether the CPU has none of the described PMU registers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.registers().is_none()
+    }
+
+    /// Returns whether the CPU has the PMC with this number.
+    pub(crate) fn has_pmc(&self, number: u32) -> bool {
+        self.pmcs.checked_shr(number).unwrap_or(0) & 1 != 0
+    }
+
+    /// Returns whether the CPU has the PMD with this number.
+    pub(crate) fn has_pmd(&self, number: u32) -> bool {
+        self.pmds.checked_shr(number).unwrap_or(0) & 1 != 0
+    }
+
+    /// Returns the set of PMU registers that the CPU has.
+    fn registers(&self) -> RegisterMask {
+        RegisterMask {
+            pmcs: self.pmcs,
+            pmds: self.pmds,
+        }
+    }
+
+    /// Returns whether a CPU of this kind can count for a context that uses the registers `uses`
+    /// and counts only on cores of the type `core` (0: any type).
+    pub(crate) fn fits(&self, uses: &RegisterMask, core: u32) -> bool {
+        uses.is_none() || (uses.is_within(&self.registers()) && (core == 0 || core == self.core))
+    }
+}
+
+/// Iterates over the CPUs that have been online since the description of the hardware PMU was
+/// registered, including CPUs that are offline now, and over their kinds.
+pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
+    let all = cpu::possible().map(|cpu| (cpu, per_cpu::cpu_kind(cpu)));
+    all.filter(|(_, kind)| kind.id != 0)
+}
+
+/// Returns a bit mask of the hardware PMDs that some CPUs have and other CPUs lack. CPUs without
+/// any PMU register are ignored.
+pub(crate) fn partial() -> u64 {
+    let each = iter().filter(|(_, kind)| !kind.is_empty());
+    let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
+        (some | kind.pmds, every & kind.pmds)
+    });
+    some & !every
+}
+
+/// The CPUs on which a context can count, given by the required registers and the core type, and
+/// the run time of the context's thread on other CPUs.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    /// The core type on which the context counts (`ctx_core`); 0: any core type.
+    pub(crate) core: u32,
+    /// The hardware registers that a CPU needs to count all event sets of the context.
+    pub(crate) required: RegisterMask,
+    /// The `id` of the last kind of CPU that had all registers in `required`, or `None` if no such
+    /// kind is known.
+    pub(crate) fitting_kind: Option<u32>,
+    /// The run time of the context's thread when `time` was last updated, or `None` unless the
+    /// thread is on a CPU that lacks registers in `required`.
+    pub(crate) run_time_before: Option<u64>,
+    /// Nanoseconds for which the thread ran on CPUs that lack registers in `required` while the
+    /// context was started.
+    pub(crate) time: u64,
+}
+
+impl Elsewhere {
+    /// Creates the state of a context that counts only on cores of the type `core` (0: any type).
+    pub(crate) fn new(core: u32) -> Self {
+        Self {
+            core,
+            ..Self::default()
+        }
+    }
+
+    /// Sets the hardware registers that a CPU needs to count all event sets of the context.
+    pub(crate) fn set_required(&mut self, uses: RegisterMask) {
+        self.required = uses;
+        self.fitting_kind = None;
+    }
+
+    /// Resets the measured times. Called when the context is detached.
+    pub(crate) fn reset(&mut self) {
+        self.run_time_before = None;
+        self.time = 0;
+    }
+
+    /// Returns whether the context's thread is on a CPU that lacks registers of the context.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.run_time_before.is_some()
+    }
+
+    /// Returns for how many nanoseconds since the attach the context's thread ran on CPUs that lack
+    /// registers of the context, so that the context did not count.
+    pub(crate) fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Returns the core type on which the context counts; 0: any core type.
+    pub(crate) fn core(&self) -> u32 {
+        self.core
+    }
+}
+
+/// Returns whether a context that uses the registers `uses` and counts only on cores of the type
+/// `core` (0: any type) can count on `cpu`. For the context of a thread `cpu` is `None`; the result
+/// is then true if the context can count on at least one CPU.
+pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
+    match cpu {
+        Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
+        None => uses.is_none() || iter().any(|(_, kind)| kind.fits(uses, core)),
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The work of perfmon on each CPU: reads counters before they wrap, and handles CPU hotplug and
+//! suspend.
+
+use kernel::ffi::CStr;
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::loaded::{context_of, loaded};
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::pmus;
+use crate::perfmon::reservation::{reset_pmu, RESERVED_PMU};
+use crate::perfmon::stats;
+use base::hotplug::OnlineCallbacks;
+use base::power::PowerCallbacks;
+use base::{cpu, preempt, task};
+
+/// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
+/// unnoticed.
+pub(crate) fn sync_all_cpus() {
+    cpu::call_on_all(&|| {
+        for scope in [Scope::Thread, Scope::System] {
+            if let Some(context) = loaded(scope) {
+                context.sync_if_local();
+            }
+        }
+    });
+}
+
+/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Called on that CPU.
+fn reset_online_cpu() {
+    if let Some(registers) = RESERVED_PMU.lock().as_ref() {
+        reset_pmu(registers);
+    }
+}
+
+/// Ends the context that is attached to a CPU which goes offline. Called on that CPU.
+fn end_cpu_context() {
+    let _preempt = preempt::NoPreempt::new();
+    if let Some(context) = loaded(Scope::System) {
+        context.end(Target::Cpu(cpu::this_cpu()));
+    }
+}
+
+/// The hotplug callbacks of perfmon. The debugfs files of a CPU that goes offline remain.
+pub(crate) struct Hotplug;
+
+impl OnlineCallbacks for Hotplug {
+    const NAME: &'static CStr = c"perfmon:online";
+
+    fn online(cpu: u32) {
+        stats::cpu_online(cpu);
+        reset_online_cpu();
+        pmus::cpu(cpu, true);
+    }
+
+    fn offline(cpu: u32) {
+        pmus::cpu(cpu, false);
+        end_cpu_context();
+    }
+}
+
+/// The suspend and resume callbacks of perfmon.
+pub(crate) struct Power;
+
+impl PowerCallbacks for Power {
+    /// Removes the contexts from this CPU's PMU.
+    fn suspend() {
+        let system = loaded(Scope::System);
+        for context in Iterator::chain(loaded(Scope::Thread).into_iter(), system) {
+            context.sched_out();
+        }
+    }
+
+    /// Programs the contexts into this CPU's PMU again.
+    fn resume() {
+        let system = loaded(Scope::System);
+        let thread = context_of(task::current());
+        // Reset the PMU, because firmware may have changed its registers. All tasks are frozen, so
+        // try_lock() succeeds: no task holds `RESERVED_PMU`.
+        if let Some(held) = RESERVED_PMU.try_lock() {
+            if let Some(registers) = held.as_ref() {
+                reset_pmu(registers);
+            }
+        }
+        if let Some(context) = system {
+            context.sched_in(Target::Cpu(cpu::this_cpu()));
+        }
+        if let Some(context) = thread {
+            context.sched_in(Target::Thread(task::current()));
+        }
+    }
+}

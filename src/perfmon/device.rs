@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! File operations of `/dev/perfmon`, which act on monitoring contexts. They copy structures from
+//! and to user space, and call [`crate::perfmon::contexts::context`].
+
+#![expect(
+    unsafe_code,
+    reason = "file operations, called with files and user pointers"
+)]
+
+use core::mem::{offset_of, size_of};
+
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::bindings;
+use kernel::error::{from_result, Result};
+use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::uaccess::{UserPtr, UserSlice};
+use perfmon_rules::abi::{
+    self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector,
+};
+use perfmon_rules::error::Error;
+use perfmon_rules::register_map::{kind, Scope};
+use perfmon_rules::registers::{check_pmc, SHORT};
+
+use crate::perfmon::contexts::context::{Context, ContextConfig};
+use crate::perfmon::formats::{self, FormatId};
+use crate::perfmon::open_file::{context_of, Opened};
+use crate::perfmon::pmus::{self, to_kernel_error};
+use crate::perfmon::sample_buffer::{self, Buffer, SamplingMemory};
+use base::device::{Device, Ops, Ready};
+use base::user_memory::{read, read_all, write, write_all};
+use base::{access, clock, random};
+use protocols::structure::FromBytes;
+
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
+pub(crate) static READY: Ready = Ready::new();
+
+static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+    owner: base::module::module(),
+    open: Some(open),
+    release: Some(release),
+    unlocked_ioctl: Some(ioctl),
+    // The ioctl structures have the same layout in 32-bit and 64-bit programs: each field has a
+    // fixed size and is naturally aligned.
+    #[cfg(CONFIG_COMPAT)]
+    compat_ioctl: bindings::compat_ptr_ioctl,
+    read: Some(read_message),
+    poll: Some(poll),
+    fasync: Some(fasync),
+    mmap: Some(crate::perfmon::mapping::mmap),
+    ..pin_init::zeroed()
+});
+
+/// Registers the device `/dev/perfmon`.
+pub(crate) fn register() -> Result<Device> {
+    Device::register(c"perfmon", &PERFMON_OPS, 0o660)
+}
+
+/// Opens `/dev/perfmon`. The new file has no context yet.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.open`.
+unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    from_result(|| {
+        READY.check()?;
+        let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: The mutex is not moved out of the box; `release` frees the box.
+        let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
+        // SAFETY: The file is being opened, and is valid during the call.
+        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
+        Ok(0)
+    })
+}
+
+/// Detaches and closes the file's context.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.release`.
+unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
+    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
+    let context = opened.lock().take();
+    if let Some(context) = context {
+        let _ = context.unload();
+        context.close();
+    }
+    0
+}
+
+/// Carries out an ioctl of `/dev/perfmon`.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
+unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
+    // SAFETY: `open` has stored the box, and `release` frees it.
+    let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
+    match dispatch(opened, command, arg) {
+        Ok(()) => 0,
+        Err(error) => error.to_errno() as c_long,
+    }
+}
+
+/// Reads the next message of the context. If no message is queued, waits for one, unless the file
+/// is nonblocking.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.read`.
+unsafe extern "C" fn read_message(
+    file: *mut bindings::file,
+    to: *mut c_char,
+    count: usize,
+    _: *mut bindings::loff_t,
+) -> isize {
+    let done = || -> Result<usize> {
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
+        let context = unsafe { context_of(file)? };
+        context.recheck_now()?;
+        // SAFETY: The file is open, and valid during the call.
+        let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
+        if count < size_of::<Message>() {
+            return Err(EINVAL);
+        }
+        let message = loop {
+            if let Some(message) = context.take_message() {
+                break message;
+            }
+            if !waits {
+                return Err(EAGAIN);
+            }
+            context.notifier.wait(|| context.has_message())?;
+        };
+        write(UserPtr::from_addr(to as usize), &message)
+            .inspect_err(|_| context.put_back(&message))?;
+        Ok(size_of::<Message>())
+    };
+    match done() {
+        Ok(bytes) => bytes as isize,
+        Err(error) => error.to_errno() as isize,
+    }
+}
+
+/// Reports whether the context has messages to read.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.poll`.
+unsafe extern "C" fn poll(
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
+    let Ok(context) = (unsafe { context_of(file) }) else {
+        return bindings::POLLERR;
+    };
+    // SAFETY: The arguments are those of poll(). The context lives as long as its file is open, and
+    // a thread that waits in poll() holds the file.
+    unsafe { context.notifier.poll(file, table) };
+    match context.has_message() {
+        true => bindings::POLLIN | bindings::POLLRDNORM,
+        false => 0,
+    }
+}
+
+/// Turns the sending of SIGIO at new messages on or off for this file.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.fasync`.
+unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
+    match unsafe { context_of(file) } {
+        // SAFETY: The arguments are those of fasync().
+        Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
+        // If the file has no context, SIGIO was never turned on, and turning it off succeeds.
+        Err(_) if on == 0 => 0,
+        Err(error) => error.to_errno(),
+    }
+}
+
+fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
+    let arg = UserPtr::from_addr(address);
+    if command == abi::CREATE {
+        return create(opened, read(arg)?, None);
+    }
+    if command == abi::CREATE_FORMAT {
+        let create_arg: Create = read(arg)?;
+        return create(opened, create_arg.ctx, Some(&create_arg));
+    }
+    // The file's lock is released before the context is used. Otherwise an ioctl that sleeps would
+    // block all other ioctls on the file.
+    let any = || opened.lock().clone().ok_or(EINVAL);
+    let context = || any().and_then(|context| context.recheck_now().map(|()| context));
+    match command {
+        abi::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
+        abi::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
+        abi::READ_PMDS => read_pmds(&*context()?, read(arg)?),
+        abi::LOAD => {
+            let load: Load = read(arg)?;
+            load.check().map_err(to_kernel_error)?;
+            context()?.load(load.load_pid, load.load_set)
+        }
+        abi::UNLOAD => any()?.unload(),
+        abi::START => {
+            let set = match address {
+                0 => None,
+                _ => {
+                    let start: Start = read(arg)?;
+                    start.check().map_err(to_kernel_error)?;
+                    Some(start.start_set)
+                }
+            };
+            context()?.start(set)
+        }
+        abi::STOP => context()?.stop(),
+        abi::STATUS => write(arg, &context()?.status()),
+        abi::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
+        abi::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
+        abi::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
+        abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
+        abi::RESTART => {
+            let context = context()?;
+            context.check_block()?;
+            context.restart()
+        }
+        abi::PAUSE => match read::<u32>(arg)? {
+            0 => context()?.pause(false),
+            1 => context()?.pause(true),
+            _ => Err(EINVAL),
+        },
+        _ => Err(ENOTTY),
+    }
+}
+
+/// Copies the elements of a vector from user space. Returns `EINVAL` if the vector's element size
+/// is not that of `T`, or `E2BIG` if the vector has too many elements.
+fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
+    let nr = vector.nr as usize;
+    if vector.size as usize != size_of::<T>() {
+        return Err(EINVAL);
+    }
+    if nr > abi::VECTOR_MAX / size_of::<T>() {
+        return Err(E2BIG);
+    }
+    read_all(vector.items, nr)
+}
+
+/// Creates the sampling buffer of a new context. The ioctl's argument selects the sampling format
+/// by name or UUID.
+fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
+    // The array is one byte larger than the longest valid name with its NUL. A name that is too
+    // long is therefore refused, not cut to a valid name.
+    let mut name = [0u8; abi::FORMAT_NAME + 1];
+    let wanted = if create.name == 0 {
+        FormatId::Uuid(create.uuid)
+    } else {
+        let at = UserPtr::from_addr(usize::try_from(create.name)?);
+        FormatId::Name(
+            UserSlice::new(at, name.len())
+                .reader()
+                .strcpy_into_buf(&mut name)?,
+        )
+    };
+    let format = formats::find(&wanted)?;
+    let bytes = usize::try_from(create.arg_size)?;
+    if bytes != format.arg_size() {
+        return Err(EINVAL);
+    }
+    let mut arg = sample_buffer::argument(bytes)?;
+    let at = UserPtr::from_addr(usize::try_from(create.arg)?);
+    // SAFETY: The slice covers the `bytes` bytes of `arg`, which are initialised.
+    let into = unsafe { core::slice::from_raw_parts_mut(arg.as_mut_ptr().cast::<u8>(), bytes) };
+    UserSlice::new(at, bytes).reader().read_slice(into)?;
+    Buffer::new(format, &arg)
+}
+
+fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
+    let scope = ctx.scope().map_err(to_kernel_error)?;
+    if scope == Scope::System && !access::is_perfmon_capable() {
+        return Err(EPERM);
+    }
+    pmus::request_modules();
+    // The buffer and the context are created before the file's lock is taken, because no other lock
+    // may be taken under it.
+    let buffer = format.map(buffer_of).transpose()?;
+    let context = Context::new(ContextConfig {
+        scope,
+        no_messages: ctx.ctx_flags & abi::FL_OVFL_NO_MSG != 0,
+        notify_block: ctx.ctx_flags & abi::FL_NOTIFY_BLOCK != 0,
+        core: ctx.ctx_core,
+        buffer,
+    });
+    let mut opened = opened.lock();
+    if opened.is_some() {
+        return Err(EBUSY);
+    }
+    *opened = Some(context?);
+    Ok(())
+}
+
+fn write_pmcs(context: &Context, vector: Vector) -> Result {
+    let privileged = access::may_monitor_kernel();
+    let described = context.descriptions();
+    let mut values = elements::<Pmc>(&vector)?;
+    for pmc in &mut values {
+        pmc.check().map_err(to_kernel_error)?;
+        let (number, flags) = (pmc.reg_num, pmc.reg_flags);
+        let allowed = |value| {
+            let map = described.map();
+            check_pmc(&map, context.scope(), privileged, number, flags, value)
+                .map_err(to_kernel_error)
+        };
+        // The PMU description's check() may change the value. The changed value is therefore
+        // checked like the caller's value.
+        pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
+    }
+    context.write_pmcs(&values)
+}
+
+fn pmds(
+    context: &Context,
+    vector: &Vector,
+    check: fn(&Pmd) -> Result<(), Error>,
+) -> Result<KVVec<Pmd>> {
+    let map = context.descriptions().map();
+    let given = elements::<Pmd>(vector)?;
+    for pmd in &given {
+        check(pmd).map_err(to_kernel_error)?;
+        let register = map
+            .pmd(pmd.reg_num)
+            .ok_or(to_kernel_error(Error::NoRegister))?;
+        register
+            .check_scope(context.scope())
+            .map_err(to_kernel_error)?;
+    }
+    Ok(given)
+}
+
+fn write_pmds(context: &Context, vector: Vector) -> Result {
+    let map = context.descriptions().map();
+    let mut given = pmds(context, &vector, Pmd::check)?;
+    for pmd in &mut given {
+        if pmd.reg_random_seed == 0 {
+            pmd.reg_random_seed = u32::from_ne_bytes(random::bytes());
+        }
+        let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
+        let usable = |number: u16| {
+            map.pmd(number)
+                .is_some_and(|r| r.check_scope(context.scope()).is_ok())
+        };
+        let (mut smpl, mut reset) = (pmd.reg_smpl_pmds.iter(), pmd.reg_reset_pmds.iter());
+        if (pmd.is_sampling() && !counts(pmd.reg_num))
+            || !smpl.all(|n| usable(n as u16))
+            || !reset.all(|n| usable(n as u16) && counts(n as u16))
+        {
+            return Err(EINVAL);
+        }
+    }
+    context.write_pmds(&given)
+}
+
+fn read_pmds(context: &Context, vector: Vector) -> Result {
+    let mut given = pmds(context, &vector, Pmd::check_read)?;
+    context.read_pmds(&mut given)?;
+    let first = usize::try_from(vector.items)?;
+    for (n, pmd) in given.iter().enumerate() {
+        let at = first.wrapping_add(n.wrapping_mul(size_of::<Pmd>()));
+        let flags = UserPtr::from_addr(at.wrapping_add(offset_of!(Pmd, reg_flags)));
+        UserSlice::new(flags, size_of::<u32>())
+            .writer()
+            .write(&pmd.reg_flags)?;
+        for (field, value) in [
+            (offset_of!(Pmd, reg_value), pmd.reg_value),
+            (offset_of!(Pmd, reg_last_reset_val), pmd.reg_last_reset_val),
+        ] {
+            let at = UserPtr::from_addr(at.wrapping_add(field));
+            UserSlice::new(at, size_of::<u64>())
+                .writer()
+                .write(&value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the elements `all` of a vector back to the caller's array.
+fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
+    write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
+}
+
+fn create_sets(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<SetDesc>(&vector)?;
+    let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
+    for set in &mut given {
+        let terms = set
+            .switch_policy(clock::resolution())
+            .map_err(to_kernel_error)?;
+        set.set_timeout = terms.timeout();
+        wanted.push((set.set_id, terms), GFP_KERNEL)?;
+    }
+    // The elements are copied back to user space before the event sets are created: if the copy
+    // failed afterwards, the caller could not know which sets exist.
+    write_back(&vector, &given)?;
+    context.create_sets(&wanted)
+}
+
+fn delete_sets(context: &Context, vector: Vector) -> Result {
+    let given = elements::<SetDesc>(&vector)?;
+    let mut ids = KVec::with_capacity(given.len(), GFP_KERNEL)?;
+    if given.iter().any(|set| set.reserved != [0; 6]) {
+        return Err(EINVAL);
+    }
+    for set in &given {
+        ids.push(set.set_id, GFP_KERNEL)?;
+    }
+    context.delete_sets(&ids)
+}
+
+fn set_infos(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<SetInfo>(&vector)?;
+    if given.iter().any(|set| set.reserved != [0; 6]) {
+        return Err(EINVAL);
+    }
+    context.set_infos(&mut given)?;
+    write_back(&vector, &given)
+}
+
+fn read_runs(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<Runs>(&vector)?;
+    if given.iter().any(|runs| runs.reg_flags & !SHORT != 0) {
+        return Err(EINVAL);
+    }
+    context.read_runs(&mut given)?;
+    write_back(&vector, &given)
+}

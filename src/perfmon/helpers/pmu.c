@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Monitoring contexts: model-specific registers and their reservation, work queues,
+ * permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
+ */
+#include <linux/debugfs.h>
+#include <linux/export.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/perf_event.h>
+#include <linux/pid_namespace.h>
+#include <linux/preempt.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/workqueue.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+#include <linux/perfmon.h>
+#include "../../../include/uapi/linux/perfmon.h"
+#include "../../base/helpers/account.h"
+#include "../../base/helpers/helpers.h"
+#include "stats_files.h"
+#include "pmu.h"
+
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
+static_assert(sizeof(struct perfmon_register) == 72);
+static_assert(offsetof(struct perfmon_register, pmcs) == 56);
+static_assert(sizeof(struct perfmon_pmu) == 112);
+/* SelfPage in src/protocols/self_page.rs has the layout of struct perfmon_self. */
+static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
+
+/* Exports of functions that pmu_export.rs defines in Rust. */
+EXPORT_SYMBOL_GPL(perfmon_pmu_register);
+EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
+
+/*
+ * pfm_loaded holds the addresses of two contexts of each CPU: the context of the current thread [0]
+ * and the context of the CPU [1]. pfm_counting holds the counters that each of these contexts uses,
+ * as bits of the global-control MSR. per_cpu.rs accesses both variables.
+ */
+DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
+DEFINE_PER_CPU(u64[2], pfm_counting);
+
+/* The kind of each CPU: its core type and registers. Set by src/perfmon/cpu_kinds.rs. */
+DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
+
+/* Copies the kind of @cpu to @kind. Leaves @kind unchanged if @cpu is not a possible CPU. */
+void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
+{
+	if (cpu < nr_cpu_ids && cpu_possible(cpu))
+		*kind = per_cpu(pfm_kind, cpu);
+}
+
+void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
+{
+	if (cpu < nr_cpu_ids && cpu_possible(cpu))
+		per_cpu(pfm_kind, cpu) = *kind;
+}
+
+/*
+ * For each CPU, the number of the PMU reservation for which the CPU's registers were last reset.
+ * See RESERVATIONS in src/perfmon/reservation.rs.
+ */
+DEFINE_PER_CPU(u64, pfm_reset_for);
+
+u64 pfm_reset_for_of(u32 cpu)
+{
+	return READ_ONCE(per_cpu(pfm_reset_for, cpu));
+}
+
+/*
+ * sys/msr.rs uses this exception type for rdpmc, rdmsr and wrmsr: a fault of the instruction sets
+ * ecx to -1.
+ */
+static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
+
+/*
+ * Logs that a context ended because an access to one of its registers faulted on this CPU. Context:
+ * interrupts off, not in an NMI, no lock of the scheduler held.
+ */
+void pfm_log_fault(void)
+{
+	pr_notice_ratelimited("perfmon: a context ended: CPU %d lacks some of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
+			      smp_processor_id());
+}
+
+/*
+ * Logs that @cpu or, if @cpu is -1, every CPU lacks registers of a context. Called in process
+ * context.
+ */
+void pfm_log_lacking(int cpu)
+{
+	if (cpu < 0)
+		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; see /proc/perfmon_map\n");
+	else
+		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; see /proc/perfmon_map\n",
+				      cpu);
+}
+
+bool pfm_msr_exists(u32 msr)
+{
+	u64 value;
+
+	return !rdmsrq_safe(msr, &value);
+}
+
+/*
+ * Returns true if the MSR @msr exists and keeps a value that is written to it. In some virtual
+ * machines the reported PMU does not work, and the test fails. The caller has reserved the MSR. Its
+ * old value is restored.
+ */
+bool pfm_msr_keeps_value(u32 msr)
+{
+	u64 before, after, value;
+	bool holds = false;
+
+	preempt_disable();
+	if (!rdmsrq_safe(msr, &before)) {
+		value = before ^ 0xabcd;
+		holds = !wrmsrq_safe(msr, value) && !rdmsrq_safe(msr, &after) && after == value;
+		wrmsrq_safe(msr, before);
+	}
+	preempt_enable();
+	return holds;
+}
+
+/*
+ * Reserves an event select register. perf and the NMI watchdog use the same interface, so they and
+ * this module exclude each other. Returns false if the register is reserved already.
+ */
+bool pfm_reserve_msr(u32 msr)
+{
+	return reserve_evntsel_nmi(msr);
+}
+
+void pfm_release_msr(u32 msr)
+{
+	release_evntsel_nmi(msr);
+}
+
+int pfm_map_create(int (*show)(struct seq_file *seq, void *unused))
+{
+	return proc_create_single("perfmon_map", 0444, NULL, show) ? 0 : -ENOMEM;
+}
+
+void pfm_map_remove(void)
+{
+	remove_proc_entry("perfmon_map", NULL);
+}
+
+/*
+ * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. Each
+ * file refers to the row of its register in a register table, which must exist until
+ * pfm_tree_remove_pmu().
+ */
+static struct dentry *tree;
+
+/* Prints the memory of task records per user. */
+static int (*show_records)(struct seq_file *seq);
+
+static int records_show(struct seq_file *seq, void *unused)
+{
+	seq_puts(seq, "uid\tbytes\n");
+	return show_records(seq);
+}
+DEFINE_SHOW_ATTRIBUTE(records);
+
+void pfm_tree_create(int (*records)(struct seq_file *seq))
+{
+	show_records = records;
+	tree = debugfs_create_dir("perfmon", NULL);
+	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
+	pfm_account_show(tree);
+}
+
+void pfm_tree_remove(void)
+{
+	debugfs_remove(tree);
+}
+
+struct dentry *pfm_tree_subdir(const char *name)
+{
+	return debugfs_create_dir(name, tree);
+}
+
+static void add_row(struct dentry *dir, const char *kind, unsigned int n,
+		    const struct perfmon_register *row)
+{
+	char name[16];
+
+	if (!row->type)
+		return;
+	snprintf(name, sizeof(name), "%s%u", kind, n);
+	dir = debugfs_create_dir(name, dir);
+	debugfs_create_str("name", 0444, dir, (char **)&row->name);
+	debugfs_create_x64("addr", 0444, dir, (u64 *)&row->address);
+	debugfs_create_x64("dfl_val", 0444, dir, (u64 *)&row->reset);
+	debugfs_create_x64("rsvd_msk", 0444, dir, (u64 *)&row->reserved);
+	debugfs_create_x64("dep_pmcs", 0444, dir, (u64 *)&row->pmcs);
+	debugfs_create_x16("type", 0444, dir, (u16 *)&row->type);
+	debugfs_create_u16("width", 0444, dir, (u16 *)&row->width);
+}
+
+void pfm_tree_add_pmu(const struct perfmon_pmu *pmu)
+{
+	struct dentry *dir = debugfs_create_dir(pmu->name, tree);
+	unsigned int n;
+
+	for (n = 0; n < pmu->nr_pmcs; n++)
+		add_row(dir, "pmc", pmu->first + n, &pmu->pmcs[n]);
+	for (n = 0; n < pmu->nr_pmds; n++)
+		add_row(dir, "pmd", pmu->first + n, &pmu->pmds[n]);
+}
+
+void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
+{
+	debugfs_lookup_and_remove(pmu->name, tree);
+}
+
+/*
+ * Workqueue that frees contexts, checks permissions, reads counters periodically, and detaches
+ * unused probes. It is unbound, so that a task that occupies one CPU cannot delay the work.
+ */
+struct workqueue_struct *pfm_work;
+/*
+ * Workqueue for work that has to run on a certain CPU. A task that occupies this CPU can delay the
+ * work.
+ */
+static struct workqueue_struct *cpu_work;
+
+/*
+ * Periodic work that calls sync_all_cpus() in src/perfmon/cpus.rs. It reads the counters of
+ * all CPUs before a counter can wrap.
+ */
+static unsigned int wrap_timer_ms;
+static void wrap_timer_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(wrap_timer, wrap_timer_work);
+
+static void wrap_timer_work(struct work_struct *work)
+{
+	unsigned int every = READ_ONCE(wrap_timer_ms);
+
+	pfm_wrap_timer_work();
+	if (every)
+		queue_delayed_work(pfm_work, &wrap_timer, msecs_to_jiffies(every));
+}
+
+void pfm_wrap_timer_start(unsigned int milliseconds)
+{
+	WRITE_ONCE(wrap_timer_ms, milliseconds);
+	mod_delayed_work(pfm_work, &wrap_timer, msecs_to_jiffies(milliseconds));
+}
+
+/*
+ * Stops the periodic work, but does not wait for it. If wrap_timer_work() is already running, it
+ * may queue the work one last time. This is harmless: the work only updates the values of loaded
+ * contexts.
+ */
+void pfm_wrap_timer_stop(void)
+{
+	WRITE_ONCE(wrap_timer_ms, 0);
+	cancel_delayed_work(&wrap_timer);
+}
+
+static void idle_work(struct work_struct *work)
+{
+	pfm_idle_work();
+}
+
+static DECLARE_DELAYED_WORK(idle, idle_work);
+
+/*
+ * Queues a call of pfm_idle_work() after @milliseconds. If a call is already queued, its delay
+ * starts again.
+ */
+void pfm_idle_queue(unsigned int milliseconds)
+{
+	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
+}
+
+static void rdpmc_init_works(void);
+
+int pfm_work_start(void)
+{
+	rdpmc_init_works();
+	pfm_work = alloc_workqueue("perfmon", WQ_UNBOUND, 0);
+	cpu_work = alloc_workqueue("perfmon_cpu", WQ_PERCPU, 0);
+	if (pfm_work && cpu_work)
+		return 0;
+	if (pfm_work)
+		destroy_workqueue(pfm_work);
+	if (cpu_work)
+		destroy_workqueue(cpu_work);
+	return -ENOMEM;
+}
+
+/*
+ * Cancels or waits for all work, and destroys the workqueues. From this call on, no more work may
+ * be queued.
+ */
+void pfm_work_end(void)
+{
+	WRITE_ONCE(wrap_timer_ms, 0);
+	cancel_delayed_work_sync(&wrap_timer);
+	cancel_delayed_work_sync(&idle);
+	rcu_barrier();
+	destroy_workqueue(pfm_work);
+	destroy_workqueue(cpu_work);
+}
+
+int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
+{
+	int rc = pfc_vma_readonly(vma, ops);
+
+	/*
+	 * fork() must not copy the mapping: the self page shows the counts of the context's thread,
+	 * not of the child.
+	 */
+	if (!rc)
+		vm_flags_set(vma, VM_DONTCOPY);
+	return rc;
+}
+
+/*
+ * Permission to execute RDPMC is given to an address space. As in perf,
+ * mm->context.perf_rdpmc_allowed counts the mappings that permit it. When a CPU switches to another
+ * address space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If
+ * the count is not 0, perf also clears at this switch the counters that it has used. A module
+ * cannot write CR4 itself. It makes the caller's CPU switch address spaces instead: a worker on
+ * this CPU uses the address space of init, then that of the caller, then that of init again.
+ */
+struct rdpmc_switch_work {
+	struct work_struct work;
+	struct mm_struct *other, *mine;
+	struct completion done;
+	/* Whether CR4.PCE was set while the worker used the caller's address space. */
+	bool works;
+	refcount_t refs;
+};
+
+/* Returns true if user code on this CPU may execute RDPMC. */
+static bool rdpmc_works(void)
+{
+	unsigned long cr4;
+
+	asm volatile("mov %%cr4, %0" : "=r" (cr4));
+	return cr4 & X86_CR4_PCE;
+}
+
+static void rdpmc_put(struct rdpmc_switch_work *switch_work)
+{
+	if (!refcount_dec_and_test(&switch_work->refs))
+		return;
+	mmput_async(switch_work->other);
+	mmput_async(switch_work->mine);
+	kfree(switch_work);
+}
+
+static void rdpmc_switch(struct work_struct *work)
+{
+	struct rdpmc_switch_work *switch_work = container_of(work, struct rdpmc_switch_work, work);
+
+	kthread_use_mm(switch_work->other);
+	kthread_unuse_mm(switch_work->other);
+	kthread_use_mm(switch_work->mine);
+	switch_work->works = rdpmc_works();
+	kthread_unuse_mm(switch_work->mine);
+	kthread_use_mm(switch_work->other);
+	kthread_unuse_mm(switch_work->other);
+	complete(&switch_work->done);
+	rdpmc_put(switch_work);
+}
+
+static struct mm_struct *mm_of_init(void)
+{
+	struct task_struct *init;
+	struct mm_struct *mm = NULL;
+
+	rcu_read_lock();
+	init = pid_task(find_pid_ns(1, &init_pid_ns), PIDTYPE_PID);
+	if (init)
+		mm = get_task_mm(init);
+	rcu_read_unlock();
+	return mm;
+}
+
+/*
+ * Makes this CPU switch to the address space of init. The CPU then switches back, and sets CR4.PCE,
+ * when it continues with the interrupted task. Each CPU has one work item: at most one is queued
+ * while a task of higher priority occupies the CPU.
+ */
+static void rdpmc_leave_mm(struct work_struct *work)
+{
+	struct mm_struct *other = mm_of_init();
+
+	if (!other)
+		return;
+	kthread_use_mm(other);
+	kthread_unuse_mm(other);
+	mmput(other);
+}
+
+static DEFINE_PER_CPU(struct work_struct, rdpmc_leave_works);
+
+static void rdpmc_init_works(void)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		INIT_WORK(per_cpu_ptr(&rdpmc_leave_works, cpu), rdpmc_leave_mm);
+}
+
+/*
+ * Maximum time in milliseconds that rdpmc_switch_this_cpu() waits for the worker of the caller's
+ * CPU. A task of higher priority may occupy this CPU.
+ */
+#define RDPMC_WAIT_MS	100
+
+/*
+ * Makes the caller's CPU switch from the address space of init to that of the caller, and back.
+ * Stores in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or
+ * -EBUSY if the worker did not run within RDPMC_WAIT_MS; it still runs later. May sleep.
+ */
+static int rdpmc_switch_this_cpu(bool *works)
+{
+	struct rdpmc_switch_work *switch_work = kzalloc_obj(*switch_work, GFP_KERNEL_ACCOUNT);
+	bool done;
+
+	if (!switch_work)
+		return -ENOMEM;
+	switch_work->other = mm_of_init();
+	switch_work->mine = get_task_mm(current);
+	if (!switch_work->other || !switch_work->mine || switch_work->other == switch_work->mine) {
+		done = switch_work->other && switch_work->other == switch_work->mine;
+		if (switch_work->other)
+			mmput(switch_work->other);
+		if (switch_work->mine)
+			mmput(switch_work->mine);
+		kfree(switch_work);
+		return done ? 0 : -EBUSY;
+	}
+	init_completion(&switch_work->done);
+	/* The worker and this function hold one reference each. */
+	refcount_set(&switch_work->refs, 2);
+	INIT_WORK(&switch_work->work, rdpmc_switch);
+	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
+	done = wait_for_completion_killable_timeout(&switch_work->done,
+						    msecs_to_jiffies(RDPMC_WAIT_MS)) > 0;
+	if (done)
+		*works = switch_work->works;
+	rdpmc_put(switch_work);
+	return done ? 0 : -EBUSY;
+}
+
+/*
+ * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden
+ * RDPMC. A CPU that does not use this address space at the moment sets CR4.PCE when it switches to
+ * it. A CPU that uses it sets CR4.PCE after its worker has run. The self page shows
+ * PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
+ */
+bool pfm_rdpmc_allow(void)
+{
+	unsigned int cpu;
+	bool works = true;
+
+	/*
+	 * If RDPMC was not allowed before, or is not enabled on this CPU, all CPUs that use this
+	 * address space must switch to it again.
+	 */
+	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
+		/*
+		 * Barrier between the increment and the read of the mask: a CPU that is not in
+		 * mm_cpumask() yet sees the increment when it switches to this address space.
+		 */
+		smp_mb();
+		for_each_cpu_and(cpu, mm_cpumask(current->mm), cpu_online_mask)
+			queue_work_on(cpu, cpu_work, per_cpu_ptr(&rdpmc_leave_works, cpu));
+		rdpmc_switch_this_cpu(&works);
+	}
+	if (works)
+		return true;
+	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
+	return false;
+}
+
+/*
+ * Makes perf clear the counters that it has used on this CPU. perf does so only when the CPU
+ * switches to an address space that may use RDPMC. RDPMC is therefore permitted in the caller's
+ * address space for the duration of the call. Returns -ENOMEM, or -EBUSY if the worker did not run
+ * within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
+ */
+int pfm_flush_perf_dirty_counters(void)
+{
+	bool works;
+	int error;
+
+	if (!current->mm)
+		return 0;
+	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
+	error = rdpmc_switch_this_cpu(&works);
+	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
+	return error;
+}
+
+/* Counts one more permission for RDPMC in @mm: mremap() has copied a mapping that permits RDPMC. */
+void pfm_rdpmc_keep(struct mm_struct *mm)
+{
+	atomic_inc(&mm->context.perf_rdpmc_allowed);
+}
+
+/*
+ * Counts one permission for RDPMC less in @mm. After the last one is removed, a CPU clears CR4.PCE
+ * at its next switch of address spaces.
+ */
+void pfm_rdpmc_forbid(struct mm_struct *mm)
+{
+	atomic_dec(&mm->context.perf_rdpmc_allowed);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions that {contexts/thread_table,mapping,msr,per_cpu,pmu_description,wrap_timer}.rs call.
+ * src/perfmon/helpers.rs declares these functions for Rust.
+ */
+#ifndef _PERFCOUNTERS_HELPERS_PMU_H
+#define _PERFCOUNTERS_HELPERS_PMU_H
+
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+struct mm_struct;
+struct perfmon_pmu;
+struct pfm_thread_entry;
+struct seq_file;
+struct vm_area_struct;
+struct vm_operations_struct;
+
+DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
+DECLARE_PER_CPU(u64[2], pfm_counting);
+/*
+ * The kind of a CPU: its core type and registers. CpuKind in src/perfmon/helpers.rs has the
+ * layout of this structure.
+ */
+struct pfm_kind {
+	u32 id;
+	u32 core;
+	u64 pmcs;
+	u64 pmds;
+};
+
+DECLARE_PER_CPU(struct pfm_kind, pfm_kind);
+void pfm_kind_of(u32 cpu, struct pfm_kind *kind);
+void pfm_kind_set(u32 cpu, const struct pfm_kind *kind);
+
+DECLARE_PER_CPU(u64, pfm_reset_for);
+u64 pfm_reset_for_of(u32 cpu);
+
+void pfm_log_fault(void);
+void pfm_log_lacking(int cpu);
+bool pfm_msr_exists(u32 msr);
+bool pfm_msr_keeps_value(u32 msr);
+bool pfm_reserve_msr(u32 msr);
+void pfm_release_msr(u32 msr);
+
+int pfm_map_create(int (*show)(struct seq_file *seq, void *unused));
+void pfm_map_remove(void);
+void pfm_tree_create(int (*records)(struct seq_file *seq));
+void pfm_tree_add_pmu(const struct perfmon_pmu *pmu);
+void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu);
+void pfm_tree_remove(void);
+extern struct workqueue_struct *pfm_work;
+int pfm_work_start(void);
+void pfm_work_end(void);
+void pfm_idle_queue(unsigned int milliseconds);
+void pfm_wrap_timer_start(unsigned int milliseconds);
+void pfm_wrap_timer_stop(void);
+int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops);
+bool pfm_rdpmc_allow(void);
+int pfm_flush_perf_dirty_counters(void);
+int pfm_threads_init(void);
+void pfm_threads_destroy(void);
+struct pfm_thread_entry *pfm_thread_entry_new(void);
+void pfm_thread_entry_free(struct pfm_thread_entry *entry);
+int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context);
+void pfm_thread_remove(struct pfm_thread_entry *entry);
+const void *pfm_thread_find(unsigned long task);
+void pfm_rdpmc_keep(struct mm_struct *mm);
+void pfm_rdpmc_forbid(struct mm_struct *mm);
+
+/* Functions that contexts/callbacks.rs defines in Rust. */
+void pfm_wrap_timer_work(void);
+void pfm_idle_work(void);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions that stats_files.rs uses. src/perfmon/helpers.rs declares the same functions for
+ * Rust. The number of a cost fits in a byte.
+ */
+#ifndef _PERFCOUNTERS_HELPERS_COSTS_H
+#define _PERFCOUNTERS_HELPERS_COSTS_H
+
+#include <linux/types.h>
+
+struct dentry;
+
+/**
+ * struct pfc_cost_file - a file of debugfs perfmon/cpuN
+ * @name: name of the file
+ * @first: the cost that the file shows
+ * @second: the cost that is added to @first, or @first if the file shows one cost
+ */
+struct pfc_cost_file {
+	const char *name;
+	u16 first;
+	u16 second;
+};
+
+void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr,
+		    s64 __percpu *const *costs);
+
+/* Defined in pmu.c. */
+struct dentry *pfm_tree_subdir(const char *name);
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Wrappers for the NMIs of counter overflows: the NMI handler, the registers of the interrupted
+//! code, and the limits on the time of sampling.
+
+#![expect(
+    unsafe_code,
+    reason = "calls of C, and the registers of the interrupted code"
+)]
+
+use core::arch::asm;
+
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::pid_namespace::PidNamespace;
+
+use crate::description::Overflow;
+use crate::perfmon::helpers;
+pub(crate) use crate::perfmon::helpers::NmiRegisters;
+
+/// Registers of the interrupted code, valid until the interrupt handler returns.
+#[derive(Clone, Copy)]
+pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
+
+/// Fills in the instruction address, the time, and the thread of an overflow.
+///
+/// The instruction address is that at which the code of `interrupted` was interrupted. If
+/// `interrupted` is `None`, it is the address that a deferred NMI ([`defer`]) interrupted. If no
+/// NMI was deferred either, it is the address at which the thread left user mode. Only with
+/// `kernel` may it be an address in the kernel. Process and thread ids are those of the PID
+/// namespace `ns`. Callable in any context with preemption off.
+#[inline(always)]
+pub(crate) fn fill_overflow(
+    overflow: &mut Overflow,
+    interrupted: Option<IrqRegs>,
+    kernel: bool,
+    ns: &PidNamespace,
+) {
+    let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
+    // SAFETY: `overflow` is writable. `regs` is null, or valid until the interrupt returns.
+    unsafe {
+        let missed = match regs.is_null() {
+            true => helpers::pfm_deferred_ip(),
+            false => 0,
+        };
+        helpers::pfm_fill_overflow(overflow, regs, missed, kernel, ns.as_ptr());
+    }
+}
+
+/// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
+/// the lock of the overflow's context. [`crate::perfmon::contexts::interrupt::handle_deferred_nmi`]
+/// then handles it.
+pub(crate) fn defer(interrupted: IrqRegs) {
+    // SAFETY: The function is called in an NMI.
+    unsafe { helpers::pfm_defer_nmi(interrupted.0) }
+}
+
+/// Returns the time stamp of the first NMI that was deferred on this CPU since the last call of
+/// this function.
+pub(crate) fn deferred_since() -> u64 {
+    // SAFETY: The caller has turned interrupts off.
+    unsafe { helpers::pfm_deferred_since() }
+}
+
+/// Returns whether, on this model of processor, an NMI may arrive after its overflow was handled.
+pub(crate) fn may_be_stale() -> bool {
+    // SAFETY: `pfm_may_be_stale()` may be called in any context.
+    unsafe { helpers::pfm_may_be_stale() }
+}
+
+/// Announces that this CPU may get one more NMI for an overflow that was already handled. The
+/// announcement is valid for 100 ms from the time stamp `since`. Called with preemption off.
+#[inline]
+pub(crate) fn expect_stale_nmi(since: u64) {
+    // SAFETY: The instruction stores to a per-CPU word of this module, and no NMI can split it.
+    unsafe {
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
+            word = sym helpers::pfm_stale_nmi_since,
+            options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Returns whether the current NMI was announced by [`expect_stale_nmi`]. If so, the announcement
+/// is withdrawn.
+pub(crate) fn take_stale_nmi() -> bool {
+    // SAFETY: The function is called in an NMI.
+    unsafe { helpers::pfm_take_stale_nmi() }
+}
+
+/// Accounts the time from the time stamp `began` until now as time of sampling. In an NMI,
+/// `interrupted` holds the registers of the interrupted code.
+///
+/// Returns the time in nanoseconds for which the contexts that sampled must pause, or 0. Called
+/// with preemption off.
+#[inline]
+pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
+    let timed: u8;
+    // The condition is `le` instead of `z`, because `pfm_throttle_time` resets the word only at its
+    // end. If this function runs in an interrupt, NMIs may arrive before the reset and find 0 or
+    // less in the word. The time of these NMIs must be accounted as well: if every NMI causes the
+    // next, the interrupted call of `pfm_throttle_time` never reaches its end.
+    //
+    // SAFETY: The instruction decrements a per-CPU word of this module, and no NMI can split it.
+    unsafe {
+        asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
+            word = sym helpers::pfm_timed_sample_in,
+            options(att_syntax, nostack))
+    }
+    match timed {
+        0 => 0,
+        _ => {
+            let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
+            // SAFETY: Preemption is off, and `regs` is null or valid until the interrupt returns.
+            unsafe { helpers::pfm_throttle_time(began, regs) }
+        }
+    }
+}
+
+/// Unmasks the overflow interrupt (LVTPC) in the local APIC of this CPU, and sets its delivery mode
+/// to NMI.
+pub(crate) fn unmask_lvtpc() {
+    // SAFETY: This module has reserved the PMU, so that perf does not use the overflow interrupt.
+    unsafe { helpers::pfm_unmask_lvtpc() }
+}
+
+/// The registered NMI handler. Dropping this value unregisters the handler.
+pub(crate) struct Handler(());
+
+impl Handler {
+    /// Registers the handler. Called in process context.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: Only one `Handler` exists at a time, so the NMI handler is not registered twice.
+        to_result(unsafe { helpers::pfm_nmi_register() })?;
+        Ok(Self(()))
+    }
+}
+
+/// While this value exists, overflow NMIs of the reserved PMU are handled. At most one
+/// `OverflowHandling` exists.
+pub(crate) struct OverflowHandling(());
+
+impl OverflowHandling {
+    /// Begins to handle the overflows of the PMU whose global registers are `global`. May sleep.
+    pub(crate) fn new(global: &NmiRegisters) -> Self {
+        // SAFETY: `SESSION` is held, so that only one call runs at a time.
+        unsafe { helpers::pfm_nmi_set_registers(global) }
+        Self(())
+    }
+}
+
+impl Drop for OverflowHandling {
+    fn drop(&mut self) {
+        // SAFETY: `SESSION` is held, so that only one call runs at a time.
+        unsafe { helpers::pfm_nmi_set_registers(core::ptr::null()) }
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        // SAFETY: The handler is registered, and unregistering waits for handlers that run.
+        unsafe { helpers::pfm_nmi_unregister() }
+    }
+}
+
+/// Returns the registers of the code that the current hard interrupt has interrupted.
+pub(crate) fn irq_regs() -> Option<IrqRegs> {
+    // SAFETY: The function is called in the handler of a hard interrupt.
+    let regs = unsafe { helpers::pfm_irq_regs() };
+    (!regs.is_null()).then_some(IrqRegs(regs))
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The per-CPU words of perfmon: the loaded contexts, the counters in use, the kind of the CPU, and
+//! the PMU reservation for which the CPU's registers were last reset.
+
+#![expect(unsafe_code, reason = "per-CPU words that C defines")]
+
+use core::arch::asm;
+
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::helpers::{self, CpuKind};
+
+/// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
+#[inline]
+pub(crate) fn cpu_kind_id() -> u32 {
+    let id;
+    // SAFETY: The instruction reads the first word of the per-CPU variable `pfm_kind`.
+    unsafe {
+        asm!("movl %gs:{kind}(%rip), {id:e}", id = out(reg) id, kind = sym helpers::pfm_kind,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    id
+}
+
+/// Returns the kind of a CPU, or the default kind if `cpu` is not a possible CPU.
+pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
+    let mut kind = CpuKind::default();
+    // SAFETY: `pfm_kind_of()` checks the CPU number, and writes one `CpuKind`.
+    unsafe { helpers::pfm_kind_of(cpu, &mut kind) };
+    kind
+}
+
+/// Sets the kind of CPU `cpu`. Called on this CPU, or while no context uses the PMU. Caller holds
+/// `PMUS`.
+pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
+    // SAFETY: `pfm_kind_set()` checks the CPU number, and reads one `CpuKind`.
+    unsafe { helpers::pfm_kind_set(cpu, kind) }
+}
+
+/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) for which this CPU's
+/// registers were last reset. Called with interrupts off.
+#[inline]
+pub(crate) fn pmu_reset_for() -> u64 {
+    let taken;
+    // SAFETY: The instruction reads a per-CPU word of this module.
+    unsafe {
+        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym helpers::pfm_reset_for,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    taken
+}
+
+/// Records that this CPU's registers were reset for the PMU reservation with number `taken`. Called
+/// with interrupts off.
+pub(crate) fn set_pmu_reset_for(taken: u64) {
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
+    unsafe {
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym helpers::pfm_reset_for,
+            options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Returns the number that [`pmu_reset_for`] would return on CPU `cpu`.
+pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
+    // SAFETY: Callers pass the number of a possible CPU.
+    unsafe { helpers::pfm_reset_for_of(cpu) }
+}
+
+/// Returns the address of the context of scope `scope` on this CPU, or 0: see
+/// [`loaded`](crate::perfmon::contexts::loaded::loaded). Called with interrupts or preemption off.
+#[inline]
+pub(crate) fn loaded_address(scope: Scope) -> usize {
+    let context: usize;
+    // SAFETY: The instruction reads a per-CPU word of this module.
+    unsafe {
+        asm!("movq %gs:({p}), {c}", p = in(reg) scope_word(&raw const helpers::pfm_loaded, scope),
+            c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
+    }
+    context
+}
+
+/// Sets the address of the context of scope `scope` on this CPU; 0 for no context. Called with
+/// interrupts off. A context is removed from the per-CPU word before it is closed;
+/// [`Deferral::free_context`](crate::perfmon::contexts::deferral::Deferral::free_context) frees the
+/// context after an RCU grace period.
+#[inline]
+pub(crate) fn set_loaded_address(scope: Scope, context: usize) {
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
+    unsafe {
+        asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const helpers::pfm_loaded, scope),
+            c = in(reg) context, options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the
+/// global-control MSR. Called with interrupts off.
+#[inline]
+pub(crate) fn counting(scope: Scope) -> u64 {
+    let bits: u64;
+    // SAFETY: The instruction reads a per-CPU word of this module.
+    unsafe {
+        asm!("movq %gs:({p}), {b}", p = in(reg) scope_word(&raw const helpers::pfm_counting, scope),
+            b = out(reg) bits, options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    bits
+}
+
+/// Sets the counters that the context of scope `scope` uses on this CPU. Called with interrupts
+/// off.
+#[inline]
+pub(crate) fn set_counting(scope: Scope, bits: u64) {
+    // SAFETY: The instruction writes a per-CPU word that only this function writes.
+    unsafe {
+        asm!("movq {b}, %gs:({p})", p = in(reg) scope_word(&raw const helpers::pfm_counting, scope),
+            b = in(reg) bits, options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Returns the address of the element for scope `scope` in the array `two` of two per-CPU words.
+#[inline]
+fn scope_word<T>(two: *const [T; 2], scope: Scope) -> *const T {
+    match scope {
+        Scope::Thread => two.cast::<T>(),
+        Scope::System => two.cast::<T>().wrapping_add(1),
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! PMU descriptions that modules register (`include/linux/perfmon.h`), and the debugfs tree of the
+//! descriptions.
+
+#![expect(
+    unsafe_code,
+    reason = "descriptions and callbacks of PMU modules, in C"
+)]
+
+use core::slice;
+
+use kernel::bindings;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_char, c_int, CStr};
+use kernel::pid_namespace::PidNamespace;
+use kernel::prelude::*;
+use kernel::task::Task;
+use perfmon_rules::register_map::{kind, Register};
+
+use crate::description::{self, Check, RawPmu, Read, Register as Row};
+use crate::perfmon::helpers;
+
+// The register types are defined both in the C header and in the crate of perfmon's rules. The
+// assertions check that the two definitions agree.
+const _: () = {
+    assert!(description::CONTROL == kind::CONTROL);
+    assert!(description::COUNTER == kind::COUNTER);
+    assert!(description::READ_ONLY == kind::READ_ONLY);
+    assert!(description::VIRTUAL == kind::VIRTUAL);
+    assert!(description::SYSTEM == kind::SYSTEM);
+    assert!(description::THREAD == kind::THREAD);
+    assert!(description::NO_64 == kind::NO_64);
+    assert!(description::TASK == kind::TASK);
+    assert!(description::CLOCK == kind::CLOCK);
+};
+
+/// A registered PMU description.
+///
+/// # Invariants
+///
+/// A module has registered `raw`, and has not unregistered it yet.
+pub(crate) struct Description {
+    raw: *const RawPmu,
+}
+
+// SAFETY: The `struct perfmon_pmu` is not written while it is registered.
+unsafe impl Send for Description {}
+// SAFETY: The `struct perfmon_pmu` is not written while it is registered.
+unsafe impl Sync for Description {}
+
+impl Description {
+    /// Creates the value for a description that a module registers.
+    ///
+    /// # Safety
+    ///
+    /// `raw` points to a `struct perfmon_pmu`. The structure, its tables and its names stay valid
+    /// until it is unregistered.
+    pub(crate) unsafe fn from_raw(raw: *const RawPmu) -> Self {
+        // INVARIANT: By the function's requirement the description stays valid while it is
+        // registered.
+        Self { raw }
+    }
+
+    fn raw(&self) -> &RawPmu {
+        // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
+        // it valid until it has unregistered it.
+        unsafe { &*self.raw }
+    }
+
+    /// Returns whether the structure at address `raw` is this description.
+    pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
+        self.raw == raw
+    }
+
+    /// Returns the name of the description; empty if the pointer is NULL.
+    pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: The pointer is NULL, or points to a C string that the module keeps valid as long
+        // as the description.
+        unsafe { name_of(self.raw().name) }
+    }
+
+    /// Returns the number of the description's first PMC (control register) and PMD (data
+    /// register).
+    pub(crate) fn first(&self) -> u16 {
+        self.raw().first
+    }
+
+    /// Returns the highest number of the description's PMCs and PMDs, plus one.
+    pub(crate) fn end(&self) -> u16 {
+        let rows = self.raw().nr_pmcs.max(self.raw().nr_pmds);
+        self.raw().first.saturating_add(rows)
+    }
+
+    /// Returns the address of the global-control MSR, which enables the counters; 0 if the PMU has
+    /// no such MSR.
+    pub(crate) fn global_ctrl(&self) -> u64 {
+        self.raw().global_ctrl
+    }
+
+    /// Returns two MSR addresses: that of the global status, which shows the counters that have
+    /// overflowed, and that of the MSR that clears the overflow bits.
+    pub(crate) fn global_status(&self) -> (u64, u64) {
+        (self.raw().global_status, self.raw().global_clear)
+    }
+
+    fn pmcs(&self) -> &[Row] {
+        // SAFETY: As `include/linux/perfmon.h` requires, the register table has the number of rows
+        // that the description gives.
+        unsafe { rows(self.raw().pmcs, self.raw().nr_pmcs) }
+    }
+
+    fn pmds(&self) -> &[Row] {
+        // SAFETY: As `include/linux/perfmon.h` requires, the register table has the number of rows
+        // that the description gives.
+        unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
+    }
+
+    /// Iterates over the description's PMCs.
+    pub(crate) fn pmc_rows(&self) -> impl Iterator<Item = Register> + '_ {
+        self.pmcs().iter().map(register)
+    }
+
+    /// Iterates over the description's PMDs.
+    pub(crate) fn pmd_rows(&self) -> impl Iterator<Item = Register> + '_ {
+        self.pmds().iter().map(register)
+    }
+
+    /// Iterates over the description's PMCs, with their names.
+    pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
+        self.pmcs().iter().map(named)
+    }
+
+    /// Iterates over the description's PMDs, with their names.
+    pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
+        self.pmds().iter().map(named)
+    }
+
+    /// Returns whether the description gives a nonzero number of rows for a register table that is
+    /// missing (NULL).
+    pub(crate) fn has_missing_table(&self) -> bool {
+        let raw = self.raw();
+        (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
+    }
+
+    /// Returns whether a reserved field of the description is not 0. In this version of the
+    /// interface they must be 0.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.raw().reserved.iter().any(|word| *word != 0)
+    }
+
+    /// Calls the description's probe(), which returns an error if the PMU does not exist.
+    pub(crate) fn probe(&self) -> Result {
+        match self.raw().probe {
+            // SAFETY: As `include/linux/perfmon.h` requires, the caller is in process context.
+            Some(probe) => to_result(unsafe { probe() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls the description's cpu() after this CPU has come online, or before this CPU goes
+    /// offline.
+    pub(crate) fn cpu(&self, cpu: u32, online: bool) {
+        if let Some(told) = self.raw().cpu {
+            // SAFETY: As `include/linux/perfmon.h` requires, this code runs on CPU `cpu`.
+            unsafe { told(cpu, online) }
+        }
+    }
+
+    /// Returns whether this CPU has the register `row`. The description's here() decides it;
+    /// without here(), every CPU has the register. Called with interrupts off.
+    pub(crate) fn exists_here(&self, row: &Register) -> bool {
+        match self.raw().here {
+            // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be
+            // checked, with interrupts off.
+            Some(here) => unsafe { here(row.address, row.width.into()) },
+            None => true,
+        }
+    }
+
+    /// Takes a reference to the description's module, which cannot be unloaded until the result is
+    /// dropped. Returns `None` if the module is being unloaded.
+    pub(crate) fn pin(&self) -> Option<Pinned> {
+        let owner = self.raw().owner;
+        // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
+        // registered.
+        let stays = unsafe { bindings::try_module_get(owner) };
+        // INVARIANT: `try_module_get()` has taken the reference.
+        stays.then_some(Pinned { owner })
+    }
+
+    /// Returns the functions of the description that may be called only while its module is pinned.
+    pub(crate) fn calls(&self) -> Calls {
+        Calls {
+            check: self.raw().check,
+            read: self.raw().read,
+        }
+    }
+}
+
+/// A reference to the module of a PMU description. It prevents the unloading of the module.
+///
+/// # Invariants
+///
+/// `self` holds a reference to `owner`.
+pub(crate) struct Pinned {
+    owner: *mut bindings::module,
+}
+
+// SAFETY: A module reference is not bound to a thread.
+unsafe impl Send for Pinned {}
+// SAFETY: `&Pinned` gives no access to the module.
+unsafe impl Sync for Pinned {}
+
+/// The functions of a PMU description that contexts call.
+///
+/// # Invariants
+///
+/// The module that provides these functions cannot be unloaded while they can be called: a context
+/// keeps the module's [`Pinned`] until after its last call.
+pub(crate) struct Calls {
+    check: Option<Check>,
+    read: Option<Read>,
+}
+
+impl Calls {
+    /// Checks `value` for the PMC in row `row` of the register table. Returns the value to write,
+    /// which the description's check() may have changed, or the error of check(). Called in process
+    /// context.
+    pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
+        if let Some(check) = self.check {
+            // SAFETY: By the type's invariant the module is pinned. The caller is in process
+            // context.
+            to_result(unsafe { check(row.into(), &mut value) })?;
+        }
+        Ok(value)
+    }
+
+    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A register that
+    /// contains a thread id is read as the id in the PID namespace `ns`. Callable in any context.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        address: u64,
+        control: u64,
+        task: Option<&Task>,
+        ns: &PidNamespace,
+    ) -> u64 {
+        let task = task.map_or(core::ptr::null_mut(), |task| task.as_ptr());
+        match self.read {
+            // SAFETY: The module is pinned by the type's invariant. `task` is NULL or valid during
+            // the call. A description's read() may be called in any context.
+            Some(read) => unsafe { read(address, control, task, ns.as_ptr()) },
+            None => 0,
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` holds a reference to the module.
+        unsafe { bindings::module_put(self.owner) }
+    }
+}
+
+/// Returns a register table as a slice; empty if the pointer is NULL.
+///
+/// # Safety
+///
+/// `first` is NULL, or points to `nr` rows that are valid for `'a`.
+unsafe fn rows<'a>(first: *const Row, nr: u16) -> &'a [Row] {
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: By the function's requirement `first` points to `nr` rows.
+    unsafe { slice::from_raw_parts(first, nr.into()) }
+}
+
+/// Returns a C string as a `CStr`; empty if the pointer is NULL.
+///
+/// # Safety
+///
+/// `name` is NULL, or a C string that is valid for `'a`.
+unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
+    if name.is_null() {
+        return c"";
+    }
+    // SAFETY: By the function's requirement `name` is a C string.
+    unsafe { CStr::from_char_ptr(name) }
+}
+
+fn named(row: &Row) -> (&CStr, Register) {
+    // SAFETY: The names in a register table are valid as long as the table.
+    (unsafe { name_of(row.name) }, register(row))
+}
+
+fn register(row: &Row) -> Register {
+    Register {
+        address: row.address,
+        reset: row.reset,
+        reserved: row.reserved,
+        enable: row.enable,
+        interrupt: row.interrupt,
+        kernel: row.kernel,
+        pmcs: row.pmcs,
+        rdpmc: row.rdpmc,
+        kind: row.kind,
+        width: row.width,
+    }
+}
+
+/// The debugfs directories of the PMU descriptions. Dropping this value removes the directories.
+pub(crate) struct DebugfsTree(());
+
+impl DebugfsTree {
+    /// Creates the root directory of the debugfs tree, and the file `records`, which `records`
+    /// prints. If the kernel has no debugfs, nothing is created, and this is not an error.
+    pub(crate) fn create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int) -> Self {
+        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree. `records` is a
+        // function of this module that seq_file may call.
+        unsafe { helpers::pfm_tree_create(records) };
+        Self(())
+    }
+
+    /// Creates the debugfs directory of a description.
+    pub(crate) fn add(description: &Description) {
+        // SAFETY: The description is registered, and its directory is removed before the
+        // description is unregistered.
+        unsafe { helpers::pfm_tree_add_pmu(description.raw.cast()) }
+    }
+
+    /// Removes the debugfs directory of a description. Waits for readers of the directory's files.
+    pub(crate) fn remove(description: &Description) {
+        // SAFETY: The description is valid, and its directory exists.
+        unsafe { helpers::pfm_tree_remove_pmu(description.raw.cast()) }
+    }
+}
+
+impl Drop for DebugfsTree {
+    fn drop(&mut self) {
+        // SAFETY: `create` has created the tree, which is removed once.
+        unsafe { helpers::pfm_tree_remove() }
+    }
+}

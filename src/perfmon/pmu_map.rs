@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The file `/proc/perfmon_map`.
+
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use perfmon_rules::register_map::{kind, Register};
+
+use crate::perfmon::cpu_kinds::{self, CpuKind};
+use crate::perfmon::pmus::{text, PMUS};
+
+/// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
+pub(crate) fn show(seq: &SeqFile) {
+    for pmu in &PMUS.lock().all {
+        seq_print!(seq, "# {}\n", text(pmu.name()));
+        if pmu.first() == 0 {
+            show_cores(seq);
+        }
+        for (n, (name, r)) in pmu
+            .named_pmcs()
+            .enumerate()
+            .filter(|(_, (_, r))| r.exists())
+        {
+            seq_print!(
+                seq,
+                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
+                usize::from(pmu.first()).wrapping_add(n),
+                text(name),
+                r.address,
+                r.reset,
+                r.reserved | r.interrupt,
+                scope(r)
+            );
+            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
+        }
+        for (n, (name, r)) in pmu
+            .named_pmds()
+            .enumerate()
+            .filter(|(_, (_, r))| r.exists())
+        {
+            let n = usize::from(pmu.first()).wrapping_add(n);
+            if !r.is(kind::VIRTUAL) {
+                seq_print!(
+                    seq,
+                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
+                    n,
+                    text(name),
+                    r.address,
+                    r.width,
+                    r.pmcs,
+                    r.rdpmc,
+                    scope(r)
+                );
+                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
+            } else {
+                let what = match r.is(kind::COUNTER) {
+                    true => "counter",
+                    false => "value",
+                };
+                seq_print!(
+                    seq,
+                    "PMD{} {} virtual {} width={} pmcs={:#x}{}\n",
+                    n,
+                    text(name),
+                    what,
+                    r.mask().count_ones(),
+                    r.pmcs,
+                    scope(r)
+                );
+            }
+        }
+    }
+}
+
+/// Prints the end of a register's line. If some CPUs do not have the register, first prints the
+/// list of CPUs that have it.
+fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
+    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
+    if !known().all(|(_, kind)| has(&kind)) {
+        show_list(
+            seq,
+            &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
+        );
+    }
+    seq_print!(seq, "\n");
+}
+
+/// Prints, for a hybrid processor, a line for each core type with the CPUs of that type.
+fn show_cores(seq: &SeqFile) {
+    let mut last = None;
+    while let Some(core) = cpu_kinds::iter()
+        .map(|(_, kind)| kind.core)
+        .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
+        .min()
+    {
+        last = Some(core);
+        seq_print!(seq, "CORE {:#x}", core);
+        let of = |kind: &CpuKind| kind.core == core;
+        show_list(
+            seq,
+            &mut cpu_kinds::iter()
+                .filter(|(_, kind)| of(kind))
+                .map(|(cpu, _)| cpu),
+        );
+        seq_print!(seq, "\n");
+    }
+}
+
+/// Prints a list of CPUs, for example ` cpus=0,2-3`.
+fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
+    let mut range: Option<(u32, u32)> = None;
+    let mut before = " cpus=";
+    let mut end = |(first, last): (u32, u32)| {
+        match first == last {
+            true => seq_print!(seq, "{}{}", before, first),
+            false => seq_print!(seq, "{}{}-{}", before, first, last),
+        }
+        before = ",";
+    };
+    for cpu in cpus {
+        range = match range {
+            Some((first, last)) if last.wrapping_add(1) == cpu => Some((first, cpu)),
+            Some(whole) => {
+                end(whole);
+                Some((cpu, cpu))
+            }
+            None => Some((cpu, cpu)),
+        };
+    }
+    if let Some(whole) = range {
+        end(whole);
+    }
+}
+
+fn scope(register: Register) -> &'static str {
+    match register.kind & (kind::SYSTEM | kind::THREAD) {
+        kind::SYSTEM => " system-wide",
+        kind::THREAD => " thread",
+        _ => "",
+    }
+}

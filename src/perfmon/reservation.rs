@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The reservation of the hardware PMU, and the reset of its registers.
+
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+
+use crate::perfmon::msr::{self, ReservedMsrs};
+use crate::perfmon::nmi::{self, NmiRegisters};
+use crate::perfmon::per_cpu;
+use crate::perfmon::pmus;
+use crate::perfmon::wrap_timer::WrapTimer;
+use base::global_mutex::global_mutex;
+use base::{clock, cpu};
+
+global_mutex! {
+    /// The registers of the reserved PMU, which a CPU that comes online needs. `RESERVED_PMU` is
+    /// taken under `SESSION`, and by CPU hotplug callbacks.
+    pub(crate) static RESERVED_PMU: Mutex<Option<Arc<pmus::Registers>>> = None;
+}
+
+/// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
+/// cannot use the PMU.
+pub(crate) struct PmuReservation {
+    /// The tables of the PMU registers, whose hardware registers are reset when the reservation
+    /// ends.
+    registers: Arc<pmus::Registers>,
+    /// The periodic worker that reads counters before they wrap.
+    _wrap_timer: WrapTimer,
+    /// A guard: overflow NMIs are handled while this value exists.
+    _overflows: nmi::OverflowHandling,
+    /// The reserved control registers.
+    _reserved: ReservedMsrs,
+}
+
+impl PmuReservation {
+    /// Reserves all control registers of the PMU, and starts the periodic worker and the handling
+    /// of overflow NMIs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
+    pub(crate) fn reserve(registers: Arc<pmus::Registers>) -> Result<Self> {
+        let all = registers.controls().map(|r| r.address);
+        let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
+            if *error == EBUSY {
+                pr_warn_once!(
+                    "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
+                     watchdog with \"sysctl kernel.nmi_watchdog=0\"; \"pfc doctor\" lists the users\n"
+                );
+            }
+        })?;
+        let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
+        *RESERVED_PMU.lock() = Some(registers.clone());
+        // Relaxed: the lock of a context orders this increment before the load of `RESERVATIONS` in
+        // reset_pmu_once().
+        RESERVATIONS.fetch_add(1, Relaxed);
+        let widths = registers.counters().map(|r| u32::from(r.width));
+        Ok(Self {
+            _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
+            _overflows: overflows,
+            registers,
+            _reserved: reserved,
+        })
+    }
+}
+
+impl Drop for PmuReservation {
+    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved.
+    /// Called when no context that uses hardware registers is attached any more.
+    fn drop(&mut self) {
+        let taken = RESERVATIONS.load(Relaxed);
+        cpu::call_on_selected(&|cpu| per_cpu::pmu_reset_for_of(cpu) == taken, &|| {
+            reset_pmu(&self.registers);
+        });
+        *RESERVED_PMU.lock() = None;
+    }
+}
+
+/// Number of times that the PMU was reserved. The per-CPU variable `pfm_reset_for` has the value
+/// that `RESERVATIONS` had when the CPU's PMU was last reset. If `pfm_reset_for` differs from
+/// `RESERVATIONS`, the CPU's PMU was not reset since the last reservation.
+static RESERVATIONS: Atomic<u64> = Atomic::new(0);
+
+/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called with interrupts
+/// off, before a context that uses hardware registers is programmed.
+#[inline]
+pub(crate) fn reset_pmu_once(registers: &pmus::Registers) {
+    // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
+    // caller holds, orders the increment in reserve() before this load.
+    let taken = RESERVATIONS.load(Relaxed);
+    if per_cpu::pmu_reset_for() != taken {
+        reset_pmu_for(registers, taken);
+    }
+}
+
+#[cold]
+fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
+    reset_pmu(registers);
+    per_cpu::set_pmu_reset_for(taken);
+}
+
+/// Returns the period of the worker that reads counters of `width` bits before they wrap, in
+/// milliseconds. Within one period, a counter advances by half its range at 2^34 events per second.
+/// The period is limited to the range from 100 ms to one hour, and is 100 ms for widths below 35
+/// bits.
+fn wrap_period_ms(width: u32) -> u32 {
+    let turn = 1000u64
+        .checked_shl(width.saturating_sub(35))
+        .unwrap_or(u64::MAX);
+    let turn = match width {
+        35.. => turn,
+        _ => 0,
+    };
+    turn.clamp(100, 3_600_000) as u32
+}
+
+/// Returns the addresses and the bits of the global registers, which the NMI handler needs.
+fn nmi_registers(registers: &pmus::Registers) -> NmiRegisters {
+    let map = registers.map();
+    NmiRegisters {
+        control: map.global_ctrl,
+        status: map.global_status,
+        clear: map.global_clear,
+        bits: registers
+            .counters()
+            .fold(0, |bits, r| bits | r.global_bit()),
+        may_be_stale: u64::from(nmi::may_be_stale()),
+    }
+}
+
+/// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
+fn clear_overflow_status(global: &NmiRegisters) {
+    if global.clear != 0 {
+        // The NMI of an overflow that is cleared here can still arrive, so announce a stale NMI.
+        // Write only the bits that are set, because writing the bit of a counter that this CPU
+        // lacks would fault.
+        let over = msr::read(global.status) & global.bits;
+        if global.may_be_stale != 0 && over != 0 {
+            nmi::expect_stale_nmi(clock::time_stamp());
+        }
+        msr::write(global.clear, over);
+    }
+    nmi::unmask_lvtpc();
+}
+
+/// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
+pub(crate) fn reset_pmu(registers: &pmus::Registers) {
+    if registers.map().global_ctrl != 0 {
+        msr::write(registers.map().global_ctrl, 0);
+    }
+    for control in registers.controls() {
+        msr::write(control.address, control.reset);
+    }
+    for counter in registers.counters() {
+        msr::write(counter.address, 0);
+    }
+    clear_overflow_status(&nmi_registers(registers));
+}

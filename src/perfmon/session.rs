@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! State shared by all attached contexts: the reservation of the PMU, the registers that contexts
+//! claim, and the scheduler probes. An *administrator's* context belongs to a caller with
+//! `CAP_SYS_ADMIN`. A *user's* context was attached by a caller without `CAP_PERFMON`.
+
+#![expect(unsafe_code, reason = "the list of the addresses of attached contexts")]
+
+use core::cell::Cell;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
+use kernel::sync::Arc;
+use perfmon_rules::claims::{RegisterMask, RegisterUsers};
+use perfmon_rules::register_map::Scope;
+
+use crate::perfmon::contexts::context::Context;
+use crate::perfmon::contexts::loaded::{context_of, loaded};
+use crate::perfmon::contexts::target::Target;
+use crate::perfmon::pmus;
+use crate::perfmon::reservation::PmuReservation;
+use crate::perfmon::stats::{self, SelfStat};
+use crate::perfmon::wrap_timer::{self, Workqueues};
+use base::global_mutex::global_mutex;
+use base::tracepoint::{Handler, Probes};
+use base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use base::{access, preempt, task};
+
+global_mutex! {
+    /// The attached contexts, the registers that these contexts have claimed, and the probes of the
+    /// scheduler's tracepoints. No other mutex of this module is held when `SESSION` is taken. CPU
+    /// hotplug callbacks must not take it.
+    pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
+}
+
+/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
+/// evictable context is ended if an administrator's context needs its registers or its thread.
+struct Attached {
+    context: *const Context,
+    evictable: bool,
+}
+
+// SAFETY: The pointer `context` is only used for shared access, and `Context` is `Sync`. The
+// pointer is valid while it is in the list of `Session`, because `remove_context()` removes a
+// context from the list before the context is freed.
+unsafe impl Send for Attached {}
+
+/// The state that is shared by all attached contexts, protected by the lock `SESSION`.
+pub(crate) struct Session {
+    /// The number of contexts that are attached to threads. While contexts are attached to threads,
+    /// the scheduler probes are attached.
+    threads: usize,
+    /// The hardware registers that attached contexts have claimed, with the number of contexts that
+    /// use each register.
+    register_users: RegisterUsers,
+    /// The reservation of the PMU, or `None` while no attached context uses hardware registers.
+    reservation: Option<PmuReservation>,
+    /// The attached contexts, in a tree that is sorted by the address of the context, so that the
+    /// search for a context is fast. `None` until the first context is attached.
+    attached: Option<RBTree<usize, Attached>>,
+    /// The scheduler probes, which stay attached for [`IDLE_MS`] milliseconds after the last
+    /// context of a thread is detached.
+    probes: Option<Probes<SchedProbes>>,
+}
+
+impl Session {
+    /// The state of `Session` while no context is attached.
+    pub(crate) const IDLE: Self = Self {
+        threads: 0,
+        register_users: RegisterUsers::NONE,
+        reservation: None,
+        attached: None,
+        probes: None,
+    };
+
+    /// Adds a context to the list of attached contexts. Called before the context claims registers.
+    /// The caller attaches the context afterwards.
+    pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
+        let yields = !access::has_perfmon_noaudit();
+        let context = core::ptr::from_ref(context);
+        let attached = self.attached.get_or_insert_with(RBTree::new);
+        let one = Attached {
+            context,
+            evictable: yields,
+        };
+        attached.insert(slot.0.into_node(context as usize, one));
+    }
+
+    /// Removes a context from the list of attached contexts. Does nothing if the context is not in
+    /// the list.
+    pub(crate) fn remove_context(&mut self, context: &Context) {
+        let key = core::ptr::from_ref(context) as usize;
+        if let Some(attached) = &mut self.attached {
+            let _ = attached.remove(&key);
+        }
+    }
+
+    /// Returns whether a context of the scope `scope` could claim the registers `claims` if all
+    /// users' contexts of the other scope ended. Returns false if a context of the other scope that
+    /// cannot be evicted has claimed one of the registers.
+    fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
+        attached_contexts(&self.attached).all(|one| {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
+            let context = unsafe { &*one.context };
+            one.evictable
+                || context.scope() == scope
+                || !context.state.lock().claims.intersects(claims)
+        })
+    }
+
+    /// Ends the users' contexts of the scope other than `scope` that have claimed one of the
+    /// registers `claims`. The caller's context has claimed these registers with
+    /// [`claim`](Self::claim). The caller must not fail after this call. Preemption may be off.
+    pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
+        if self.register_users.is_available(scope, claims) {
+            return;
+        }
+        let Self {
+            attached,
+            register_users: shares,
+            ..
+        } = self;
+        for one in attached_contexts(attached).filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
+            let context = unsafe { &*one.context };
+            if context.scope() != scope {
+                let had = context.evict(&|state| state.claims.intersects(claims));
+                shares.remove(context.scope(), &had);
+            }
+        }
+    }
+
+    /// Ends the context that is attached to the thread `task` if it was attached without
+    /// `CAP_PERFMON`, because an administrator's context replaces it. Returns whether a context was
+    /// ended. May sleep.
+    ///
+    /// The caller's context has claimed its registers before this call. If no context has claimed a
+    /// register after this call, the PMU is released to perf.
+    pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
+        let Self {
+            attached,
+            register_users: shares,
+            ..
+        } = self;
+        let ended = Cell::new(false);
+        for one in attached_contexts(attached).filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
+            let context = unsafe { &*one.context };
+            let had = context.evict(&|state| {
+                let is = state.target == Target::Thread(task);
+                ended.set(ended.get() || is);
+                is
+            });
+            shares.remove(context.scope(), &had);
+        }
+        if self.register_users.is_empty() {
+            self.reservation = None;
+        }
+        ended.get()
+    }
+
+    /// Claims the registers `new` for a context and releases the registers `old`, which the context
+    /// had claimed. Reserves the PMU for the first claim, and releases the PMU after the last.
+    ///
+    /// An administrator's context can also claim registers that users' contexts of the other scope
+    /// have claimed. The users' contexts keep counting until [`evict`](Self::evict) ends them. The
+    /// caller calls `evict()` when the caller cannot fail any more, and before its context uses the
+    /// registers.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if contexts of the other scope, perf or the NMI watchdog use one of the new
+    /// registers; `ENOMEM`. If an error is returned, the claims are unchanged.
+    pub(crate) fn claim(
+        &mut self,
+        scope: Scope,
+        registers: &Arc<pmus::Registers>,
+        old: &RegisterMask,
+        new: &RegisterMask,
+    ) -> Result {
+        let is_available = self.register_users.is_available(scope, new)
+            || (access::may_evict() && self.is_available_after_evict(scope, new));
+        if !is_available {
+            return Err(EBUSY);
+        }
+        if !new.is_none() && self.reservation.is_none() {
+            self.reservation = Some(PmuReservation::reserve(registers.clone())?);
+        }
+        self.register_users.add(scope, new);
+        self.register_users.remove(scope, old);
+        if self.register_users.is_empty() {
+            self.reservation = None;
+        }
+        Ok(())
+    }
+
+    /// Returns the registers that a context of the scope `scope` can claim, provided that perf and
+    /// the NMI watchdog do not use the PMU.
+    pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
+        self.register_users.available(scope)
+    }
+
+    /// Increments the number of contexts that are attached to threads, and attaches the scheduler
+    /// probes if they are not attached. Called before a context is attached to a thread.
+    pub(crate) fn add_thread(&mut self) -> Result {
+        if self.probes.is_none() {
+            let mut probes = Probes::new(SchedProbes)?;
+            probes.attach::<SchedSwitch<'_>>()?;
+            probes.attach::<SchedExit<'_>>()?;
+            probes.attach::<ProcessExit<'_>>()?;
+            probes.attach::<ProcessExec<'_>>()?;
+            self.probes = Some(probes);
+        }
+        self.threads = self.threads.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Decrements the number of contexts that are attached to threads. After the last context of a
+    /// thread is detached, the scheduler probes stay attached for [`IDLE_MS`] milliseconds, because
+    /// attaching them again is costly for all CPUs.
+    pub(crate) fn remove_thread(&mut self) {
+        self.threads = self.threads.wrapping_sub(1);
+        if self.threads == 0 {
+            wrap_timer::queue_idle_work(IDLE_MS);
+        }
+    }
+}
+
+/// Iterates over the list of attached contexts.
+fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
+    list.iter().flat_map(|attached| attached.values())
+}
+
+/// Memory for one element of the list of attached contexts.
+pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
+
+impl ListSlot {
+    /// Allocates memory for one element, which is charged to the caller's control group. Returns
+    /// `ENOMEM`. The allocation can wait for free memory, so the caller holds no lock of this
+    /// module.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+    }
+}
+
+/// The workqueues of perfmon. Dropping this value waits for the queued work, and then detaches the
+/// probes of the scheduler's tracepoints.
+pub(crate) struct Work {
+    _queues: Workqueues,
+    _probes: DetachOnDrop,
+}
+
+impl Work {
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
+    pub(crate) fn create() -> Result<Self> {
+        Ok(Self {
+            _queues: Workqueues::create()?,
+            _probes: DetachOnDrop,
+        })
+    }
+}
+
+/// Detaches the scheduler probes when it is dropped, after the workqueues.
+struct DetachOnDrop;
+
+impl Drop for DetachOnDrop {
+    fn drop(&mut self) {
+        detach_idle_probes();
+    }
+}
+
+/// Milliseconds for which the scheduler probes stay attached after the last context of a thread is
+/// detached.
+const IDLE_MS: u32 = 10_000;
+
+/// Detaches the scheduler probes if no context is attached to a thread. Called by a delayed work,
+/// and when the module is unloaded.
+pub(crate) fn detach_idle_probes() {
+    let mut session = SESSION.lock();
+    let unneeded = match session.threads {
+        0 => session.probes.take(),
+        _ => None,
+    };
+    drop(session);
+    // Drop the probes only after `SESSION` was released, because the drop waits for running probes.
+    drop(unneeded);
+}
+
+/// The handler of the scheduler probes.
+struct SchedProbes;
+
+impl Handler<SchedSwitch<'_>> for SchedProbes {
+    /// Removes the context of the current thread from this CPU's PMU, because the thread is being
+    /// switched out. Called with interrupts off and the run-queue lock held.
+    #[inline]
+    fn on(&self, _: SchedSwitch<'_>) {
+        if let Some(context) = loaded(Scope::Thread) {
+            let _span = stats::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
+            context.sched_out();
+        }
+    }
+}
+
+impl Handler<SchedExit<'_>> for SchedProbes {
+    /// Programs the context of the current thread, which was switched in, into this CPU's PMU.
+    /// Called with preemption off.
+    #[inline]
+    fn on(&self, event: SchedExit<'_>) {
+        if event.is_switch {
+            if let Some(context) = context_of(task::current()) {
+                let _span = stats::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
+                context.sched_in(Target::Thread(task::current()));
+            }
+        }
+    }
+}
+
+impl Handler<ProcessExit<'_>> for SchedProbes {
+    /// Ends the context of the current thread, which is exiting.
+    fn on(&self, _: ProcessExit<'_>) {
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
+        if let Some(context) = context_of(task) {
+            context.end(Target::Thread(task));
+        }
+    }
+}
+
+impl Handler<ProcessExec<'_>> for SchedProbes {
+    /// Called when the current thread has executed a program. Ends the context of the thread if the
+    /// program has more privileges than the user who executed it, or if that user may not read the
+    /// program. Otherwise calls `Context::executed()`.
+    fn on(&self, event: ProcessExec<'_>) {
+        let task = task::current();
+        let _preempt = preempt::NoPreempt::new();
+        if let Some(context) = context_of(task) {
+            match event.secret {
+                true => context.end(Target::Thread(task)),
+                false => context.executed(Target::Thread(task)),
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics about perfmon itself. Programs read the statistics as instances `perfcounters/...` of
+//! the counter pages, or from files in debugfs. The statistics start at 0 when perfcounters.ko is
+//! loaded.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVec;
+use kernel::ffi::CStr;
+use kernel::prelude::*;
+
+use crate::driver::{Counter, Instance, Kind, Spec, Unit};
+use crate::perfmon::stats_files::{self, File, NR_SLOTS, SLOTS};
+use base::self_stat::CostTimer;
+
+/// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
+/// statistics in the order of the variants, except those of page faults, whose instances all
+/// devices of perfcounters.ko share.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+pub(crate) enum SelfStat {
+    NmiHandled,
+    NmiSpurious,
+    NmiDeferred,
+    NmiTime,
+    Timers,
+    TimerTime,
+    Samples,
+    SampleTime,
+    SamplesLost,
+    Messages,
+    MessagesLost,
+    Resets,
+    Restarts,
+    Waits,
+    Throttles,
+    SchedIn,
+    SchedInTime,
+    SchedOut,
+    SchedOutTime,
+    SetSwitches,
+    SetSwitchTime,
+    SetSwitchLate,
+    Faults,
+    FaultTime,
+}
+
+/// The number of statistics in [`LIST`].
+const NR_STATS: usize = 22;
+
+type Row = (SelfStat, &'static CStr, bool, &'static CStr);
+
+const fn events(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
+    (cost, name, false, help)
+}
+
+const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
+    (cost, name, true, help)
+}
+
+/// Each statistic with the name of its instance, whether its value is a time in nanoseconds, and
+/// the help text of its instance.
+const LIST: [Row; NR_STATS] = {
+    use SelfStat::*;
+    [
+        events(
+            NmiHandled,
+            c"perfcounters/interrupts/regular",
+            c"NMIs with a counter overflow",
+        ),
+        events(
+            NmiSpurious,
+            c"perfcounters/interrupts/spurious",
+            c"NMIs without a counter overflow, while the PMU was reserved",
+        ),
+        events(
+            NmiDeferred,
+            c"perfcounters/interrupts/again",
+            c"NMIs deferred because the lock of a context was held",
+        ),
+        time(
+            NmiTime,
+            c"perfcounters/interrupts/time",
+            c"Time in the NMI handler",
+        ),
+        events(
+            Timers,
+            c"perfcounters/timers/fired",
+            c"Timers fired, for sampling clocks, event sets and throttling",
+        ),
+        time(
+            TimerTime,
+            c"perfcounters/timers/time",
+            c"Time in timers for sampling clocks, event sets and throttling",
+        ),
+        events(
+            Samples,
+            c"perfcounters/samples/taken",
+            c"Overflows passed to sampling formats",
+        ),
+        time(
+            SampleTime,
+            c"perfcounters/samples/time",
+            c"Time in sampling formats",
+        ),
+        events(
+            SamplesLost,
+            c"perfcounters/samples/lost",
+            c"Samples lost: ring full or paused, or context throttled",
+        ),
+        events(
+            Messages,
+            c"perfcounters/messages/sent",
+            c"Overflow notifications, queued as messages or sent as signals",
+        ),
+        events(
+            MessagesLost,
+            c"perfcounters/messages/lost",
+            c"Overflow messages lost because the queue was full",
+        ),
+        events(
+            Resets,
+            c"perfcounters/sampling/resets",
+            c"Resets of PMDs to a new period, at an overflow or a restart",
+        ),
+        events(
+            Restarts,
+            c"perfcounters/sampling/restarts",
+            c"Successful PERFMON_RESTART calls",
+        ),
+        events(
+            Waits,
+            c"perfcounters/sampling/waits",
+            c"Threads blocked until a PERFMON_RESTART",
+        ),
+        events(
+            Throttles,
+            c"perfcounters/sampling/throttles",
+            c"Times a context was throttled",
+        ),
+        events(
+            SchedIn,
+            c"perfcounters/switches/in",
+            c"Switches to threads with a context",
+        ),
+        time(
+            SchedInTime,
+            c"perfcounters/switches/in_time",
+            c"Time to load contexts at switches to their threads",
+        ),
+        events(
+            SchedOut,
+            c"perfcounters/switches/out",
+            c"Switches from threads with a loaded context",
+        ),
+        time(
+            SchedOutTime,
+            c"perfcounters/switches/out_time",
+            c"Time to unload contexts at switches from their threads",
+        ),
+        events(
+            SetSwitches,
+            c"perfcounters/sets/switches",
+            c"Switches of event sets",
+        ),
+        time(
+            SetSwitchTime,
+            c"perfcounters/sets/time",
+            c"Time to switch event sets",
+        ),
+        events(
+            SetSwitchLate,
+            c"perfcounters/sets/late",
+            c"Set switches that the timer did not do in time",
+        ),
+    ]
+};
+
+const fn single(name: &'static CStr, cost: SelfStat) -> File {
+    sum(name, cost, cost)
+}
+
+const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> File {
+    File::new(name, first as u16, second as u16)
+}
+
+/// The debugfs files `perfmon/cpuN/NAME`, which have the names of perfmon2's files. Each file shows
+/// one statistic or the sum of two statistics.
+static FILES: [File; 20] = {
+    use SelfStat::*;
+    [
+        sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
+        single(c"ovfl_intr_regular_count", NmiHandled),
+        single(c"ovfl_intr_spurious_count", NmiSpurious),
+        single(c"ovfl_intr_replay_count", NmiDeferred),
+        // ovfl_intr_nmi_count equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
+        sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
+        single(c"ovfl_intr_ns", NmiTime),
+        single(c"ovfl_notify_count", Messages),
+        single(c"handle_work_count", Waits),
+        single(c"handle_timeout_count", Timers),
+        single(c"reset_pmds_count", Resets),
+        single(c"pfm_restart_count", Restarts),
+        single(c"fmt_handler_calls", Samples),
+        single(c"fmt_handler_ns", SampleTime),
+        single(c"set_switch_count", SetSwitches),
+        single(c"set_switch_ns", SetSwitchTime),
+        single(c"set_switch_exp", SetSwitchLate),
+        single(c"ctxswin_count", SchedIn),
+        single(c"ctxswin_ns", SchedInTime),
+        single(c"ctxswout_count", SchedOut),
+        single(c"ctxswout_ns", SchedOutTime),
+    ]
+};
+
+/// The instances of the statistics. Dropping `SelfStats` makes the instances dormant. `SelfStats`
+/// is dropped after all code that updates the statistics has stopped.
+pub(crate) struct SelfStats {
+    _instances: KVec<Instance>,
+}
+
+impl SelfStats {
+    /// Adds the instances of all statistics. Called once, from module init, before any code can
+    /// update the statistics.
+    pub(crate) fn new() -> Result<Self> {
+        let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
+        for (cost, name, is_time, help) in LIST {
+            let counter = Spec {
+                help,
+                ..Spec::counter(name)
+            };
+            let spec = match is_time {
+                true => Spec {
+                    kind: Kind::Time,
+                    unit: Unit::Seconds,
+                    exponent: -9,
+                    ..counter
+                },
+                false => counter,
+            };
+            let instance = Instance::try_add(&spec)?;
+            stats_files::publish(cost as usize, instance.counter());
+            instances.push(instance, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            _instances: instances,
+        })
+    }
+}
+
+/// Sets the counters of the number and of the time of page faults. Called from module init, before
+/// any code can update the statistics.
+pub(crate) fn set_fault_counters([served, time]: [Counter; 2]) {
+    stats_files::publish(SelfStat::Faults as usize, served);
+    stats_files::publish(SelfStat::FaultTime as usize, time);
+}
+
+/// Adds one to a statistic. Callable in any context.
+#[inline(always)]
+pub(crate) fn count(stat: SelfStat) {
+    SLOTS.count(stat as usize);
+}
+
+/// Adds `delta` to a statistic. Callable in any context.
+#[inline(always)]
+pub(crate) fn add(stat: SelfStat, delta: u64) {
+    SLOTS.add(stat as usize, delta);
+}
+
+/// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a statistic. Preemption
+/// must have been off since `began`, and less than 2^32 TSC ticks may have passed.
+#[inline(always)]
+pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
+    SLOTS.add_elapsed(stat as usize, began);
+}
+
+/// Adds one to the statistic `nr`, and starts to measure the duration that the drop of the result
+/// adds to the statistic `time`. Callable in any context.
+#[inline(always)]
+pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
+    SLOTS.begin(nr as usize, time as usize)
+}
+
+/// Creates the debugfs files with the statistics of a CPU that has come online. Called in process
+/// context.
+pub(crate) fn cpu_online(cpu: u32) {
+    stats_files::show(cpu, &FILES);
+}
+
+const _: () = assert!(SelfStat::Faults as usize == NR_STATS);
+const _: () = assert!((SelfStat::FaultTime as usize) < NR_SLOTS);

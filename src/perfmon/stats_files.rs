@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The slots of perfmon's own overhead ("costs"), and their debugfs files.
+
+#![expect(
+    unsafe_code,
+    reason = "calls of C, and the callback that prints a file"
+)]
+
+use kernel::ffi::CStr;
+
+use crate::driver::Counter;
+use crate::perfmon::helpers::{self, CostFile};
+use base::self_stat::SelfStats;
+
+/// The number of slots.
+pub(crate) const NR_SLOTS: usize = 32;
+
+/// The slots. A cost is identified by its index.
+pub(crate) static SLOTS: SelfStats<NR_SLOTS> = SelfStats::new();
+
+/// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
+pub(crate) fn publish(cost: usize, counter: Counter) {
+    // SAFETY: No cost can be counted yet, and the per-CPU slots of `counter` exist until the module
+    // is unloaded.
+    unsafe { SLOTS.publish(cost, counter.raw()) }
+}
+
+/// A debugfs file in the directory perfmon/cpuN.
+#[repr(transparent)]
+pub(crate) struct File(CostFile);
+
+// SAFETY: A `File` is a constant with pointers to static strings only.
+unsafe impl Sync for File {}
+
+impl File {
+    /// Creates a debugfs file that shows the sum of two different costs, or one cost if both are
+    /// the same.
+    pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
+        Self(CostFile {
+            name: name.to_bytes_with_nul().as_ptr().cast(),
+            first,
+            second,
+        })
+    }
+}
+
+/// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
+pub(crate) fn show(cpu: u32, files: &'static [File]) {
+    // SAFETY: The first pointer and the length are those of a static slice, which is transparent.
+    // The slots are a static array.
+    unsafe {
+        helpers::pfc_costs_show(
+            cpu,
+            files.as_ptr().cast(),
+            files.len() as u32,
+            SLOTS.slots(),
+        )
+    }
+}

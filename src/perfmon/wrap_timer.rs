@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deferred work of perfmon that belongs to no single context: the periodic reading of counters
+//! before they wrap, and the delayed detaching of probes.
+
+#![expect(unsafe_code, reason = "calls of C")]
+
+use kernel::error::{to_result, Result};
+
+use crate::perfmon::helpers;
+
+/// Queues a call of `pfm_idle_work` after `milliseconds`, which detaches the probes
+/// of the scheduler's tracepoints if no thread is monitored then. If a thread is monitored again
+/// during the delay, the probes need not be attached again.
+pub(crate) fn queue_idle_work(milliseconds: u32) {
+    // SAFETY: [`Workqueues`] exists as long as a context exists.
+    unsafe { helpers::pfm_idle_queue(milliseconds) }
+}
+
+/// The workqueues of perfmon. Dropping this value cancels the delayed work, and waits for the
+/// queued work.
+pub(crate) struct Workqueues(());
+
+impl Workqueues {
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
+    pub(crate) fn create() -> Result<Self> {
+        // SAFETY: `pfm_work_start()` is called once, and drop destroys the workqueues.
+        to_result(unsafe { helpers::pfm_work_start() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Workqueues {
+    fn drop(&mut self) {
+        // SAFETY: `create` has created the workqueues. No file of `/dev/perfmon` is open, so no
+        // more work is queued.
+        unsafe { helpers::pfm_work_end() }
+    }
+}
+
+/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists.
+/// Dropping it stops the work, but does not wait for work that is already running.
+pub(crate) struct WrapTimer(());
+
+impl WrapTimer {
+    /// Starts the periodic work, with a period of `milliseconds`.
+    pub(crate) fn start(milliseconds: u32) -> Self {
+        // SAFETY: [`Workqueues`] exists as long as a context exists, and drop stops the periodic
+        // work.
+        unsafe { helpers::pfm_wrap_timer_start(milliseconds) }
+        Self(())
+    }
+}
+
+impl Drop for WrapTimer {
+    fn drop(&mut self) {
+        // SAFETY: `start` has started the periodic work.
+        unsafe { helpers::pfm_wrap_timer_stop() }
+    }
+}

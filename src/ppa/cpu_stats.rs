@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The per-CPU values of process accounting as instances of the counter pages, for programs that
+//! read the counter pages, such as `pfc` and the exporters for PCP and OpenMetrics.
+//!
+//! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
+//! words of a CPU without an IPI, so the worker does not disturb that CPU. The values of an idle
+//! CPU are current as well.
+//!
+//! The instances are added when accounting is first started, and exist until the module is
+//! unloaded. When accounting is stopped and started again, the instances continue from their old
+//! values.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KVVec, KVec};
+use kernel::prelude::*;
+use ppa_rules::NR_CPU_VALUES;
+
+use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::ppa::state::AccountingState;
+use crate::ppa::stats::add_on;
+use base::cpu;
+
+/// The period of the worker, in milliseconds.
+pub(crate) const PERIOD_MS: u32 = 250;
+
+/// The name of each instance, whether its value is a time, and its help text, in the order of `enum
+/// ppa_cpu_value`.
+const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
+    (c"ppa/user_time", true, c"Time in user mode"),
+    (c"ppa/system_time", true, c"Time in system calls"),
+    (
+        c"ppa/interrupt_time",
+        true,
+        c"Time in interrupts and softirqs",
+    ),
+    (c"ppa/idle_time", true, c"Idle time"),
+    (c"ppa/syscalls", false, c"System calls"),
+    (c"ppa/interrupts", false, c"Interrupts"),
+    (
+        c"ppa/softirq_time",
+        true,
+        c"Time in softirqs, on return from interrupts and in ksoftirqd",
+    ),
+    (c"ppa/softirqs", false, c"Softirqs"),
+    (
+        c"ppa/softirq/hi_time",
+        true,
+        c"Time in softirqs of high-priority tasklets",
+    ),
+    (
+        c"ppa/softirq/hi",
+        false,
+        c"Softirqs of high-priority tasklets",
+    ),
+    (
+        c"ppa/softirq/tasklet_time",
+        true,
+        c"Time in softirqs of tasklets",
+    ),
+    (c"ppa/softirq/tasklet", false, c"Softirqs of tasklets"),
+    (
+        c"ppa/softirq/timer_time",
+        true,
+        c"Time in softirqs of timers",
+    ),
+    (c"ppa/softirq/timer", false, c"Softirqs of timers"),
+    (
+        c"ppa/softirq/net_tx_time",
+        true,
+        c"Time in softirqs that send packets",
+    ),
+    (c"ppa/softirq/net_tx", false, c"Softirqs that send packets"),
+    (
+        c"ppa/softirq/net_rx_time",
+        true,
+        c"Time in softirqs that receive packets",
+    ),
+    (
+        c"ppa/softirq/net_rx",
+        false,
+        c"Softirqs that receive packets",
+    ),
+];
+
+/// The instances, and the values of each CPU that were last added to them.
+pub(crate) struct CpuStats {
+    instances: KVec<Instance>,
+    last: KVVec<[u64; NR_CPU_VALUES]>,
+}
+
+impl CpuStats {
+    /// Adds the instances. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
+        for (name, is_time, help) in NAMES {
+            let counter = Spec::counter(name);
+            let spec = match is_time {
+                true => Spec {
+                    kind: Kind::Time,
+                    unit: Unit::Seconds,
+                    exponent: -9,
+                    help,
+                    ..counter
+                },
+                false => Spec { help, ..counter },
+            };
+            instances.push(Instance::try_add(&spec)?, GFP_KERNEL)?;
+        }
+        let nr = cpu::nr_cpu_ids() as usize;
+        let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;
+        for _ in 0..nr {
+            last.push([0; NR_CPU_VALUES], GFP_KERNEL)?;
+        }
+        Ok(Self { instances, last })
+    }
+
+    /// Adds to each instance the increment of its value since the last call. Calls must not
+    /// overlap.
+    pub(crate) fn publish(&mut self, accounts: &AccountingState) {
+        for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
+            let words = accounts.cpu(cpu);
+            // The values of a CPU that is updating them now are read by the next call.
+            let Some(mut values) =
+                words.and_then(|w| w.values(cpu::is_online(cpu), || accounts.clock.now_ordered()))
+            else {
+                continue;
+            };
+            for (value, (_, is_time, _)) in values.iter_mut().zip(&NAMES) {
+                if *is_time {
+                    *value = accounts.clock.nanos(*value);
+                }
+            }
+            let pairs = values.iter().zip(last.iter());
+            for ((value, last), instance) in pairs.zip(&self.instances) {
+                let more = value.saturating_sub(*last);
+                add_on(instance, cpu, more as i64);
+            }
+            for (last, value) in last.iter_mut().zip(values) {
+                *last = value.max(*last);
+            }
+        }
+    }
+
+    /// Sets the stored last values of all CPUs to 0. Called when accounting is stopped, because the
+    /// values of the next start begin at 0.
+    pub(crate) fn reset_last(&mut self) {
+        for last in &mut self.last {
+            *last = [0; NR_CPU_VALUES];
+        }
+    }
+}

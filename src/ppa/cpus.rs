@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Accounting on CPUs that come online or go offline, and at suspend and resume.
+
+use kernel::ffi::CStr;
+
+use crate::ppa::per_cpu::PerCpu;
+use crate::ppa::user_return;
+use base::hotplug::{DeadCallback, OnlineCallbacks};
+use base::power::PowerCallbacks;
+use base::preempt::NoPreempt;
+
+/// The hotplug callbacks of accounting.
+pub(crate) struct Hotplug;
+
+impl OnlineCallbacks for Hotplug {
+    const NAME: &'static CStr = c"ppa:online";
+
+    fn online(_: u32) {
+        set_offline(false);
+    }
+
+    fn offline(_: u32) {
+        set_offline(true);
+    }
+}
+
+impl DeadCallback for Hotplug {
+    const NAME: &'static CStr = c"ppa:dead";
+
+    /// Ends the last run of a CPU that is offline. Called on another CPU.
+    fn dead(cpu: u32) {
+        user_return::cpu_dead(cpu);
+        let _preempt = NoPreempt::new();
+        if let Some(here) = PerCpu::of_cpu(cpu) {
+            let last = here.task().map(|record| &record.words);
+            here.words.finish_offline(last, here.clock.now());
+            here.set_task(None);
+        }
+    }
+}
+
+/// Records that this CPU goes offline or has come online.
+fn set_offline(offline: bool) {
+    let _preempt = NoPreempt::new();
+    if let Some(here) = PerCpu::this_cpu() {
+        here.words.set_offline(offline);
+    }
+}
+
+/// The suspend and resume callbacks of accounting. The time from suspend to resume is not counted.
+pub(crate) struct Power;
+
+impl PowerCallbacks for Power {
+    fn suspend() {
+        let _preempt = NoPreempt::new();
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.suspend(here.clock.now());
+        }
+    }
+
+    fn resume() {
+        let _preempt = NoPreempt::new();
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.resume(here.clock.now());
+        }
+    }
+}

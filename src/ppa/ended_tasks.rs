@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The records of ended tasks, which the readers of `/dev/ppa` share.
+//!
+//! A *reader* is an open file that has read at least once. Each reader has a position of its own,
+//! so that a reader takes no record away from another one. A record is freed when each reader has
+//! got it. The number and the bytes of the records are limited: beyond a limit the oldest record is
+//! dropped, and is counted as lost for each reader that has not got it.
+
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec};
+use kernel::prelude::*;
+
+use crate::ppa::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::ppa::stats;
+use crate::ppa::task_record::TaskRecord;
+
+/// Minimum number of free places at the front of the queue before the places are reused.
+const MIN_FREE: usize = 256;
+
+/// A reader. The address of its file identifies the reader.
+struct Reader {
+    file: usize,
+    /// The number of the next record that the reader gets.
+    next: u64,
+    /// Number of records that were dropped before the reader got them.
+    lost: u64,
+}
+
+/// The records of ended tasks, numbered in the order in which the tasks have ended, and their
+/// readers.
+pub(crate) struct EndedTasks {
+    /// `nr_free` places that are `None`, then the records.
+    records: KVVec<Option<KBox<TaskRecord>>>,
+    nr_free: usize,
+    /// The number of the first record.
+    first: u64,
+    /// Number of bytes of the records.
+    bytes: u64,
+    /// The number of the first record that no reader has got. A new reader begins there.
+    unread: u64,
+    readers: KVVec<Reader>,
+}
+
+impl EndedTasks {
+    pub(crate) const NONE: Self = Self {
+        records: KVVec::new(),
+        nr_free: 0,
+        first: 0,
+        bytes: 0,
+        unread: 0,
+        readers: KVVec::new(),
+    };
+
+    /// Returns true if there is no record, so that each reader has got all records.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.len() == self.nr_free
+    }
+
+    /// Returns the number after that of the last record.
+    pub(crate) fn end(&self) -> u64 {
+        let nr = self.records.len().wrapping_sub(self.nr_free);
+        self.first.wrapping_add(nr as u64)
+    }
+
+    /// Returns true if `nr` more records with `bytes` bytes fit into the limits `most` and
+    /// `most_bytes`.
+    pub(crate) fn fits(&self, nr: u64, bytes: u64, most: u64, most_bytes: u64) -> bool {
+        let all = self.end().wrapping_sub(self.first);
+        all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
+    }
+
+    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the
+    /// oldest records beyond the limits.
+    pub(crate) fn drain(&mut self, accounts: &AccountingState) {
+        let first = self.end();
+        accounts.ended.take(&mut |record| {
+            accounts.subtract_ended(record.bytes());
+            if self.push(record).is_err() {
+                add_return(&accounts.lost, 1);
+                stats::count_lost();
+            }
+        });
+        // The list begins with the record of the task that has ended last.
+        self.reverse_from(first);
+        for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
+            stats::count_lost();
+        }
+    }
+
+    /// Adds a record after the last record. Drops the record and returns `ENOMEM` if memory is
+    /// short.
+    fn push(&mut self, record: KBox<TaskRecord>) -> Result {
+        let bytes = record.bytes();
+        // The memory is not charged to a control group: if that of one reader were full, all
+        // readers would lose the record. `limit` bounds the memory.
+        self.records.push(Some(record), GFP_KERNEL)?;
+        self.bytes = self.bytes.wrapping_add(bytes);
+        Ok(())
+    }
+
+    /// Reverses the order of the records from the number `from` on, which no reader has got yet.
+    fn reverse_from(&mut self, from: u64) {
+        let at = from.wrapping_sub(self.first) as usize;
+        let at = at.wrapping_add(self.nr_free);
+        if let Some(records) = self.records.get_mut(at..) {
+            records.reverse();
+        }
+    }
+
+    /// Drops the oldest records until there are at most `most` records with at most `most_bytes`
+    /// bytes. Returns the number of dropped records.
+    fn limit(&mut self, most: u64, most_bytes: u64) -> u64 {
+        let before = self.first;
+        while self.end().wrapping_sub(self.first) > most || self.bytes > most_bytes {
+            if !self.free_first() {
+                break;
+            }
+        }
+        for reader in &mut self.readers {
+            let lost = self.first.saturating_sub(reader.next);
+            reader.lost = reader.lost.wrapping_add(lost);
+            reader.next = reader.next.wrapping_add(lost);
+        }
+        self.unread = self.unread.max(self.first);
+        self.reuse_places();
+        self.first.wrapping_sub(before)
+    }
+
+    /// Frees all records. The readers do not get these records, which are not counted as lost.
+    pub(crate) fn clear(&mut self) {
+        self.first = self.end();
+        self.unread = self.first;
+        for reader in &mut self.readers {
+            reader.next = self.first;
+        }
+        self.records = KVVec::new();
+        (self.nr_free, self.bytes) = (0, 0);
+    }
+
+    /// Makes a file a reader, if it is none. Returns `ENOMEM` if memory is short.
+    pub(crate) fn add_reader(&mut self, file: usize) -> Result {
+        if self.reader(file).is_none() {
+            let reader = Reader {
+                file,
+                next: self.unread,
+                lost: 0,
+            };
+            self.readers.push(reader, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the reader of a file that is being closed, and frees the records that only this
+    /// reader has not got. Does nothing if the file is no reader.
+    pub(crate) fn remove_reader(&mut self, file: usize) {
+        let Some(at) = self.readers.iter().position(|reader| reader.file == file) else {
+            return;
+        };
+        // The last reader takes the place. Unlike `retain`, this cannot panic.
+        let last = self.readers.pop();
+        if let (Some(place), Some(last)) = (self.readers.get_mut(at), last) {
+            *place = last;
+        }
+        self.free_read();
+    }
+
+    fn reader(&self, file: usize) -> Option<&Reader> {
+        self.readers.iter().find(|reader| reader.file == file)
+    }
+
+    /// Returns the number of the next record that a file gets.
+    pub(crate) fn next_of(&self, file: usize) -> u64 {
+        self.reader(file).map_or(self.unread, |reader| reader.next)
+    }
+
+    /// Returns the number of records that were dropped before the file got them.
+    pub(crate) fn lost_of(&self, file: usize) -> u64 {
+        self.reader(file).map_or(0, |reader| reader.lost)
+    }
+
+    /// Returns the records from the number `from` on.
+    pub(crate) fn records_from(&self, from: u64) -> impl Iterator<Item = &TaskRecord> {
+        let nr = from.saturating_sub(self.first) as usize;
+        let records = self.records.iter().flatten();
+        records.skip(nr).map(|record| &**record)
+    }
+
+    /// Notes that a file has got all records before the number `to`, and frees the records that
+    /// each reader has got.
+    pub(crate) fn advance(&mut self, file: usize, to: u64) {
+        let to = to.min(self.end());
+        if let Some(reader) = self.readers.iter_mut().find(|reader| reader.file == file) {
+            reader.next = reader.next.max(to);
+        }
+        self.unread = self.unread.max(to);
+        self.free_read();
+    }
+
+    /// Frees the records that each reader has got. Without readers, these are the records that a
+    /// former reader has got.
+    fn free_read(&mut self) {
+        let read = self.readers.iter().map(|reader| reader.next).min();
+        let read = read.unwrap_or(self.unread);
+        while self.first < read && self.free_first() {}
+        self.reuse_places();
+    }
+
+    /// Frees the first record. Returns false if there is none.
+    fn free_first(&mut self) -> bool {
+        let Some(record) = self.records.get_mut(self.nr_free).and_then(Option::take) else {
+            return false;
+        };
+        self.bytes = self.bytes.wrapping_sub(record.bytes());
+        self.nr_free = self.nr_free.wrapping_add(1);
+        self.first = self.first.wrapping_add(1);
+        true
+    }
+
+    /// Moves the records to the front of the queue if at least half of the places are free.
+    fn reuse_places(&mut self) {
+        if self.is_empty() {
+            self.records = KVVec::new();
+            self.nr_free = 0;
+        } else if self.nr_free >= MIN_FREE && self.nr_free >= self.records.len() / 2 {
+            let free = core::mem::take(&mut self.nr_free);
+            let nr = self.records.len().wrapping_sub(free);
+            // Unlike `rotate_left` and `truncate`, this cannot panic.
+            for to in 0..nr {
+                let from = to.wrapping_add(free);
+                let record = self.records.get_mut(from).and_then(Option::take);
+                if let Some(place) = self.records.get_mut(to) {
+                    *place = record;
+                }
+            }
+            while self.records.len() > nr {
+                self.records.pop();
+            }
+        }
+    }
+}

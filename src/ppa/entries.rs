@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The list of the tasks that are accounted individually.
+
+use kernel::alloc::KVec;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+
+use crate::ppa::config::AccountingConfig;
+use crate::ppa::state::{add_return, AccountingState};
+use crate::ppa::worker::Directory;
+use base::task::{self, TaskRef};
+
+/// A task that is accounted individually.
+pub(crate) struct TaskEntry {
+    /// The number by which the files in the directory refer to the entry. No number is used twice.
+    pub(crate) id: usize,
+    /// The PID of the task in the initial namespace, which is the name of the directory.
+    pub(crate) pid: u32,
+    /// The task that is accounted.
+    pub(crate) task: ARef<Task>,
+    /// The accounting settings of the task.
+    pub(crate) config: AccountingConfig,
+    /// The entry is being removed.
+    pub(crate) removing: bool,
+    /// The directory, until the worker removes it. The entry is kept until the directory is
+    /// removed, so that no directory with the same name is created.
+    pub(crate) directory: Option<Directory>,
+}
+
+impl TaskEntry {
+    /// Starts to account the task with the settings of the entry.
+    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
+        let AccountingConfig {
+            cpus_per_group: scaling,
+            latency_hist: latencies,
+            ..
+        } = self.config;
+        accounts.account_individually(TaskRef::of(&self.task), scaling, latencies)
+    }
+
+    /// Returns whether the task is exiting or has exited.
+    pub(crate) fn has_ended(&self) -> bool {
+        task::has_ended(&self.task)
+    }
+}
+
+/// All entries, and the number of the next entry.
+pub(crate) struct TaskEntries {
+    pub(crate) all: KVec<Option<TaskEntry>>,
+    pub(crate) next: usize,
+}
+
+impl TaskEntries {
+    /// An empty list of entries.
+    pub(crate) const NONE: Self = Self {
+        all: KVec::new(),
+        next: 1,
+    };
+
+    /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
+    /// have exited.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self
+            .iter()
+            .any(|entry| !entry.removing && !entry.has_ended())
+    }
+
+    /// Returns the number of entries, including those that are being removed.
+    pub(crate) fn nr(&self) -> usize {
+        self.iter().fold(0, |n: usize, _| n.wrapping_add(1))
+    }
+
+    /// Iterates over the entries, including those that are being removed.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TaskEntry> {
+        self.all.iter().flatten()
+    }
+
+    /// Adds an entry to the list. The caller has reserved memory for one more entry.
+    pub(crate) fn put(&mut self, entry: TaskEntry) {
+        match self.all.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(entry),
+            None => {
+                let _ = self.all.push_within_capacity(Some(entry));
+            }
+        }
+    }
+
+    /// Starts to account the tasks of all entries, after accounting was started again. A task whose
+    /// user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
+    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
+        self.iter()
+            .filter(|entry| !entry.removing && !entry.has_ended())
+            .try_for_each(|entry| match entry.account(accounts) {
+                Err(error) if error == EDQUOT => {
+                    add_return(&accounts.refused, 1);
+                    Ok(())
+                }
+                done => done,
+            })
+    }
+
+    /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being
+    /// removed, or its task has exited.
+    pub(crate) fn find(&self, id: usize) -> Result<&TaskEntry> {
+        self.iter()
+            .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
+            .ok_or(ESRCH)
+    }
+
+    /// Finds the entry with this number, even if the entry is being removed.
+    pub(crate) fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
+        let mut there = self.all.iter_mut().flatten();
+        there.find(|entry| entry.id == id)
+    }
+
+    /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
+    /// Returns the number of the entry, and its directory.
+    pub(crate) fn take_removing(&mut self) -> Option<(usize, Option<Directory>)> {
+        let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
+        let entry = self.all.iter_mut().flatten().find(goes)?;
+        entry.removing = true;
+        Some((entry.id, entry.directory.take()))
+    }
+
+    /// Removes the entry with this number from the list and returns it.
+    pub(crate) fn remove(&mut self, id: usize) -> Option<TaskEntry> {
+        let mut places = self.all.iter_mut();
+        places
+            .find(|place| place.as_ref().is_some_and(|entry| entry.id == id))
+            .and_then(Option::take)
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
+ * kernel.ppa_levels. Their contents come from procfs.rs.
+ *
+ * The modes let every user open the files, because modes and the rule of sysctls check user ids
+ * only. Each read and write checks capabilities instead.
+ */
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/sysctl.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+#include "ppa.h"
+
+static int cpus_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_cpus(seq, unused);
+}
+
+/*
+ * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
+ * The integers are checked together before any of them is applied. Integers that a write to the
+ * sysctl leaves out do not change.
+ */
+static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			    loff_t *ppos)
+{
+	int values[4];
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = values, .maxlen = sizeof(values),
+	};
+	int rc;
+
+	rc = ppa_settings(values, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_settings(values, true);
+	return rc;
+}
+
+static int levels_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			  loff_t *ppos)
+{
+	int level;
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = &level, .maxlen = sizeof(level),
+	};
+	int rc;
+
+	rc = ppa_levels(&level, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_levels(&level, true);
+	return rc;
+}
+
+static const struct ctl_table settings[] = {
+	{ .procname = "ppa", .mode = 0666, .proc_handler = settings_handler },
+	{ .procname = "ppa_levels", .mode = 0666, .proc_handler = levels_handler },
+};
+
+static struct ctl_table_header *settings_header;
+
+/*
+ * Parses a text from user space: a pid, if @pid is not NULL, and then four integers. Returns
+ * -EINVAL if the text contains fewer numbers or anything else.
+ */
+static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
+{
+	char text[96];
+	int end = 0;
+
+	if (!count || count >= sizeof(text))
+		return -EINVAL;
+	if (copy_from_user(text, from, count))
+		return -EFAULT;
+	text[count] = 0;
+	if (pid)
+		sscanf(text, "%u %d %d %d %d %n", pid, &values[0], &values[1], &values[2],
+		       &values[3], &end);
+	else
+		sscanf(text, "%d %d %d %d %n", &values[0], &values[1], &values[2],
+		       &values[3], &end);
+	return end == count ? 0 : -EINVAL;
+}
+
+static unsigned long entry_of(const struct inode *inode)
+{
+	return (unsigned long)pde_data(inode);
+}
+
+static int text_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_text(seq, (unsigned long)seq->private);
+}
+DEFINE_PROC_SHOW_ATTRIBUTE(text);
+
+static int raw_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_raw(seq, (unsigned long)seq->private);
+}
+DEFINE_PROC_SHOW_ATTRIBUTE(raw);
+
+static int control_show(struct seq_file *seq, void *unused)
+{
+	int values[4];
+	int rc = ppa_entry_settings((unsigned long)seq->private, values, false);
+
+	if (!rc)
+		seq_printf(seq, "%d\t%d\t%d\t%d\n", values[0], values[1], values[2], values[3]);
+	return rc;
+}
+
+static int control_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, control_show, pde_data(inode));
+}
+
+static ssize_t control_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
+{
+	int values[4];
+	int rc = numbers_from_user(from, count, NULL, values);
+
+	if (!rc)
+		rc = ppa_entry_settings(entry_of(file_inode(file)), values, true);
+	return rc ?: count;
+}
+
+static const struct proc_ops control_ops = {
+	.proc_open = control_open,
+	.proc_read = seq_read,
+	.proc_write = control_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+/*
+ * /proc/ppa/ppactl: reading lists the individually accounted tasks, each as a line with a pid and
+ * four settings. Writing a line of this form adds, changes or removes a task.
+ */
+static int entries_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_entries(seq);
+}
+
+static int entries_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, entries_show, NULL);
+}
+
+static ssize_t entries_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
+{
+	int values[4];
+	u32 pid;
+	int rc = numbers_from_user(from, count, &pid, values);
+
+	if (!rc)
+		rc = ppa_set_entry(pid, values);
+	return rc ?: count;
+}
+
+static const struct proc_ops entries_ops = {
+	.proc_open = entries_open,
+	.proc_read = seq_read,
+	.proc_write = entries_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+static struct proc_dir_entry *directory;
+
+/*
+ * Creates the files of a task in /proc/ppa. The files hold @id, which is never reused, so the files
+ * never access a later task with the same pid. Returns NULL if out of memory.
+ */
+void *ppa_entry_create(u32 pid, unsigned long id)
+{
+	struct proc_dir_entry *dir;
+	char name[12];
+
+	snprintf(name, sizeof(name), "%u", pid);
+	dir = proc_mkdir(name, directory);
+	if (!dir)
+		return NULL;
+	if (!proc_create_data("ppa", 0444, dir, &text_proc_ops, (void *)id) ||
+	    !proc_create_data("rawppa", 0444, dir, &raw_proc_ops, (void *)id) ||
+	    !proc_create_data("ppactl", 0666, dir, &control_ops, (void *)id)) {
+		proc_remove(dir);
+		return NULL;
+	}
+	return dir;
+}
+
+/* Removes the files of a task. Waits for readers and writers of the removed files. */
+void ppa_entry_remove(void *dir)
+{
+	proc_remove(dir);
+}
+
+static void work(struct work_struct *unused)
+{
+	ppa_worker();
+}
+
+static DECLARE_WORK(worker, work);
+
+/* Queues ppa_worker(). Callable in any context in which a thread may be woken. */
+void ppa_queue_worker(void)
+{
+	queue_work(system_dfl_wq, &worker);
+}
+
+void ppa_wait_for_worker(void)
+{
+	flush_work(&worker);
+}
+
+static void publish(struct work_struct *unused)
+{
+	ppa_publish();
+}
+
+static DECLARE_DELAYED_WORK(publisher, publish);
+
+/*
+ * Calls ppa_publish() once, after @ms milliseconds. ppa_publish() copies the values of the CPUs
+ * into the counter pages.
+ */
+void ppa_queue_publisher(unsigned int ms)
+{
+	queue_delayed_work(system_dfl_wq, &publisher, msecs_to_jiffies(ms));
+}
+
+/*
+ * Creates the files of process accounting. The files through which users can turn accounting on are
+ * created last. If the creation fails, a user may already have turned accounting on, so the caller
+ * stops accounting.
+ */
+int ppa_files_create(void)
+{
+	if (!proc_create_single("rawsysppa", 0444, NULL, cpus_show))
+		return -ENOMEM;
+	directory = proc_mkdir("ppa", NULL);
+	if (!directory)
+		goto no_directory;
+	settings_header = register_sysctl("kernel", settings);
+	if (!settings_header)
+		goto no_settings;
+	if (proc_create("ppactl", 0666, directory, &entries_ops))
+		return 0;
+	unregister_sysctl_table(settings_header);
+no_settings:
+	proc_remove(directory);
+no_directory:
+	remove_proc_entry("rawsysppa", NULL);
+	ppa_files_cancel_work();
+	return -ENOMEM;
+}
+
+/*
+ * Removes the files through which accounting can be turned on, and cancels the work. /proc/ppa and
+ * the files of individual tasks stay.
+ */
+void ppa_files_close(void)
+{
+	remove_proc_entry("ppactl", directory);
+	unregister_sysctl_table(settings_header);
+	remove_proc_entry("rawsysppa", NULL);
+	ppa_files_cancel_work();
+}
+
+/*
+ * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
+ * files of all tasks are removed, probes and writers of these files may queue the worker again: see
+ * ppa_wait_for_worker().
+ */
+void ppa_files_cancel_work(void)
+{
+	cancel_work_sync(&worker);
+	cancel_delayed_work_sync(&publisher);
+}
+
+/* Removes /proc/ppa. Called when no individually accounted tasks are left. */
+void ppa_files_remove(void)
+{
+	proc_remove(directory);
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The per-CPU state of accounting.
+
+#![expect(
+    unsafe_code,
+    reason = "per-CPU memory, and a per-CPU word that C defines"
+)]
+
+use core::arch::asm;
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use ppa_rules::Cpu;
+use protocols::sync::Word;
+
+use crate::ppa::helpers;
+use crate::ppa::task_record::TaskRecord;
+use base::clock::Clock;
+use base::{cpu, rcu};
+
+/// The accounting state of a CPU, and the record of the task that runs on the CPU.
+#[repr(C, align(64))]
+pub(crate) struct PerCpu {
+    pub(crate) words: Cpu,
+    task: Word,
+    pub(crate) clock: Clock,
+}
+
+impl PerCpu {
+    /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
+    /// while the state is used, because the state is freed after a grace period.
+    #[inline(always)]
+    pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
+        let here: usize;
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
+        // whose drop clears the word and waits for sections with preemption off.
+        unsafe {
+            asm!("movq %gs:{p}, {h}", p = sym helpers::ppa_percpu,
+                h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
+            (here as *const Self).as_ref()
+        }
+    }
+
+    /// Returns the accounting state of an offline CPU, which does not use the state itself.
+    /// Preemption is off while the state is used.
+    pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
+        // SAFETY: `cpu` is the number of a CPU. The word of that CPU is 0 or the address of the
+        // CPU's element of [`PerCpuTable`], whose drop clears the word and waits for sections with
+        // preemption off.
+        unsafe { (helpers::ppa_percpu_of(cpu) as *const Self).as_ref() }
+    }
+
+    /// Returns the record of the task that runs on this CPU. Called with preemption off.
+    #[inline(always)]
+    pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
+        // SAFETY: A record is freed a grace period after it was taken out of the index: by the
+        // task's last switch, which has replaced it here, or by
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU, or by
+        // `AccountingState::insert()` for a dead task, which has preemption off until its last
+        // switch.
+        unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
+    }
+
+    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Called with preemption
+    /// off.
+    #[inline(always)]
+    pub(crate) fn is_softirqd(&self) -> bool {
+        self.task().is_some_and(|record| record.softirqd)
+    }
+
+    /// Sets the record of the task that runs on this CPU; `None` if the task is not accounted.
+    /// Called with interrupts off.
+    #[inline(always)]
+    pub(crate) fn set_task(&self, record: Option<&TaskRecord>) {
+        let address = record.map_or(0, |r| core::ptr::from_ref(r) as u64);
+        self.task.store_relaxed(address);
+    }
+}
+
+/// The accounting states of all CPUs.
+///
+/// # Invariants
+///
+/// Each CPU's pointer (`ppa_percpu`) is null or points to the element of that CPU. Elements do not
+/// move.
+pub(crate) struct PerCpuTable(KVVec<PerCpu>);
+
+impl PerCpuTable {
+    /// Allocates the accounting states of all CPUs. The probes do not use the states before
+    /// [`publish`](Self::publish). May sleep.
+    pub(crate) fn new(clock: Clock) -> Result<Self> {
+        let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
+        for cpu in 0..cpu::nr_cpu_ids() {
+            let here = PerCpu {
+                words: Cpu::new(cpu),
+                task: Word::new(0),
+                clock,
+            };
+            all.push(here, GFP_KERNEL)?;
+        }
+        Ok(Self(all))
+    }
+
+    /// Sets the pointers of all CPUs to their elements. The elements are on the heap and do not
+    /// move.
+    pub(crate) fn publish(&self) {
+        for (here, cpu) in self.0.iter().zip(0..) {
+            // SAFETY: The number is that of a CPU, and drop clears the pointer before the element
+            // is freed.
+            unsafe { helpers::ppa_set_percpu(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
+        }
+    }
+
+    /// Returns the accounting state of a CPU.
+    #[inline]
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<&PerCpu> {
+        self.0.get(cpu as usize)
+    }
+}
+
+impl Drop for PerCpuTable {
+    fn drop(&mut self) {
+        // The wait below is for CPU hotplug callbacks that still use a pointer; the probes are
+        // detached already.
+        for cpu in 0..cpu::nr_cpu_ids() {
+            // SAFETY: The number is that of a CPU.
+            unsafe { helpers::ppa_set_percpu(cpu, core::ptr::null_mut()) };
+        }
+        rcu::synchronize();
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. Tasks can be accounted
+//! individually whether or not all tasks are accounted.
+//!
+//! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
+//! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
+//! files of the entry later, without the lock.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+
+use crate::ppa::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
+use crate::ppa::config::{enodata, AccountingConfig};
+use crate::ppa::entries::TaskEntry;
+use crate::ppa::task_record::TaskRecord;
+use crate::ppa::worker::{self, Directory};
+use base::clock::Clock;
+use base::global_mutex::global_mutex;
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
+use base::{access, cpu};
+
+global_mutex! {
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
+    /// `TASK_FILES` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
+    /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
+    pub(crate) static TASK_FILES: Mutex<()> = ();
+}
+
+/// Maximum number of tasks with entries.
+const MAX_ENTRIES: usize = 4096;
+
+/// Starts, changes or ends the individual accounting of a task. `pid` is in the initial namespace.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
+/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
+/// reached, `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`, or an error of
+/// [`AccountingConfig::new`].
+pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
+    access::may_account()?;
+    let wanted = AccountingConfig::new(values)?;
+    let task = task::find_initial(pid).ok_or(ESRCH)?;
+    if task::has_ended(&task) {
+        return Err(ESRCH);
+    }
+    let _others = TASK_FILES.lock();
+    // Wait until an older entry with this PID is removed. The wait is limited, because the removal
+    // waits for readers of the entry's files.
+    for _ in 0..MAX_READ_ATTEMPTS {
+        let is_going =
+            |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
+        if !ACCOUNTING.lock().entries.iter().any(is_going) {
+            break;
+        }
+        worker::queue_worker();
+        task::pause();
+    }
+    let id = {
+        let mut all = ACCOUNTING.lock();
+        let same = |entry: &&TaskEntry| task::address(&entry.task) == task::address(&task);
+        let found = all.entries.iter().find(same);
+        match found.map(|entry| (entry.id, entry.removing)) {
+            Some((_, true)) => return Err(EBUSY),
+            Some((id, false)) => return change(&mut all, id, wanted),
+            None => {}
+        }
+        // Another task may have an entry with this PID: a thread that executes a program takes over
+        // the PID of its thread-group leader, and the thread's old PID may be in use again.
+        if all.entries.iter().any(|entry| entry.pid == pid) {
+            worker::queue_worker();
+            return Err(EBUSY);
+        }
+        if !wanted.on {
+            return Ok(());
+        }
+        if all.entries.nr() >= MAX_ENTRIES {
+            pr_notice!("limit of {MAX_ENTRIES} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
+            return Err(ENOSPC);
+        }
+        all.entries.all.reserve(1, GFP_KERNEL)?;
+        let id = all.entries.next;
+        all.entries.next = id.wrapping_add(1);
+        id
+    };
+    let entry = TaskEntry {
+        id,
+        pid,
+        config: wanted,
+        removing: false,
+        directory: Some(Directory::create(pid, id)?),
+        task,
+    };
+    add(&mut ACCOUNTING.lock(), entry)
+}
+
+/// Adds an entry to the list and starts to account its task. The caller has reserved memory for one
+/// more entry.
+fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
+    let id = entry.id;
+    all.entries.put(entry);
+    let done = match all.state() {
+        // start() accounts the tasks of all entries, including the new entry.
+        None => all.start(),
+        Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
+    };
+    // The task may have exited before its record was marked as accounted individually. If so, the
+    // exit probe has not queued the worker.
+    let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
+    if done.is_err() {
+        let entry = all.entries.iter().find(|entry| entry.id == id);
+        if let (Some(entry), Some(accounts)) = (entry, all.state()) {
+            let _ = accounts.end_individual(TaskRef::of(&entry.task));
+        }
+        mark_removing(all, id);
+    }
+    done
+}
+
+/// Sets `removing` in an entry, and queues the worker that removes the entry.
+fn mark_removing(all: &mut Accounting, id: usize) {
+    if let Some(entry) = all.entries.find_any(id) {
+        entry.removing = true;
+    }
+    worker::queue_worker();
+}
+
+/// Changes the settings of an entry. If the new settings switch accounting off, removes the entry.
+fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
+    let entry = all.entries.find(id)?;
+    if !wanted.on {
+        if let Some(accounts) = all.state() {
+            accounts.end_individual(TaskRef::of(&entry.task))?;
+        }
+        mark_removing(all, id);
+        return Ok(());
+    }
+    let accounts = all.state().ok_or_else(enodata)?;
+    let before = entry.config;
+    if before.cpus_per_group == wanted.cpus_per_group {
+        let _preempt = NoPreempt::new();
+        if let Some(record) = accounts.index.get(task::address(&entry.task)) {
+            record.words.set_latency_hist(wanted.latency_hist);
+        }
+    }
+    if let Some(entry) = all.entries.find_any(id) {
+        entry.config = wanted;
+    }
+    if before.cpus_per_group == wanted.cpus_per_group {
+        return Ok(());
+    }
+    let done = match (all.state(), all.entries.find(id)) {
+        (Some(accounts), Ok(entry)) => entry.account(accounts),
+        _ => Ok(()),
+    };
+    if done.is_err() {
+        if let Some(entry) = all.entries.find_any(id) {
+            entry.config = before;
+        }
+    }
+    done
+}
+
+/// Returns the four values of an entry's settings. Returns `ESRCH` if the entry does not exist, and
+/// `EPERM` in the same cases as [`read`].
+pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    access::may_read(&entry.task)?;
+    Ok(entry.config.values())
+}
+
+/// Sets the four values of an entry's settings. Returns `EPERM` without `CAP_PERFMON`; other errors
+/// are those of [`set`].
+pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
+    access::may_account()?;
+    let wanted = AccountingConfig::new(values)?;
+    change(&mut ACCOUNTING.lock(), id, wanted)
+}
+
+/// Calls `each` with the PID and the four values of each entry. Returns `EPERM` without
+/// `CAP_PERFMON`.
+pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
+    access::may_account()?;
+    for entry in ACCOUNTING.lock().entries.iter() {
+        if !entry.removing && !entry.has_ended() {
+            each(entry.pid, entry.config.values());
+        }
+    }
+    Ok(())
+}
+
+/// Removes the entries that are marked with `removing` or whose tasks have exited. If accounting is
+/// switched off for all tasks, no other entry exists and all records were read, stops accounting
+/// before it removes the files of the last entry.
+///
+/// Context: the worker. The function waits for readers of the files.
+pub(crate) fn reap() {
+    loop {
+        let gone = {
+            let mut all = ACCOUNTING.lock();
+            all.stop_if_done();
+            all.entries.take_removing()
+        };
+        let Some((id, directory)) = gone else { break };
+        drop(directory);
+        let entry = ACCOUNTING.lock().entries.remove(id);
+        drop(entry);
+    }
+}
+
+/// Removes all entries and frees the list. Called when no new entries can be added any more.
+pub(crate) fn remove_all() {
+    // The list is dropped without `ACCOUNTING`, because dropping a directory waits for readers of
+    // its files, which take `ACCOUNTING`.
+    let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
+    drop(all);
+}
+
+/// The accounting values of an entry's task.
+struct TaskValues {
+    snapshot: ppa_rules::TaskSnapshot,
+    groups: KVVec<[u64; NR_VALUES]>,
+    signals: [u32; NR_SIGNALS],
+    latency_hist: bool,
+    clock: Clock,
+}
+
+/// Reads the accounting values of an entry's task.
+///
+/// # Errors
+///
+/// `ESRCH` if the entry or the record of its task does not exist, `EPERM` if the caller may not
+/// watch the task (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if
+/// the values changed during each attempt to read them, `ENOMEM`.
+fn read(id: usize) -> Result<TaskValues> {
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    access::may_read(&entry.task)?;
+    let accounts = all.state().ok_or_else(enodata)?;
+    let nr = TaskRecord::groups(entry.config.cpus_per_group);
+    let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
+    for _ in 0..nr {
+        groups.push([0; NR_VALUES], GFP_KERNEL)?;
+    }
+    for _ in 0..MAX_READ_ATTEMPTS {
+        {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(task::address(&entry.task));
+            let record = record.ok_or(ESRCH)?;
+            let clock = || accounts.clock.now_ordered();
+            let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
+            if let Some(read) = found {
+                return Ok(TaskValues {
+                    snapshot: read,
+                    signals: core::array::from_fn(|n| record.signals(n)),
+                    latency_hist: record.words.has_latency_hist(),
+                    clock: accounts.clock,
+                    groups,
+                });
+            }
+        }
+        task::pause();
+    }
+    Err(EAGAIN)
+}
+
+/// Returns `sum / of`, or 0 if `of` is 0.
+fn ratio(sum: u64, of: u64) -> u64 {
+    sum.checked_div(of).unwrap_or(0)
+}
+
+/// Prints the values of an entry's task in the text format of PPA (2006).
+pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
+    let had = read(id)?;
+    let v = &had.snapshot.values;
+    let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
+    // The average is in nanoseconds, and is printed in microseconds with three decimals.
+    let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
+    let mut idle = 0u64;
+    each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
+    // Precise times of other tasks are a side channel, so the idle time of the system is rounded
+    // down to a multiple of 10 ms.
+    let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
+    // User time is computed from the rounded total and system times, so that the printed user and
+    // system times add up to the total.
+    let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
+    let blocked = v[value::BLOCKED];
+    let switches = blocked
+        .wrapping_add(v[value::EXPIRED])
+        .wrapping_add(v[value::PREEMPTED]);
+    // Without the histogram, the number of wakeups is approximated by the number of switches at
+    // which the task blocked.
+    let wakeups = match had.latency_hist {
+        true => had
+            .snapshot
+            .latencies
+            .iter()
+            .fold(0, |n: u64, m| n.wrapping_add(*m)),
+        false => blocked,
+    };
+    // Divide by 1 at least: the number of wakeups is 0 until the first wait of the task is over.
+    let latency = average(v[value::LATENCY], wakeups.max(1));
+    let switching = average(v[value::SWITCHING], switches);
+    seq_print!(
+        seq,
+        "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
+        had.clock.khz / 1000,
+        cpu::nr_online()
+    );
+    seq_print!(
+        seq,
+        "Usr Sys Int Total\n{} {} {} {}\n",
+        total.saturating_sub(system),
+        system,
+        micros(v[value::INTERRUPTS]),
+        total
+    );
+    seq_print!(
+        seq,
+        "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency\n{} {} {} {} {}.{:03}\n",
+        v[value::RESCHEDULED],
+        v[value::BLOCKED],
+        v[value::PREEMPTED],
+        v[value::EXPIRED],
+        latency / 1000,
+        latency % 1000
+    );
+    seq_print!(
+        seq,
+        "Sys-Idle Avg-Ctxt-Dur\n{} {}.{:03}\n",
+        idle,
+        switching / 1000,
+        switching % 1000
+    );
+    Ok(())
+}
+
+/// Writes the values of an entry's task in binary: the values for each group of CPUs, the time on
+/// the run queue, the number of each signal, and the latencies if they are counted in a histogram.
+pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
+    let had = read(id)?;
+    for number in had.groups.iter().flatten() {
+        write(&number.to_ne_bytes());
+    }
+    write(&had.snapshot.runq.to_ne_bytes());
+    for number in &had.signals {
+        write(&number.to_ne_bytes());
+    }
+    if had.latency_hist {
+        let latencies: &[u64; NR_LATENCIES] = &had.snapshot.latencies;
+        for number in latencies {
+            write(&number.to_ne_bytes());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoint probes of process accounting.
+//!
+//! Most probes read a time stamp and update two groups of counters: the counters of the current CPU
+//! ([`PerCpu`]), and the counters of the task that runs on this CPU ([`TaskRecord`]). A wakeup
+//! updates the record of the task that is woken. The arithmetic is in `ppa_rules`, which
+//! `tools/ppa-rules` tests against a model.
+//!
+//! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
+//! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
+//! do more:
+//!
+//! - `task_newtask` allocates the record of the new task, in process context, charges the user of
+//!   the task under `users_lock`, and inserts the record under `index_lock`, a raw spinlock that is
+//!   taken with interrupts off;
+//! - the last `sched_switch` of a task removes its record under `index_lock`;
+//! - `sched_process_exit` queues a worker if the task is accounted individually.
+//!
+//! The probes of page faults, signals and `sys_exit` may arm a notifier of the return to user mode
+//! (`user_return.rs`).
+
+use kernel::prelude::*;
+use ppa_rules::SwitchReason;
+
+use crate::ppa::per_cpu::PerCpu;
+use crate::ppa::state::{level, AccountingState};
+use crate::ppa::task_record::TaskRecord;
+use crate::ppa::user_return;
+use crate::ppa::worker;
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
+use base::tracepoint::{self, *};
+use base::tracepoint::{Handler, Probes};
+
+impl AccountingState {
+    /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels
+    /// need.
+    ///
+    /// For interrupts, softirqs and system calls the exit probe is attached before the entry probe,
+    /// so that every interval that is opened is also closed.
+    pub(crate) fn attach(probes: &mut Probes<Self>) -> Result {
+        let levels = probes.state().levels;
+        if levels & level::IRQ != 0 {
+            probes.attach::<IrqExit<'_>>()?;
+            probes.attach::<SoftirqExit<'_>>()?;
+            attach_vectors(probes)?;
+            probes.attach::<IrqEntry<'_>>()?;
+            probes.attach::<SoftirqEntry<'_>>()?;
+        }
+        if levels & level::CALLS != 0 {
+            probes.attach::<SysExit<'_>>()?;
+            probes.attach::<SysEnter<'_>>()?;
+            if user_return::is_supported() {
+                probes.attach::<PageFaultUser<'_>>()?;
+            }
+        }
+        // Attach task_newtask last: once records are created, the sched_switch probe must be
+        // attached to remove them.
+        probes.attach::<SchedSwitch<'_>>()?;
+        if levels & level::SWITCHES != 0 {
+            probes.attach::<SchedExit<'_>>()?;
+        }
+        probes.attach::<ProcessExit<'_>>()?;
+        probes.attach::<SignalDeliver<'_>>()?;
+        probes.attach::<SchedWaking<'_>>()?;
+        probes.attach::<SchedWakeupNew<'_>>()?;
+        probes.attach::<TaskNew<'_>>()
+    }
+}
+
+// The probes of `SchedSwitch`, `SchedExit` and `SchedWaking` are the most frequent probes. The fast
+// paths of these probes call no function, so the compiler saves few registers. The slow paths are
+// separate functions, which are called as the last statement.
+
+impl Handler<SchedSwitch<'_>> for AccountingState {
+    #[inline(always)]
+    fn on(&self, event: SchedSwitch<'_>) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        if !event.blocks {
+            return self.switch_rare(here, event.next, false, event.is_dead);
+        }
+        if event.is_dead {
+            return self.switch_rare(here, event.next, true, true);
+        }
+        match self.record_of(event.next) {
+            Some(record) => self.switch(here, event.next, Some(record)),
+            None => self.switch(here, event.next, None),
+        }
+    }
+}
+
+impl Handler<SchedExit<'_>> for AccountingState {
+    #[inline(always)]
+    fn on(&self, event: SchedExit<'_>) {
+        match self.clock.now_fast() {
+            Some(now) => self.switched(event.is_switch, now),
+            None => self.switched_slow(event.is_switch),
+        }
+    }
+}
+
+impl Handler<SchedWaking<'_>> for AccountingState {
+    #[inline(always)]
+    fn on(&self, event: SchedWaking<'_>) {
+        match self.clock.now_fast() {
+            Some(now) => self.wake(event.task, now),
+            None => self.wake_slow(event.task),
+        }
+    }
+}
+
+impl Handler<SchedWakeupNew<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, event: SchedWakeupNew<'_>) {
+        self.wake_slow(event.task);
+    }
+}
+
+impl AccountingState {
+    /// Handles a switch from a task that blocks to the task `after` with the record `record`. If
+    /// the clock is not the TSC, or if interrupts occurred during the run, calls
+    /// [`switch_slow`](Self::switch_slow).
+    #[inline(always)]
+    fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
+        begin_switch(here, record);
+        let now = self.clock.now_fast();
+        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
+        let Some((now, own)) = turn else {
+            return self.switch_slow(here, (after, record), true, false);
+        };
+        let before = here.task();
+        let in_kernel = here.words.switch_fast(
+            own,
+            (before.map(|record| &record.words), SwitchReason::Blocked),
+            (record.map(|record| &record.words), &self.bounds),
+            || after.pid() == 0,
+            now,
+        );
+        here.set_task(record);
+        if in_kernel {
+            arm_cold();
+        }
+    }
+
+    /// Handles a switch from a task that does not block, or that is dead.
+    #[inline(never)]
+    fn switch_rare(&self, here: &PerCpu, after: TaskRef<'_>, blocks: bool, dies: bool) {
+        let record = self.record_of(after);
+        begin_switch(here, record);
+        self.switch_slow(here, (after, record), blocks, dies);
+    }
+
+    /// Handles a switch for which [`switch`](Self::switch) does not suffice. `begin_switch()` was
+    /// called before.
+    #[inline(never)]
+    fn switch_slow(
+        &self,
+        here: &PerCpu,
+        (after, record): (TaskRef<'_>, Option<&TaskRecord>),
+        blocks: bool,
+        dies: bool,
+    ) {
+        // At the sched_switch tracepoint the previous task is still the current task.
+        let (before, now) = (task::running(), self.clock.now());
+        let leave = if blocks {
+            SwitchReason::Blocked
+        } else if after.urgency() < before.urgency() {
+            SwitchReason::Preempted
+        } else if before.is_slice_over() || before.yields() {
+            SwitchReason::Expired
+        } else {
+            SwitchReason::Preempted
+        };
+        let task = here.task();
+        let in_kernel = here.words.switch(
+            (task.map(|record| &record.words), leave),
+            (record.map(|record| &record.words), &self.bounds),
+            || after.pid() == 0,
+            now,
+        );
+        here.set_task(record);
+        if in_kernel {
+            arm_cold();
+        }
+        if dies {
+            self.retire(before, now);
+        }
+    }
+
+    /// Adds the duration of a switch to the values of the task that now runs, or counts a call of
+    /// the scheduler that did not switch.
+    #[inline(always)]
+    fn switched(&self, is_switch: bool, now: u64) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        if let Some(record) = here.task() {
+            here.words.switched(&record.words, is_switch, now);
+        }
+    }
+
+    #[inline(never)]
+    fn switched_slow(&self, is_switch: bool) {
+        self.switched(is_switch, self.clock.now());
+    }
+
+    /// Records the time at which a task is woken.
+    #[inline(always)]
+    fn wake(&self, task: TaskRef<'_>, now: u64) {
+        if let Some(record) = self.record_of(task) {
+            record.words.wake(now);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_slow(&self, task: TaskRef<'_>) {
+        self.wake(task, self.clock.now());
+    }
+}
+
+impl Handler<TaskNew<'_>> for AccountingState {
+    fn on(&self, event: TaskNew<'_>) {
+        self.free_retired();
+        if !self.all_tasks {
+            return;
+        }
+        // A new user task starts inside a system call, because it first returns from its parent's
+        // fork.
+        let calls = self.levels & level::CALLS != 0;
+        let _ = self.add(event.task, calls && !event.task.is_kernel());
+    }
+}
+
+impl Handler<ProcessExit<'_>> for AccountingState {
+    fn on(&self, _: ProcessExit<'_>) {
+        let _preempt = NoPreempt::new();
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        if here.words.is_user_time() && !task::running().is_kernel() {
+            self.enter_kernel(here);
+        }
+        if let Some(record) = here.task() {
+            record.save_ids(task::running());
+            if record.individually_accounted {
+                worker::queue_worker();
+            }
+        }
+    }
+}
+
+impl Handler<SignalDeliver<'_>> for AccountingState {
+    fn on(&self, event: SignalDeliver<'_>) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        // A signal that ends the task is delivered as well, so the task's death is system time.
+        self.enter_kernel(here);
+        if let Some(record) = here.task() {
+            record.words.count_signal(event.number as usize);
+        }
+    }
+}
+
+impl Handler<PageFaultUser<'_>> for AccountingState {
+    fn on(&self, _: PageFaultUser<'_>) {
+        let _preempt = NoPreempt::new();
+        if let Some(here) = PerCpu::this_cpu() {
+            self.enter_kernel(here);
+        }
+    }
+}
+
+impl AccountingState {
+    /// Accounts system time until this CPU enters user mode, if the kernel can report that moment.
+    /// Returns false if the kernel cannot. Preemption off.
+    #[cold]
+    #[inline(never)]
+    fn enter_kernel(&self, here: &PerCpu) -> bool {
+        let is_armed = self.levels & level::CALLS != 0 && user_return::arm();
+        if is_armed {
+            here.words.enter_kernel(|| self.clock.now());
+        }
+        is_armed
+    }
+}
+
+/// Marks the beginning of a switch to the task with the record `after` for readers, before the
+/// clock is read.
+#[inline(always)]
+fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
+    here.words.begin_switch();
+    if let Some(record) = after {
+        record.words.begin_switch_in();
+    }
+}
+
+/// Lets the kernel report when this CPU enters user mode. A function of its own, so that the probes
+/// that seldom call it save few registers.
+#[cold]
+#[inline(never)]
+fn arm_cold() {
+    user_return::arm();
+}
+
+impl Handler<SysEnter<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, _: SysEnter<'_>) {
+        let _preempt = NoPreempt::new();
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        let task = here.task().map(|record| &record.words);
+        here.words.syscall_enter(task, || self.clock.now());
+    }
+}
+
+impl Handler<SysExit<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, _: SysExit<'_>) {
+        let _preempt = NoPreempt::new();
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        // Signals and task work follow before the task enters user mode.
+        if user_return::has_exit_work() && self.enter_kernel(here) {
+            return;
+        }
+        let task = here.task().map(|record| &record.words);
+        here.words.syscall_exit(task, || self.clock.now());
+    }
+}
+
+impl Handler<IrqEntry<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, event: IrqEntry<'_>) {
+        self.irq_enter(event.action.is_first(event.irq));
+    }
+}
+
+impl Handler<IrqExit<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, _: IrqExit<'_>) {
+        self.irq_exit();
+    }
+}
+
+impl Handler<SoftirqEntry<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, event: SoftirqEntry<'_>) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        let own = here.is_softirqd();
+        here.words
+            .softirq_enter(event.vector as usize, own, || self.clock.now());
+    }
+}
+
+impl Handler<SoftirqExit<'_>> for AccountingState {
+    #[inline]
+    fn on(&self, _: SoftirqExit<'_>) {
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        here.words.softirq_exit(|| self.clock.now());
+    }
+}
+
+impl AccountingState {
+    #[inline]
+    fn irq_enter(&self, is_first: bool) {
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.irq_enter(is_first, || self.clock.now());
+        }
+    }
+
+    #[inline]
+    fn irq_exit(&self) {
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.irq_exit(|| self.clock.now());
+        }
+    }
+}
+
+macro_rules! vectors {
+    ($($entry:ident $exit:ident)*) => {
+        $(
+            impl Handler<$entry<'_>> for AccountingState {
+                #[inline]
+                fn on(&self, _: $entry<'_>) {
+                    self.irq_enter(true);
+                }
+            }
+            impl Handler<$exit<'_>> for AccountingState {
+                #[inline]
+                fn on(&self, _: $exit<'_>) {
+                    self.irq_exit();
+                }
+            }
+        )*
+
+        fn attach_vectors(probes: &mut Probes<AccountingState>) -> Result {
+            $(
+                probes.attach::<tracepoint::$exit<'_>>()?;
+                probes.attach::<tracepoint::$entry<'_>>()?;
+            )*
+            Ok(())
+        }
+    };
+}
+
+vectors! {
+    LocalTimer LocalTimerExit
+    Reschedule RescheduleExit
+    CallFunction CallFunctionExit
+    CallFunctionSingle CallFunctionSingleExit
+    IrqWork IrqWorkExit
+    PlatformIpi PlatformIpiExit
+    ErrorApic ErrorApicExit
+    SpuriousApic SpuriousApicExit
+    ThermalApic ThermalApicExit
+    ThresholdApic ThresholdApicExit
+    DeferredErrorApic DeferredErrorApicExit
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The files of process accounting in `/proc`, and the worker that removes the files of tasks that
+//! have ended.
+
+#![expect(
+    unsafe_code,
+    reason = "calls of C, and the callbacks that print and change files"
+)]
+
+use core::mem::size_of;
+
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::seq_file::SeqFile;
+use kernel::{bindings, seq_print};
+use ppa_rules::NR_CPU_VALUES;
+
+use crate::ppa::accounting as files;
+use crate::ppa::helpers;
+use crate::ppa::per_task;
+use base::access;
+
+/// The `/proc` files of process accounting. Dropping this value removes these files and the
+/// `/proc/ppa/PID` files of all tasks.
+pub(crate) struct Files(());
+
+impl Files {
+    /// Creates the `/proc` files of process accounting.
+    pub(crate) fn create() -> Result<Self> {
+        // SAFETY: The callee is called once, and drop removes the files.
+        let made = to_result(unsafe { helpers::ppa_files_create() });
+        // After an error no file is left that could turn accounting on. Turn accounting off,
+        // because a writer may have turned it on before the error.
+        made.inspect_err(|_| files::shutdown())?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // SAFETY: `create` has created the files. The callee waits for readers and writers of the
+        // global files, and for the worker. After the call, files of single tasks and probes can
+        // still queue the worker, but global files cannot.
+        unsafe { helpers::ppa_files_close() };
+        files::shutdown();
+        per_task::remove_all();
+        // SAFETY: `remove_all()` has waited for writers of the files of single tasks, and the
+        // probes are detached, so that nothing queues the worker any more.
+        unsafe { helpers::ppa_wait_for_worker() };
+        // SAFETY: The files of all tasks are removed, and the worker does not run any more.
+        unsafe { helpers::ppa_files_remove() };
+    }
+}
+
+#[no_mangle]
+extern "C" fn ppa_publish() {
+    files::publish();
+}
+
+#[no_mangle]
+extern "C" fn ppa_worker() {
+    per_task::reap();
+}
+
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
+/// `CAP_PERFMON`.
+///
+/// # Safety
+///
+/// Only seq_file calls this function.
+#[no_mangle]
+unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+    from_result(|| {
+        access::may_account()?;
+        files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
+            // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
+            // the array.
+            unsafe {
+                bindings::seq_write(
+                    seq,
+                    values.as_ptr().cast(),
+                    size_of::<[u64; NR_CPU_VALUES]>(),
+                )
+            };
+        })?;
+        Ok(0)
+    })
+}
+
+/// Shows the memory of task records per user in bytes, for debugfs.
+///
+/// # Safety
+///
+/// Only seq_file calls this function.
+pub(crate) unsafe extern "C" fn show_users(seq: *mut bindings::seq_file) -> c_int {
+    from_result(|| {
+        for (uid, bytes) in &files::bytes_by_user()? {
+            // SAFETY: seq_file's structure is valid during the call.
+            unsafe { base::helpers::pfm_account_line(seq, *uid, *bytes) };
+        }
+        Ok(0)
+    })
+}
+
+/// Reads or writes the setting `kernel.ppa`.
+///
+/// # Safety
+///
+/// `values` points to four integers, which nothing else uses during the call.
+#[no_mangle]
+unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
+    // SAFETY: By the function's requirement `values` points to four integers that nothing else
+    // uses.
+    let values = unsafe { &mut *values.cast::<[i32; 4]>() };
+    from_result(|| files::settings(values, write).map(|()| 0))
+}
+
+/// Reads or writes the setting `kernel.ppa_levels`.
+///
+/// # Safety
+///
+/// `level` points to an integer, which nothing else uses during the call.
+#[no_mangle]
+unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
+    // SAFETY: By the function's requirement `level` points to an integer that nothing else uses.
+    let level = unsafe { &mut *level };
+    from_result(|| files::levels(level, write).map(|()| 0))
+}
+
+/// Reads or writes the settings of a selected task.
+///
+/// # Safety
+///
+/// `values` points to four integers, which nothing else uses during the call.
+#[no_mangle]
+unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, write: bool) -> c_int {
+    // SAFETY: By the function's requirement `values` points to four integers that nothing else
+    // uses.
+    let values = unsafe { &mut *values.cast::<[i32; 4]>() };
+    from_result(|| {
+        match write {
+            true => per_task::set_settings(entry, values)?,
+            false => *values = per_task::settings(entry)?,
+        }
+        Ok(0)
+    })
+}
+
+/// Selects a task for accounting, changes the settings of a selected task, or deselects a task.
+///
+/// # Safety
+///
+/// `values` points to four integers, which nothing writes during the call.
+#[no_mangle]
+unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
+    // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
+    let values = unsafe { &*values.cast::<[i32; 4]>() };
+    from_result(|| per_task::set(pid, values).map(|()| 0))
+}
+
+/// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
+///
+/// # Safety
+///
+/// Only seq_file calls this function.
+#[no_mangle]
+unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
+    // SAFETY: seq_file's structure is valid during the call.
+    let seq = unsafe { SeqFile::from_raw(seq) };
+    from_result(|| per_task::show(entry, seq).map(|()| 0))
+}
+
+/// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
+///
+/// # Safety
+///
+/// Only seq_file calls this function.
+#[no_mangle]
+unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
+    from_result(|| {
+        per_task::each_number(entry, &mut |bytes| {
+            // SAFETY: seq_file's structure is valid during the call, and the length passed is that
+            // of the slice.
+            unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };
+        })?;
+        Ok(0)
+    })
+}
+
+/// Shows `/proc/ppa/ppactl`: the selected tasks and their settings.
+///
+/// # Safety
+///
+/// Only seq_file calls this function.
+#[no_mangle]
+unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
+    // SAFETY: seq_file's structure is valid during the call.
+    let seq = unsafe { SeqFile::from_raw(seq) };
+    let print = &mut |pid, [a, b, c, d]: [i32; 4]| {
+        seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
+    };
+    from_result(|| per_task::each(print).map(|()| 0))
+}

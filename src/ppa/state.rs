@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state of process accounting while it is on: the values of each CPU, and the records of tasks
+//! from their insertion until a reader has got the record of the ended task. The tracepoint probes
+//! in `probes.rs` update the state.
+
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+use ppa_rules::{Cpu, LatencyBounds};
+use protocols::sync::Word;
+
+use crate::ppa::per_cpu::{PerCpu, PerCpuTable};
+use crate::ppa::stats;
+use crate::ppa::task_record::{RetireList, TaskIndex, TaskRecord};
+use base::clock::Clock;
+use base::cpu::{self, CpusReadGuard};
+use base::preempt::NoPreempt;
+use base::task::{self, TaskRef};
+
+/// The levels of accounting that can be measured (`PPA_LEVEL_*`).
+pub(crate) mod level {
+    pub(crate) const SCHED: u32 = 1;
+    pub(crate) const IRQ: u32 = 2;
+    pub(crate) const CALLS: u32 = 4;
+    pub(crate) const SWITCHES: u32 = 8;
+    pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
+}
+
+/// Maximum number of records of ended tasks that no reader has asked for. Further records are
+/// dropped and counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of these records in the same
+/// way. The same limits apply to the records that some reader has not got.
+pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
+pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
+
+/// The state of accounting while it is on, shared by all probes.
+pub(crate) struct AccountingState {
+    /// The values of each CPU.
+    pub(crate) per_cpu: PerCpuTable,
+    /// The records of living tasks, indexed by the addresses of the tasks.
+    pub(crate) index: TaskIndex,
+    /// The clock of all time stamps.
+    pub(crate) clock: Clock,
+    /// The bounds of the latency histogram.
+    pub(crate) bounds: LatencyBounds,
+    /// Number of CPUs per group: a task has separate values for each group.
+    pub(crate) cpus_per_group: u32,
+    /// The levels that are measured.
+    pub(crate) levels: u32,
+    /// True if all tasks are accounted, false if only tasks with an entry in `/proc/ppa` are.
+    pub(crate) all_tasks: bool,
+    /// Nonzero if new records also count wakeup latencies in a histogram.
+    pub(crate) latency_hist: Word,
+    /// Records of tasks that have ended since `/dev/ppa` was last read.
+    pub(crate) ended: RetireList,
+    /// Replaced or dropped records, which were removed from the index and which no reader will get.
+    /// [`free_retired`](Self::free_retired) frees these records after a grace period.
+    retired: RetireList,
+    /// Number of records in the index.
+    pub(crate) nr_tasks: Word,
+    /// Number of records in `ended`.
+    pub(crate) nr_ended: Word,
+    /// Number of bytes of the records that `nr_ended` counts.
+    ended_bytes: Word,
+    /// Number of records of ended tasks that were dropped before they were read.
+    pub(crate) lost: Word,
+    /// Number of tasks that got no record, because memory was short or because their user would
+    /// have exceeded `user_kb`.
+    pub(crate) refused: Word,
+}
+
+/// Calls a function on each CPU, with interrupts off. Repeats the calls until the function returns
+/// true on all CPUs.
+fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
+    loop {
+        let late = Word::new(0);
+        cpu::call_on_all(&|| {
+            if !function() {
+                add_return(&late, 1);
+            }
+        });
+        if late.load_relaxed() == 0 {
+            return;
+        }
+    }
+}
+
+/// Adds `more` to a number that several CPUs change, modulo 2^64. Returns the new value.
+pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
+    loop {
+        let old = word.load_relaxed();
+        let new = old.wrapping_add(more);
+        if word.try_cmpxchg_release(old, new) {
+            return new;
+        }
+    }
+}
+
+impl AccountingState {
+    /// Creates the state for groups of `scaling` CPUs.
+    pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
+        let clock = Clock::choose();
+        Ok(Self {
+            per_cpu: PerCpuTable::new(clock)?,
+            index: TaskIndex::new()?,
+            clock,
+            bounds: LatencyBounds::new(clock.khz.into()),
+            cpus_per_group: scaling,
+            levels,
+            all_tasks: everyone,
+            latency_hist: Word::new(latencies.into()),
+            ended: RetireList::new(),
+            retired: RetireList::new(),
+            nr_tasks: Word::new(0),
+            nr_ended: Word::new(0),
+            ended_bytes: Word::new(0),
+            lost: Word::new(0),
+            refused: Word::new(0),
+        })
+    }
+
+    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM`, or `EDQUOT` if the
+    /// user of the task would exceed `user_kb`.
+    pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
+        let latencies = self.latency_hist.load_relaxed() != 0;
+        let record = TaskRecord::new(
+            task,
+            calling,
+            self.cpus_per_group,
+            latencies,
+            self.clock.now(),
+        )
+        .inspect_err(|_| {
+            add_return(&self.refused, 1);
+        })?;
+        let rejected = {
+            let _preempt = NoPreempt::new();
+            self.insert(record, task)
+        };
+        drop(rejected);
+        Ok(())
+    }
+
+    /// Adds a record to the index. If the task already has a record, returns `record` to the
+    /// caller.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
+    fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
+        let rejected = self.index.insert(record);
+        if rejected.is_some() {
+            return rejected;
+        }
+        add_return(&self.nr_tasks, 1);
+        self.remove_if_dead(task);
+        None
+    }
+
+    /// Removes the record of a task that was inserted after the task's last switch.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
+    fn remove_if_dead(&self, task: TaskRef<'_>) {
+        // If the task's last sched_switch came before the insertion, no probe removes this record:
+        // remove the record here. If the last sched_switch is still to come, its probe and this
+        // code both call take(), which gives the record to one of them only. The CPU of a dead task
+        // may still use the record, but has preemption off until the task's last switch, so the
+        // grace period ends after this use. A task that is exiting but not dead keeps its record,
+        // because the task's CPU uses the record with preemption on.
+        if task.is_dead() {
+            if let Some(record) = self.index.take(task.address()) {
+                add_return(&self.nr_tasks, u64::MAX);
+                self.retired.push(record);
+            }
+        }
+    }
+
+    /// Adds the record of a task that may be in a system call, in the same way as
+    /// [`insert`](Self::insert).
+    ///
+    /// Whether the task is in a system call is determined after the insertion. A running task is
+    /// not examined, because a running task may leave the call at any time.
+    pub(crate) fn insert_running(
+        &self,
+        record: KBox<TaskRecord>,
+        task: TaskRef<'_>,
+    ) -> Option<KBox<TaskRecord>> {
+        let rejected = self.insert(record, task);
+        self.find_syscall(task);
+        rejected
+    }
+
+    /// Determines whether a task whose record was just inserted is in a system call. Preemption
+    /// off.
+    fn find_syscall(&self, task: TaskRef<'_>) {
+        if self.levels & level::CALLS != 0 && task.is_in_syscall() {
+            if let Some(record) = self.record_of(task) {
+                record.words.set_in_syscall();
+            }
+        }
+    }
+
+    /// Gives a task a new record of its own settings, which continues the values of its present
+    /// record. May sleep. `ENOMEM`, or `EDQUOT` if the user of the task would exceed `user_kb`.
+    /// The caller holds `ACCOUNTING`.
+    pub(crate) fn account_individually(
+        &self,
+        task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+    ) -> Result {
+        let mut record = self.new_record(task, scaling, latencies)?;
+        record.individually_accounted = true;
+        self.replace_record(task, Some(record));
+        Ok(())
+    }
+
+    /// Creates a record for a task that may have one already. May sleep. `ENOMEM`, `EDQUOT`.
+    fn new_record(
+        &self,
+        task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+    ) -> Result<KBox<TaskRecord>> {
+        let has_record = {
+            let _preempt = NoPreempt::new();
+            self.record_of(task).is_some()
+        };
+        let now = self.clock.now();
+        match has_record {
+            true => TaskRecord::replacing(task, scaling, latencies, now),
+            false => TaskRecord::new(task, false, scaling, latencies, now),
+        }
+    }
+
+    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
+    /// with the common settings, which continues the values of its present record, unless its user
+    /// would exceed `user_kb`. May sleep. `ENOMEM`. The caller holds `ACCOUNTING`.
+    pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+        let latencies = self.latency_hist.load_relaxed() != 0;
+        let record = match self.all_tasks && !task.has_ended() {
+            true => match self.new_record(task, self.cpus_per_group, latencies) {
+                Err(error) if error == EDQUOT => {
+                    add_return(&self.refused, 1);
+                    None
+                }
+                record => Some(record?),
+            },
+            false => None,
+        };
+        self.replace_record(task, record);
+        Ok(())
+    }
+
+    /// Replaces the record of a task, or removes it if `record` is `None`. May sleep. The caller
+    /// holds `ACCOUNTING`, which excludes readers while the history of `record` is not complete.
+    fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
+        // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
+        // record. cpu_dead() has dropped the reference of each CPU that is offline.
+        let _cpus = CpusReadGuard::new();
+        let history = record.as_ref().and_then(|record| record.history.clone());
+        let (mut began, mut waits_since) = (0, 0);
+        let before = {
+            let _preempt = NoPreempt::new();
+            match record {
+                None => {
+                    let before = self.index.take(task.address());
+                    if before.is_some() {
+                        add_return(&self.nr_tasks, u64::MAX);
+                    }
+                    before
+                }
+                Some(record) => {
+                    began = record.words.began();
+                    if let Some(old) = self.record_of(task) {
+                        waits_since = record.words.copy_wait(&old.words);
+                    }
+                    let before = self.index.replace(record);
+                    if before.is_none() {
+                        add_return(&self.nr_tasks, 1);
+                    }
+                    self.remove_if_dead(task);
+                    self.find_syscall(task);
+                    before
+                }
+            }
+        };
+        // If the task is running, its CPU still uses the old record: let each CPU look up the
+        // record of its current task. If the task is not running, the switch to it looks up the
+        // record.
+        retry_on_each_cpu(&|| self.refresh_current());
+        if let Some(before) = before {
+            // No CPU uses the old record any more.
+            let old = before.get();
+            old.words.end(began);
+            if let Some(history) = history {
+                history.append(&old.words, old.history.as_deref());
+                let _preempt = NoPreempt::new();
+                if let Some(record) = self.record_of(task) {
+                    record.words.correct_wait(waits_since, &old.words);
+                }
+            }
+            self.retired.push(before);
+            self.free_retired();
+        }
+    }
+
+    /// Looks up again the record of the task that runs on this CPU. Returns false if the record
+    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
+    /// with interrupts off.
+    fn refresh_current(&self) -> bool {
+        let Some(here) = PerCpu::this_cpu() else {
+            return true;
+        };
+        let found = self.record_of(task::running());
+        let address = |record: Option<&TaskRecord>| record.map(core::ptr::from_ref);
+        if address(found) == address(here.task()) {
+            return true;
+        }
+        if here.words.is_updating() {
+            return false;
+        }
+        let old = here.task().map(|record| &record.words);
+        let new = found.map(|record| &record.words);
+        here.words.begin_switch();
+        here.words.replace_task(old, new, self.clock.now());
+        here.set_task(found);
+        true
+    }
+
+    /// Returns whether the task has a record, or has exited and needs none.
+    pub(crate) fn is_tracked_or_exiting(&self, task: TaskRef<'_>) -> bool {
+        task.has_ended() || self.record_of(task).is_some()
+    }
+
+    /// Returns the values of a CPU.
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<&Cpu> {
+        self.per_cpu.cpu(cpu).map(|here| &here.words)
+    }
+
+    /// Starts accounting on each CPU, beginning with the task that runs on the CPU. May sleep.
+    pub(crate) fn begin(&self) {
+        retry_on_each_cpu(&|| self.begin_this_cpu());
+    }
+
+    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
+    /// system-call words of the CPU are being updated. Called with interrupts off.
+    fn begin_this_cpu(&self) -> bool {
+        let Some(here) = PerCpu::this_cpu() else {
+            return true;
+        };
+        if here.words.has_begun() {
+            return self.refresh_current();
+        }
+        if here.words.is_updating() {
+            return false;
+        }
+        let (task, now) = (task::running(), self.clock.now());
+        here.words.begin(task.pid() == 0, now);
+        if let Some(record) = self.record_of(task) {
+            here.words.attach_running(&record.words, now);
+            here.set_task(Some(record));
+        }
+        true
+    }
+
+    /// Frees the records in `retired` after a grace period. Must not be called under a run-queue
+    /// lock.
+    pub(crate) fn free_retired(&self) {
+        self.retired.free_later();
+    }
+
+    /// Returns the record of a task; `None` if the task is not accounted.
+    #[inline(always)]
+    pub(crate) fn record_of(&self, task: TaskRef<'_>) -> Option<&TaskRecord> {
+        self.index.get(task.address())
+    }
+
+    /// Returns the number of bytes of the records in `ended`.
+    pub(crate) fn ended_bytes(&self) -> u64 {
+        self.ended_bytes.load_relaxed()
+    }
+
+    /// Subtracts the record of an ended task, which has `bytes` bytes, from `nr_ended` and
+    /// `ended_bytes`.
+    pub(crate) fn subtract_ended(&self, bytes: u64) {
+        add_return(&self.nr_ended, u64::MAX);
+        add_return(&self.ended_bytes, bytes.wrapping_neg());
+    }
+
+    /// Moves the record of a task to the list of ended tasks. Called at the task's last switch,
+    /// with the run-queue lock held.
+    ///
+    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`]
+    /// is exceeded, the record is dropped, and counted in `lost` and in the instance
+    /// `perfcounters/accounting/lost`.
+    #[cold]
+    pub(crate) fn retire(&self, task: TaskRef<'_>, now: u64) {
+        let Some(record) = self.index.take(task.address()) else {
+            return;
+        };
+        record.get().words.end(now);
+        add_return(&self.nr_tasks, u64::MAX);
+        let bytes = record.get().bytes();
+        let (nr, all) = (
+            add_return(&self.nr_ended, 1),
+            add_return(&self.ended_bytes, bytes),
+        );
+        if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
+            self.subtract_ended(bytes);
+            add_return(&self.lost, 1);
+            stats::count_lost();
+            self.retired.push(record);
+        } else {
+            self.ended.push(record);
+        }
+    }
+}

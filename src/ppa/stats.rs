@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics about accounting itself. Programs read them as instances of the counter pages.
+
+#![expect(unsafe_code, reason = "per-CPU slots of counters")]
+
+use kernel::prelude::*;
+
+use crate::driver::{Instance, Spec};
+use base::per_cpu;
+use base::self_stat::SelfStats;
+
+/// The slot of the number of records that were dropped before they were read.
+static SLOTS: SelfStats<1> = SelfStats::new();
+
+/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
+/// after all code that updates the statistics has stopped.
+pub(crate) struct AccountingStats {
+    _lost: Instance,
+}
+
+impl AccountingStats {
+    /// Adds the instances. Called once, from module init, before any code can update the
+    /// statistics.
+    pub(crate) fn new() -> Result<Self> {
+        let lost = Instance::try_add(&Spec {
+            help: c"Records of ended tasks dropped before they were read",
+            ..Spec::counter(c"perfcounters/accounting/lost")
+        })?;
+        // SAFETY: No record can be counted yet, and the per-CPU slots of the counter exist until
+        // the module is unloaded.
+        unsafe { SLOTS.publish(0, lost.counter().raw()) };
+        Ok(Self { _lost: lost })
+    }
+}
+
+/// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap,
+/// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
+pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
+    // SAFETY: The per-CPU slot of a live instance exists, and nothing else writes the slot.
+    unsafe { per_cpu::add_on(instance.counter().raw(), cpu, more) }
+}
+
+/// Counts a record of an ended task that was dropped before it was read. Callable in any context.
+#[inline(always)]
+pub(crate) fn count_lost() {
+    SLOTS.count(0);
+}

@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Records of accounted tasks: an index of the records of living tasks by task address, and lists
+//! of the records of tasks that have ended.
+
+#![expect(
+    unsafe_code,
+    reason = "memory of records, freed after a grace period of RCU"
+)]
+
+use core::mem::size_of;
+use core::ptr::NonNull;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KBox, KVVec};
+use kernel::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
+use protocols::sync::Word;
+
+use crate::ppa::helpers;
+use base::account::Charge;
+use base::task::{TaskIds, TaskRef};
+use base::{cpu, rcu};
+
+/// The record of a task: the values and the identity of the task. `words` is the first field, at
+/// the address of the record.
+#[repr(C)]
+pub(crate) struct TaskRecord {
+    pub(crate) words: Task<KVVec<Word>>,
+    pub(crate) address: usize,
+    pub(crate) kernel: bool,
+    /// The task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
+    pub(crate) softirqd: bool,
+    /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
+    pub(crate) individually_accounted: bool,
+    pub(super) began: u64,
+    /// The sums of the task's earlier records; `None` if this is the first record. The lock
+    /// `ACCOUNTING` excludes readers while the history is written.
+    pub(crate) history: Option<Arc<TaskHistory<KVVec<Word>>>>,
+    /// The memory of the record, charged to the user of the task; `None` before the record belongs
+    /// to a task.
+    charge: Option<Charge>,
+    /// The ids and the name of the task when the record was filled or the task exited: user and
+    /// parent process, thread and process, and the two halves of the name.
+    saved: [Word; 4],
+    /// The next record with the same hash in the index.
+    hash_next: Word,
+    /// The next record of a [`RetireList`].
+    list_next: Word,
+    rcu: Opaque<bindings::callback_head>,
+}
+
+// SAFETY: The fields are atomic words and numbers, a charge and a reference to a history, which any
+// thread may drop, and `rcu`, which only RCU accesses.
+unsafe impl Send for TaskRecord {}
+// SAFETY: The fields are atomic words, numbers, a charge and a reference to a history of atomic
+// words, which do not change while shared, and `rcu`, which only RCU accesses.
+unsafe impl Sync for TaskRecord {}
+
+impl TaskRecord {
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
+    /// whether the task is in a system call. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    pub(crate) fn new(
+        task: TaskRef<'_>,
+        calling: bool,
+        scaling: u32,
+        latencies: bool,
+        now: u64,
+    ) -> Result<KBox<Self>> {
+        let mut record = Self::alloc(scaling)?;
+        record.words.begin(calling, latencies, now);
+        record.fill(task)?;
+        Ok(record)
+    }
+
+    /// Creates a record that will replace the record of a task, with an empty history. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    pub(crate) fn replacing(
+        task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+        now: u64,
+    ) -> Result<KBox<Self>> {
+        let mut record = Self::alloc(scaling)?;
+        let values = words(record.words.nr_groups().wrapping_mul(NR_VALUES))?;
+        record.history = Some(Arc::new(
+            TaskHistory::new(values, scaling),
+            GFP_KERNEL_ACCOUNT,
+        )?);
+        record.words.begin(false, latencies, now);
+        record.fill(task)?;
+        Ok(record)
+    }
+
+    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
+    /// sleep.
+    pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
+        let others = Self::groups(scaling).saturating_sub(1);
+        Ok(KBox::new(
+            Self {
+                words: Task::new(words(others.wrapping_mul(NR_VALUES))?, scaling),
+                address: 0,
+                kernel: false,
+                softirqd: false,
+                individually_accounted: false,
+                began: 0,
+                history: None,
+                charge: None,
+                saved: Default::default(),
+                hash_next: Word::new(0),
+                list_next: Word::new(0),
+                rcu: Opaque::uninit(),
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?)
+    }
+
+    /// Returns the number of groups of `scaling` CPUs on this machine.
+    pub(crate) fn groups(scaling: u32) -> usize {
+        let before = scaling.max(1).wrapping_sub(1);
+        let cpus = cpu::nr_cpu_ids().wrapping_add(before);
+        cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
+    }
+
+    /// Returns the size of the record in memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let group = size_of::<[Word; NR_VALUES]>();
+        let groups = self.words.nr_groups().wrapping_mul(group);
+        let history = match self.history {
+            Some(_) => size_of::<TaskHistory<KVVec<Word>>>().wrapping_add(groups),
+            None => 0,
+        };
+        // The values of the first group are in the record itself.
+        let others = groups.saturating_sub(group);
+        others.wrapping_add(history).wrapping_add(size_of::<Self>()) as u64
+    }
+
+    /// Returns the values of the task up to now, with those of its history, and stores the values
+    /// for each group of CPUs in `groups`. `cpu` returns the words of a CPU. Returns `None` if the
+    /// values are being changed. The caller holds the lock `ACCOUNTING`.
+    pub(crate) fn read<'a>(
+        &self,
+        clock: impl Fn() -> u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+        groups: &mut [[u64; NR_VALUES]],
+    ) -> Option<TaskSnapshot> {
+        let mut read = self.words.read_groups(clock, cpu, groups)?;
+        if let Some(history) = &self.history {
+            history.add_to(&mut read, groups);
+        }
+        Some(read)
+    }
+
+    /// Returns how often a signal was delivered to the task. The caller holds the lock
+    /// `ACCOUNTING`.
+    pub(crate) fn signals(&self, number: usize) -> u32 {
+        let earlier = self.history.as_ref().map_or(0, |h| h.signals(number));
+        self.words.signals(number).wrapping_add(earlier)
+    }
+
+    /// Makes this the record of a task, and charges the memory of the record to the user of the
+    /// task. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
+    /// unchanged.
+    pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
+        self.charge = Some(Charge::of_task(task, self.bytes() as usize)?);
+        self.address = task.address();
+        self.kernel = task.is_kernel();
+        self.softirqd = task.is_softirqd();
+        self.began = task.start_time();
+        // The ids are saved here, because the task may be exiting already: its `sched_process_exit`
+        // may have run before the record could be found.
+        self.save_ids(task);
+        Ok(())
+    }
+
+    /// Saves the ids and the name of the task, which are needed after the task has ended.
+    pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
+        let who = task.ids(true);
+        let name = task.name();
+        let [ids, numbers, first, second] = &self.saved;
+        ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
+        numbers.store_relaxed(u64::from(who.pid) | u64::from(who.tgid) << 32);
+        for (word, half) in [first, second].into_iter().zip(name.chunks_exact(8)) {
+            let half = half
+                .first_chunk()
+                .map_or(0, |half| u64::from_ne_bytes(*half));
+            word.store_relaxed(half);
+        }
+    }
+
+    /// Returns the saved user id of the task, in the initial user namespace.
+    pub(crate) fn user(&self) -> u32 {
+        self.saved_ids().0.uid
+    }
+
+    /// Returns the ids and the name that `save_ids` has saved.
+    pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
+        let [ids, numbers, first, second] = &self.saved;
+        let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
+        let mut name = [0; 16];
+        for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
+            to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
+        }
+        let who = TaskIds {
+            uid: ids as u32,
+            ppid: (ids >> 32) as u32,
+            pid: numbers as u32,
+            tgid: (numbers >> 32) as u32,
+            reaped: 0,
+        };
+        (who, name)
+    }
+}
+
+/// A record that was removed from the index.
+///
+/// # Invariants
+///
+/// No new search finds the record. Only the owner of the `RemovedRecord` may free the record, a
+/// grace period after its removal.
+pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
+
+impl RemovedRecord {
+    /// Returns the record.
+    pub(crate) fn get(&self) -> &TaskRecord {
+        // SAFETY: The record is not freed while `self` owns it, by the type's invariant.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The number of hash buckets of the index; a power of two.
+const NR_BUCKETS: usize = 1 << 14;
+
+/// The records of living tasks by task address. Unlike the id of a task, the address does not
+/// change while the task lives. The index is searched without a lock and changed under
+/// `index_lock`.
+///
+/// # Invariants
+///
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A removed record is
+/// freed after a grace period, and its `hash_next` remains valid until then. The index has
+/// `NR_BUCKETS` heads.
+pub(crate) struct TaskIndex(KVVec<Word>);
+
+impl TaskIndex {
+    /// Creates an empty index. Returns `ENOMEM` if memory is short. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        // INVARIANT: The index has `NR_BUCKETS` heads, which are all 0.
+        Ok(Self(words(NR_BUCKETS)?))
+    }
+
+    #[inline(always)]
+    fn head(&self, address: usize) -> &Word {
+        // Task structures are at least 64 bytes apart, so the low 6 bits are dropped; the
+        // multiplication spreads the other bits.
+        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
+        // heads by the type's invariant.
+        unsafe { self.0.get_unchecked(hash as usize) }
+    }
+
+    /// Finds the record of a task. Preemption is off, or RCU is read-locked, while the result is
+    /// used.
+    #[inline(always)]
+    pub(crate) fn get(&self, address: usize) -> Option<&TaskRecord> {
+        // Acquire: pairs with the releases in `insert` and `replace`, so that the record is
+        // complete.
+        let mut at = self.head(address).load_acquire();
+        loop {
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
+            let record = unsafe { (at as *const TaskRecord).as_ref()? };
+            if record.address == address {
+                return Some(record);
+            }
+            // Acquire: pairs with the releases in `insert`, `replace` and `unlink`.
+            at = record.hash_next.load_acquire();
+        }
+    }
+
+    /// Calls `change`, which changes the index, with `index_lock` held.
+    fn with_lock<T>(change: impl FnOnce() -> T) -> T {
+        // SAFETY: `index_lock` is released below. `index_lock` is a raw spinlock that turns
+        // interrupts off, so that the scheduler's probes can take it.
+        let flags = unsafe { helpers::ppa_index_lock() };
+        let done = change();
+        // SAFETY: `index_lock` was taken above, and taking it has returned these flags.
+        unsafe { helpers::ppa_index_unlock(flags) };
+        done
+    }
+
+    /// Inserts the record of a task. Returns `record` to the caller if the task has a record
+    /// already.
+    pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
+        let head = self.head(record.address);
+        Self::with_lock(|| {
+            if self.get(record.address).is_some() {
+                return Some(record);
+            }
+            record.hash_next.store_relaxed(head.load_relaxed());
+            // Release: pairs with the acquire in `get`.
+            head.store_release(KBox::into_raw(record) as u64);
+            None
+        })
+    }
+
+    /// Removes the record of a task from the index. The caller owns the record, but code that has
+    /// found the record before may still use it.
+    pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
+        Self::with_lock(|| Self::unlink(self.head(address), address))
+    }
+
+    /// Inserts `record`, and removes the record that its task had before. Each search finds one of
+    /// the two records.
+    pub(crate) fn replace(&self, record: KBox<TaskRecord>) -> Option<RemovedRecord> {
+        let address = record.address;
+        let head = self.head(address);
+        Self::with_lock(|| {
+            record.hash_next.store_relaxed(head.load_relaxed());
+            let record = KBox::into_raw(record);
+            // Release: pairs with the acquire in `get`.
+            head.store_release(record as u64);
+            // SAFETY: The record was inserted above. `index_lock` is held, so that no other call
+            // removes the record.
+            Self::unlink(unsafe { &(*record).hash_next }, address)
+        })
+    }
+
+    /// Removes the record of a task from the list that begins at `place`. `index_lock` is held.
+    fn unlink(mut place: &Word, address: usize) -> Option<RemovedRecord> {
+        loop {
+            let at = place.load_relaxed();
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant.
+            // `index_lock` is held, so that no other call removes a record during the search.
+            let record = unsafe { (at as *const TaskRecord).as_ref()? };
+            if record.address == address {
+                // Release: pairs with the acquire in `get`, so that the next record is complete.
+                place.store_release(record.hash_next.load_relaxed());
+                // INVARIANT: The record was unlinked under the lock, by this call only.
+                return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
+            }
+            place = &record.hash_next;
+        }
+    }
+
+    /// Returns the first record after position `place`, and the position of that record; `None`
+    /// after the last record. Positions are ordered by hash and then by address, so that a walk
+    /// misses no record that stays in the index during the walk. Preemption is off, or RCU is
+    /// read-locked, while the result is used.
+    pub(crate) fn next_after(&self, place: u64) -> Option<(&TaskRecord, u64)> {
+        let mut hash = place >> 48;
+        while let Some(head) = self.0.get(hash as usize) {
+            let mut first: Option<(&TaskRecord, u64)> = None;
+            let mut at = head.load_acquire();
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
+            while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
+                // The upper 16 bits are the same in all addresses of task structures.
+                let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
+                if own > place && first.is_none_or(|(_, least)| own < least) {
+                    first = Some((record, own));
+                }
+                // Acquire: pairs with the releases in `insert`, `replace` and `unlink`.
+                at = record.hash_next.load_acquire();
+            }
+            if first.is_some() {
+                return first;
+            }
+            hash = hash.wrapping_add(1);
+        }
+        None
+    }
+}
+
+impl Drop for TaskIndex {
+    fn drop(&mut self) {
+        for head in &self.0 {
+            let mut at = head.load_relaxed();
+            while let Some(record) = NonNull::new(at as *mut TaskRecord) {
+                // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are
+                // already detached, so that no search runs.
+                let record = unsafe { KBox::from_raw(record.as_ptr()) };
+                at = record.hash_next.load_relaxed();
+            }
+        }
+    }
+}
+
+fn words(nr: usize) -> Result<KVVec<Word>> {
+    let mut words = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+    for _ in 0..nr {
+        words.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
+    }
+    Ok(words)
+}
+
+/// A linked list of records that were removed from the index. Records can be pushed in any context.
+///
+/// # Invariants
+///
+/// The list owns a record from the push of the record until the record is taken or freed.
+pub(crate) struct RetireList {
+    first: Word,
+}
+
+impl RetireList {
+    /// Creates an empty list.
+    pub(crate) fn new() -> Self {
+        Self {
+            first: Word::new(0),
+        }
+    }
+
+    /// Adds a record to the front of the list. Callable in any context.
+    pub(crate) fn push(&self, record: RemovedRecord) {
+        let record = record.0;
+        loop {
+            let first = self.first.load_relaxed();
+            // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
+            unsafe { record.as_ref() }.list_next.store_relaxed(first);
+            // Release: pairs with the acquires in `each` and `all`, so that the record is complete.
+            if self
+                .first
+                .try_cmpxchg_release(first, record.as_ptr() as u64)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Calls `look` with each record of the list. The caller makes sure that no record is taken
+    /// during the call.
+    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
+        // Acquire: pairs with the release in `push`, so that the records are complete.
+        let mut next = self.first.load_acquire();
+        // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
+        // no record is taken during the call. Records that are pushed during the call are in front
+        // of `first`, where the walk began.
+        while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
+            look(record);
+            next = record.list_next.load_relaxed();
+        }
+    }
+
+    fn all(&self) -> u64 {
+        loop {
+            // Acquire: pairs with the release in `push`.
+            let first = self.first.load_acquire();
+            if first == 0 || self.first.try_cmpxchg_release(first, 0) {
+                return first;
+            }
+        }
+    }
+
+    /// Empties the list. RCU frees the records after a grace period. Must not be called under a
+    /// run-queue lock.
+    pub(crate) fn free_later(&self) {
+        /// # Safety
+        ///
+        /// Called only by RCU, with the `rcu` field of a record.
+        unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
+            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
+            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since the
+            // record was removed from the index.
+            drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
+        }
+        let mut next = self.all();
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
+            // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
+            // `list_next` is read before RCU may free the record.
+            unsafe {
+                next = record.as_ref().list_next.load_relaxed();
+                bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
+            }
+        }
+    }
+
+    /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
+    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
+        let mut next = self.all();
+        if next != 0 {
+            rcu::synchronize();
+        }
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
+            // SAFETY: The list owns the record, by the type's invariant. After the grace period no
+            // search uses the record.
+            let record = unsafe { KBox::from_raw(record.as_ptr()) };
+            next = record.list_next.load_relaxed();
+            each(record);
+        }
+    }
+}
+
+impl Drop for RetireList {
+    fn drop(&mut self) {
+        self.take(&mut drop);
+    }
+}

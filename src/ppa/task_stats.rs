@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Structures that `/dev/ppa` copies to user space.
+
+#![expect(unsafe_code, reason = "structures as bytes for user space")]
+
+use core::mem::size_of;
+
+use ppa_rules::{NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+
+use crate::ppa::per_cpu::PerCpuTable;
+use crate::ppa::task_record::TaskRecord;
+use base::clock::Clock;
+use base::task::TaskRef;
+
+protocols::structures! {
+    /// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
+    pub(crate) struct TaskStats(488) {
+        size: u32,
+        pub(crate) flags: u32,
+        pub(crate) pid: u32,
+        pub(crate) tgid: u32,
+        pub(crate) ppid: u32,
+        pub(crate) uid: u32,
+        cpu: u32,
+        reserved: u32,
+        began: u64,
+        counted: u64,
+        values: [u64; NR_VALUES],
+        runq: u64,
+        latencies: [u64; NR_LATENCIES],
+        signals: [u32; NR_SIGNALS],
+        reserved2: u32,
+        pub(crate) name: [u8; 16],
+    }
+}
+
+/// Values of `flags`: `PPA_TASK_*`.
+const KERNEL: u32 = 1;
+const ENDED: u32 = 2;
+const RUNNING: u32 = 4;
+const LATENCIES: u32 = 8;
+
+impl TaskStats {
+    /// Creates the structure from a record. Returns `None` if the record is being updated, or if
+    /// the task was reaped and has no ids any more. After `None` the caller retries.
+    ///
+    /// With `ended` the task of the record has ended, and the ids and the name are taken from the
+    /// record. Without `ended` the record is in the index, and the caller uses it with preemption
+    /// off or under RCU. With `all` the ids are those of the initial namespaces, otherwise those of
+    /// the caller's namespaces.
+    pub(crate) fn new(
+        record: &TaskRecord,
+        heres: &PerCpuTable,
+        ended: bool,
+        all: bool,
+        clock: Clock,
+    ) -> Option<Self> {
+        let read = record.read(
+            || clock.now_ordered(),
+            |cpu| heres.cpu(cpu).map(|here| &here.words),
+            &mut [],
+        )?;
+        let (who, name) = match ended {
+            true => record.saved_ids(),
+            false => {
+                // SAFETY: The record was found in the index with preemption off or under RCU. A
+                // task is freed a grace period after its last switch, which takes its record out of
+                // the index.
+                let task = unsafe { TaskRef::new(record.address as *mut _) };
+                (task.ids(all), task.name())
+            }
+        };
+        // A reaped task has no ids. After its last switch, which follows soon, the record of the
+        // task is read with the ids that the record has kept since the exit.
+        if who.reaped != 0 {
+            return None;
+        }
+        let bit = |is: bool, flag: u32| if is { flag } else { 0 };
+        Some(Self {
+            size: size_of::<Self>() as u32,
+            flags: bit(record.kernel, KERNEL)
+                | bit(ended, ENDED)
+                | bit(read.running && !ended, RUNNING)
+                | bit(record.words.has_latency_hist(), LATENCIES),
+            pid: who.pid,
+            tgid: who.tgid,
+            ppid: who.ppid,
+            uid: who.uid,
+            cpu: read.cpu,
+            reserved: 0,
+            began: record.began,
+            counted: read.counted,
+            values: read.values,
+            runq: read.runq,
+            latencies: read.latencies,
+            signals: core::array::from_fn(|n| record.signals(n)),
+            reserved2: 0,
+            name,
+        })
+    }
+
+    /// Returns whether the task has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags & ENDED != 0
+    }
+}
+
+protocols::structures! {
+    /// `struct ppa_info`: the state of process accounting that user space reads.
+    #[derive(Default)]
+    pub(crate) struct Info(72) {
+        pub(crate) size: u32,
+        pub(crate) version: u32,
+        pub(crate) khz: u32,
+        pub(crate) levels: u32,
+        pub(crate) flags: u32,
+        pub(crate) scaling: u32,
+        pub(crate) nr_cpus: u32,
+        pub(crate) nr_groups: u32,
+        pub(crate) nr_tasks: u64,
+        pub(crate) nr_ended: u64,
+        pub(crate) lost: u64,
+        pub(crate) refused: u64,
+        pub(crate) now: u64,
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Hooks of process accounting for the time that a task spends in the kernel before `sys_enter`,
+//! after `sys_exit` and in page faults. The C part is in `src/ppa/helpers/user_return.c`.
+
+#![expect(unsafe_code, reason = "calls of C, and the hooks that C calls")]
+
+use core::arch::asm;
+
+use kernel::error::{to_result, Result};
+use kernel::ffi::c_ulong;
+
+use crate::ppa::helpers;
+use crate::ppa::per_cpu::PerCpu;
+
+/// Returns whether the kernel can report the return to user mode. If the kernel cannot,
+/// [`arm`] always returns false.
+pub(crate) fn is_supported() -> bool {
+    // SAFETY: The word is constant.
+    unsafe { helpers::ppa_exit_work != 0 }
+}
+
+/// Returns whether the current task has work to do before it enters user mode: signals, task work
+/// and the like, but not only a reschedule.
+#[inline(always)]
+pub(crate) fn has_exit_work() -> bool {
+    let flags: c_ulong;
+    // SAFETY: The instructions read the kernel's per-CPU pointer to the current task, and the first
+    // word of the task: the flags of its `thread_info`. The other word is constant.
+    unsafe {
+        asm!("movq %gs:current_task(%rip), {f}", "movq ({f}), {f}", f = out(reg) flags,
+            options(att_syntax, nostack, readonly, preserves_flags));
+        flags & helpers::ppa_exit_work != 0
+    }
+}
+
+/// Lets the kernel report when this CPU enters user mode the next time. Returns false if the kernel
+/// cannot. Called with preemption off; callable in the scheduler's probes.
+pub(crate) fn arm() -> bool {
+    // SAFETY: The caller has preemption off.
+    unsafe { helpers::ppa_arm_user_return() }
+}
+
+/// Removes the notifier of a CPU that is offline. Called in the CPU's hotplug callback.
+pub(crate) fn cpu_dead(cpu: u32) {
+    // SAFETY: The CPU does not execute, and does not come online during its hotplug callback.
+    unsafe { helpers::ppa_user_return_cpu_dead(cpu) };
+}
+
+/// Guard of the hooks. Dropping the guard detaches the hooks, and waits until no hook runs. The
+/// probes that call [`arm`] are detached before the guard is dropped.
+pub(crate) struct KernelEntryHooks;
+
+impl KernelEntryHooks {
+    /// Attaches the probe of seccomp. Called after the probes of system calls were attached, which
+    /// end the time that the probe of seccomp begins. May sleep. `ENOMEM`. The caller holds
+    /// `ACCOUNTING`.
+    pub(crate) fn attach_seccomp(&self) -> Result {
+        // SAFETY: The caller is in process context and holds the lock. Drop detaches the probe.
+        to_result(unsafe { helpers::ppa_attach_seccomp() })
+    }
+}
+
+impl Drop for KernelEntryHooks {
+    fn drop(&mut self) {
+        // SAFETY: The caller is in process context and holds `ACCOUNTING`. No probe arms a notifier
+        // any more.
+        unsafe {
+            helpers::ppa_detach_seccomp();
+            helpers::ppa_disarm_user_return();
+        }
+    }
+}
+
+/// Ends the system time of the current task.
+///
+/// Context: interrupts off, immediately before this CPU enters user mode.
+#[no_mangle]
+extern "C" fn ppa_user_return() {
+    if let Some(here) = PerCpu::this_cpu() {
+        let task = here.task().map(|record| &record.words);
+        here.words.syscall_exit(task, || here.clock.now());
+    }
+}
+
+/// Begins the system time of a system call that seccomp checks.
+///
+/// Context: the task that makes the call, preemption off.
+#[no_mangle]
+extern "C" fn ppa_seccomp_begins() {
+    if let Some(here) = PerCpu::this_cpu() {
+        here.words.syscall_check(|| here.clock.now());
+    }
+}

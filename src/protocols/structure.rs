@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Structures that the kernel and programs copy byte by byte.
+
+/// A type that consists of integers, so that any bytes are a valid value of the type. The macro
+/// [`structures!`](crate::structures) implements it for structures.
+///
+/// # Safety
+///
+/// All bit patterns are valid values, and the type has no padding.
+#[allow(unsafe_code, reason = "the kernel's copy functions rely on this trait")]
+pub unsafe trait FromBytes: Copy {}
+
+macro_rules! integers {
+    ($($type:ty)*) => {
+        $(
+            // SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
+            #[allow(unsafe_code, reason = "see the comment")]
+            unsafe impl FromBytes for $type {}
+        )*
+    };
+}
+
+integers! { u8 u16 u32 u64 i32 i64 }
+
+// SAFETY: The trait is implemented for the elements, and an array has no padding between its
+// elements.
+#[allow(unsafe_code, reason = "see the comment")]
+unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
+
+/// Declares structures with the layout of C, and implements [`FromBytes`] for
+/// them. The number behind a structure's name is its size in bytes. The build fails if the
+/// structure has another size or padding, or if a field does not consist of integers.
+///
+/// [`FromBytes`]: crate::structure::FromBytes
+#[macro_export]
+macro_rules! structures {
+    ($(
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident($size:expr) {
+            $($(#[$field_meta:meta])* $field_visibility:vis $field:ident: $type:ty,)*
+        }
+    )*) => {
+        $(
+            $(#[$meta])*
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            $visibility struct $name {
+                $($(#[$field_meta])* $field_visibility $field: $type,)*
+            }
+
+            const _: () = {
+                const fn from_bytes<T: $crate::structure::FromBytes>() -> usize {
+                    ::core::mem::size_of::<T>()
+                }
+                assert!(::core::mem::size_of::<$name>() == $size);
+                assert!(0 $(+ from_bytes::<$type>())* == $size);
+            };
+
+            // SAFETY: All fields implement the trait. The sizes of the fields add up to the size of
+            // the structure, so there is no padding.
+            #[allow(unsafe_code, reason = "see the comment")]
+            unsafe impl $crate::structure::FromBytes for $name {}
+        )*
+    };
+}
+
+/// Declares a structure that has the layout of its only field, and implements [`FromBytes`] for the
+/// structure.
+///
+/// [`FromBytes`]: crate::structure::FromBytes
+#[macro_export]
+macro_rules! transparent_structure {
+    ($(#[$meta:meta])* $visibility:vis struct $name:ident($field_visibility:vis $type:ty);) => {
+        $(#[$meta])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy)]
+        $visibility struct $name($field_visibility $type);
+
+        const _: () = {
+            const fn from_bytes<T: $crate::structure::FromBytes>() {}
+            from_bytes::<$type>()
+        };
+
+        // SAFETY: The structure has the layout of its field, whose type implements the trait.
+        #[allow(unsafe_code, reason = "see the comment")]
+        unsafe impl $crate::structure::FromBytes for $name {}
+    };
+}

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! System calls and page faults of traced processes: attaching, registering markers, and the pages
+//! that the processes access.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
+
+use crate::trace::buffer_set::Prealloc;
+use crate::trace::buffers::{Page, PAGE};
+use crate::trace::children;
+use crate::trace::marker::RegisteredMarker;
+use crate::trace::membership::{join_traces, set_marker_bits};
+use crate::trace::process::Process;
+pub(crate) use crate::trace::process::{base, offset_within};
+use crate::trace::process_memory::MarkerMemory;
+pub(crate) use crate::trace::process_memory::PlaceholderPage;
+use crate::trace::trace::Trace;
+use crate::trace::traced::log_refused;
+use crate::trace::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
+use base::account::is_limit;
+use base::address_space::{Mapping, Mm};
+use base::credentials::Identity;
+use base::{clock, cpu};
+
+/// Maximum number of open files of the device through which one process is attached. Each copy of
+/// the perftrace library in a process has one such file.
+const MAX_FILES: u32 = 256;
+
+/// The result of attaching a process: its key, the addresses of its mappings of the device, and its
+/// placeholder page.
+pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
+
+/// Attaches the calling process, or adds a file to the process if the process is already attached.
+/// May sleep.
+///
+/// # Errors
+///
+/// `EBUSY` if the file and the process's first file have different device nodes. `ENODEV` if the
+/// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
+/// is short. Errors of limits and of memory are logged, and counted in the traces that the process
+/// would be in.
+pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+    let attached = try_attach(mm, mapping, shared);
+    if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
+        let uid = Identity::of_current().uid;
+        let mut all = TRACING.lock();
+        let wanted = |trace: &&mut KBox<Trace>| trace.is_for(uid, shared);
+        for trace in all.traces.iter_mut().filter(wanted) {
+            trace.count_missed();
+        }
+        drop(all);
+        log_refused(false, *error);
+    }
+    attached
+}
+
+/// Attaches the calling process without counting failures. See [`attach`].
+fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+    let key = match children::key_of_current(mm) {
+        Err(ESRCH) => {
+            let mut all = TRACING.lock();
+            all.check_open()?;
+            may_attach(&all)?;
+            let key = all.next_key;
+            all.next_key = key.wrapping_add(1);
+            key
+        }
+        own => {
+            let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
+            // If `shared` is set for the process for the first time, the process can now join
+            // shared traces.
+            if shared {
+                join_traces(joined.0);
+            }
+            return Ok(joined);
+        }
+    };
+    children::attach_probe()?;
+    // Allocate the page of zeros before `TRACING` is taken, because waiting for memory may take
+    // long.
+    let mut zeroes = Some(Page::new()?);
+    let process = Process::new(key, mm, mapping, shared)?;
+    let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
+    let process = KBox::new(process, GFP_KERNEL_ACCOUNT)?;
+    let joined = with_capacity(|all| {
+        if let Some(key) = all.key_of_mm(mm.address()) {
+            return join(all, key, mapping, shared);
+        }
+        all.check_open()?;
+        may_attach(all)?;
+        if all.zeroes.is_none() {
+            all.zeroes = zeroes.take();
+        }
+        add(all, process)?;
+        Ok((key, [0, 0], nobodys))
+    })?;
+    join_traces(joined.0);
+    Ok(joined)
+}
+
+/// Counts one more open file of an attached process.
+///
+/// # Errors
+///
+/// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` if the
+/// process has [`MAX_FILES`] files already, `ENODEV` if the module is about to be unloaded.
+fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+    all.check_open()?;
+    let process = all.live_process(key)?;
+    // All files of a process must have the same device node. The module unmaps pages of the process
+    // through the node of `mapping`, even after the process's first file is closed.
+    if process.mapping != Some(mapping) {
+        return Err(EBUSY);
+    }
+    if process.files >= MAX_FILES {
+        return Err(ENOSPC);
+    }
+    let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
+    process.files = process.files.wrapping_add(1);
+    process.shared |= shared;
+    Ok((process.key, process.pieces, nobodys))
+}
+
+/// Returns whether the address space of the process `key` is `mm`.
+pub(crate) fn is_of(key: u64, mm: usize) -> bool {
+    TRACING
+        .lock()
+        .process(key)
+        .is_ok_and(|process| process.mm == mm)
+}
+
+/// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
+/// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
+/// buffers. `whole` is set if the mapping covers all of this part. When the last mapping of a
+/// process is removed, the process has ended.
+pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
+    let mut all = TRACING.lock();
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    process.nr_mappings = match one_more {
+        true => process.nr_mappings.saturating_add(1),
+        false => process.nr_mappings.saturating_sub(1),
+    };
+    if let Some(known) = process.pieces.get_mut(piece) {
+        match one_more {
+            // If a new mapping covers only a part of the piece (`whole` is not set), the kernel has
+            // split a mapping. The process then has no mapping of the whole piece (the read-only
+            // pages or the buffers) any more.
+            true => *known = if whole { at } else { 0 },
+            false if *known == at => *known = 0,
+            false => {}
+        }
+    }
+    if process.nr_mappings == 0 {
+        end_process(&mut all, key);
+    }
+}
+
+/// Records where a copy of the perftrace library keeps its `struct perftrace_thread`: at the offset
+/// `at` from the thread pointer.
+pub(crate) fn set_thread(key: u64, at: i64) {
+    if let Ok(process) = TRACING.lock().live_process(key) {
+        process.set_thread(at, true);
+    }
+}
+
+/// Records that the copy of the perftrace library whose `struct perftrace_thread` is at the offset
+/// `thread` has closed its file of the device. When the last such file of a process is closed, the
+/// process has ended.
+pub(crate) fn detach(key: u64, thread: i64) {
+    let mut all = TRACING.lock();
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    process.set_thread(thread, false);
+    process.files = process.files.saturating_sub(1);
+    if process.files == 0 {
+        end_process(&mut all, key);
+    }
+}
+
+/// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
+/// sleep.
+pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
+    // `TRACING` is taken for each marker, so that other threads can take the lock between two
+    // markers.
+    let linked = RegisteredMarker::new(marker).and_then(|known| {
+        let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
+        let mut room = MarkerMemory::default();
+        let (number, new) = loop {
+            let mut all = TRACING.lock();
+            let process = all.live_process(key)?;
+            match process.register(&known, &mut room) {
+                Err(error) if error == EAGAIN => {
+                    let (nr, _) = process.needs();
+                    drop(all);
+                    room = MarkerMemory::more_than(nr)?;
+                }
+                registered => break registered?,
+            }
+        };
+        if new {
+            set_marker_bits(key, number, &known);
+        }
+        Ok(number)
+    });
+    if linked.as_ref().is_err_and(|error| is_limit(*error)) {
+        // Count the failure in the traces that could have recorded the marker's events.
+        TRACING.lock().count_missed(key);
+    }
+    (marker.number, marker.error) = match &linked {
+        Ok(number) => (*number as u32, 0),
+        Err(error) => (NO_NUMBER, error.to_errno().unsigned_abs()),
+    };
+    linked.map(|_| ())
+}
+
+/// Removes one registration of a marker. Returns `EINVAL` if no marker with this number is
+/// registered.
+pub(crate) fn unregister(key: u64, number: u32) -> Result {
+    TRACING
+        .lock()
+        .live_process(key)?
+        .unregister(number as usize)
+}
+
+/// Wakes the reader of the trace in a slot, because the process's buffer of the CPU `cpu` has
+/// unread data. Returns `ENOENT` if the buffer does not exist, for example because memory was
+/// short.
+pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
+    let mut all = TRACING.lock();
+    if cpu >= cpu::nr_cpu_ids() {
+        return Err(EINVAL);
+    }
+    let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
+    let member = trace.set(key).ok_or(ENOENT)?;
+    let set = match trace.has_flag(flag::SHARED) {
+        true => trace.set(KEY_SHARED).ok_or(ENOENT)?,
+        false => member,
+    };
+    if !set.buffers.get(cpu as usize).is_some_and(Option::is_some) {
+        return Err(ENOENT);
+    }
+    trace.signal.notify();
+    Ok(())
+}
+
+/// Waits until the reader has made room in a full buffer.
+///
+/// `tail` is the read position at which the buffer was full. The trace's limit for the waiting time
+/// starts with the first call that waits at this read position. If a signal interrupts the call and
+/// the thread calls again, the limit is not extended.
+///
+/// # Errors
+///
+/// `EINVAL` if the trace was created without `flag::WAIT`, `ENOENT` if the buffer does not exist or
+/// the trace's creator has lost the permission to stop the process, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
+pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
+    let (buffer, signal, end, id) = {
+        let mut all = TRACING.lock();
+        let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
+        if !trace.has_flag(flag::WAIT) {
+            return Err(EINVAL);
+        }
+        let set = trace.set(key).ok_or(ENOENT)?;
+        let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
+        let buffer = buffer.ok_or(ENOENT)?.clone();
+        trace.signal.notify();
+        let since = buffer.awaited_since(tail, clock::monotonic_ns());
+        let end = match trace.wait_ms {
+            u32::MAX => u64::MAX,
+            ms => since.saturating_add(u64::from(ms).wrapping_mul(1_000_000)),
+        };
+        (buffer, trace.signal.clone(), end, trace.id)
+    };
+    if buffer.is_stalled() {
+        return Err(ETIMEDOUT);
+    }
+    may_stop(key, id, false)?;
+    loop {
+        let left = end.saturating_sub(clock::monotonic_ns());
+        let some = left.min(RECHECK_NS);
+        if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
+            return Ok(());
+        }
+        if some == left {
+            buffer.stall();
+            return Err(ETIMEDOUT);
+        }
+        may_stop(key, id, true)?;
+    }
+}
+
+/// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
+/// creator still has the permission to stop the thread.
+const RECHECK_NS: u64 = 1_000_000_000;
+
+/// Checks whether the creator of a trace still has the permission to stop threads of the calling
+/// process. Without `anyhow`, the check is skipped if the credentials and the dumpability of the
+/// process have not changed.
+///
+/// # Errors
+///
+/// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
+/// `EINTR`, `ENOMEM`.
+fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
+    let (asks, leader) = {
+        let mut all = TRACING.lock();
+        let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
+        if !trace.has_live(process) {
+            return Err(ENOENT);
+        }
+        if !anyhow && !process.has_changed() {
+            return Ok(());
+        }
+        (
+            trace.permission_check(),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
+    };
+    if asks.check(&leader)? {
+        return Ok(());
+    }
+    TRACING.lock().deny(id, key);
+    Err(ENOENT)
+}
+
+/// Returns the size in bytes of the area in which a process maps its buffers.
+pub(crate) fn mapped_bytes() -> u64 {
+    (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
+}
+
+/// Handles a page fault of a process: finds the page to map, and calls `put` with the address of
+/// this page. `place` is the offset of the fault in the process's range of the device file, in
+/// pages.
+///
+/// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
+/// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page
+/// is mapped. If the process has no placeholder page either, the page at the address `nobodys` is
+/// mapped: the placeholder page of the open file. Returns `None` if `place` is beyond the buffers
+/// of the last trace slot.
+pub(crate) fn fault<T>(
+    key: Option<u64>,
+    place: u64,
+    nobodys: usize,
+    put: impl FnOnce(usize) -> T,
+) -> Option<T> {
+    if place < map::READ_BYTES / PAGE as u64 {
+        let mut all = TRACING.lock();
+        let zeroes = all.zeroes.as_ref()?.address();
+        let page = key.and_then(|key| read_page(&mut all, key, place as usize));
+        return Some(put(page.unwrap_or(zeroes)));
+    }
+    let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
+    let pages = 1u64 << (abi::STRIDE - PAGE.ilog2());
+    let (buffer, number) = (place / pages, (place % pages) as usize);
+    let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
+    let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into())) as usize;
+    if slot >= NR_TRACES as u64 {
+        return None;
+    }
+    let (mut spare, mut made) = (Prealloc::default(), Ok(()));
+    loop {
+        let mut all = TRACING.lock();
+        let own = key.and_then(|key| Some(all.process(key).ok()?.placeholder()?.address()));
+        let nobodys = own.unwrap_or(nobodys);
+        let Some((key, trace)) = key.and_then(|key| joined_trace(&mut all, key, slot as usize))
+        else {
+            return Some(put(nobodys));
+        };
+        // The memory in `spare` was allocated and charged for one trace. If another trace has the
+        // slot now, drop the memory in `spare`.
+        if !spare.is_for(trace.id) {
+            drop(all);
+            spare = Prealloc::default();
+            continue;
+        }
+        match trace.page(key, cpu, number, &mut spare) {
+            Ok(page) => return Some(put(page.unwrap_or(nobodys))),
+            Err(_) if made.is_err() => {
+                trace.count_alloc_failure(key, cpu);
+                return Some(put(nobodys));
+            }
+            Err(need) => {
+                let terms = trace.buffer_params();
+                drop(all);
+                made = spare.make(need, &terms);
+            }
+        }
+    }
+}
+
+/// Returns the trace in a slot if the process is in that trace.
+fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
+    let at = all.index_of(key)?;
+    let Tracing {
+        traces, processes, ..
+    } = all;
+    let process = processes.get_mut(at)?;
+    // Mark the slot as mapped even if no trace is in the slot, so that the placeholder page is
+    // unmapped when a trace begins.
+    process.mark_mapped(slot);
+    let mut traces = traces.iter_mut();
+    let trace = traces.find(|trace| trace.slot == Some(slot))?;
+    trace.has_live(process).then_some((key, trace))
+}
+
+/// Returns the address of a page that a process maps read-only: its control page, a page of its
+/// marker words, or the filter of a trace.
+fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
+    let filters = map::FILTERS as usize / PAGE;
+    let at = all.index_of(key)?;
+    let Some(slot) = place.checked_sub(filters).filter(|slot| *slot < NR_TRACES) else {
+        return all.processes.get(at)?.page(place);
+    };
+    let process = all.processes.get_mut(at)?;
+    process.mark_mapped(slot);
+    let mut traces = all.traces.iter();
+    let trace = traces.find(|trace| trace.slot == Some(slot))?;
+    match trace.has_live(process) {
+        true => Some(trace.filter.as_ref()?.address()),
+        false => None,
+    }
+}

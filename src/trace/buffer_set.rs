@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The buffers of a process in a trace, and the memory that page faults need for them.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KVVec, KVec};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::trace::buffers::{Buffer, Page, PAGE};
+use crate::trace::sorted::reserve_beyond;
+use base::account::Charge;
+use base::cpu;
+
+/// The buffers of a process in a trace, by CPU. The page fault of the first write to a buffer
+/// creates the buffer.
+pub(crate) struct BufferSet {
+    /// The key of the process that writes to the buffers. `KEY_KERNEL` is the key for kernel
+    /// events, and `KEY_SHARED` is the key for the buffers that all processes of a shared trace
+    /// write to.
+    pub(crate) key: u64,
+    /// If the process has ended, the size in bytes of its state without its buffers. After the end
+    /// of a process, the size of its state and the size of its buffers do not change.
+    pub(crate) ended: Option<u64>,
+    /// The buffer of each CPU.
+    pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
+}
+
+impl BufferSet {
+    /// Returns the size in bytes of a [`BufferSet`] for `nr` CPUs in which no buffer exists.
+    pub(crate) fn empty_bytes(nr: u32) -> usize {
+        (nr as usize)
+            .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
+            .wrapping_add(size_of::<Self>())
+    }
+
+    /// Creates a [`BufferSet`] for `nr` CPUs in which no buffer exists.
+    pub(crate) fn new(key: u64, nr: u32) -> Result<Self> {
+        let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..nr {
+            buffers.push(None, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Self {
+            key,
+            ended: None,
+            buffers,
+        })
+    }
+
+    /// Iterates over the buffers of the set that exist.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        self.buffers.iter().flatten()
+    }
+
+    /// Returns the size of the set and its buffers, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
+        self.iter()
+            .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
+    }
+
+    /// Returns the size in bytes of the buffers and of the state of an ended process, or `None` if
+    /// the process has not ended.
+    pub(crate) fn ended(&self) -> Option<u64> {
+        Some(self.memory().wrapping_add(self.ended?))
+    }
+}
+
+/// The kind of memory that a page fault lacks. The memory is allocated while `TRACING` is not held,
+/// and the page fault is handled again.
+#[derive(Clone, Copy)]
+pub(crate) enum Allocation {
+    /// A list of [`BufferSet`]s with capacity for more than this number of elements.
+    SetList(usize),
+    /// A [`BufferSet`] without buffers.
+    BufferSet,
+    /// A buffer with its first page.
+    Buffer,
+    /// A page of a buffer.
+    Page,
+}
+
+/// The memory that was allocated for a page fault. The memory is charged to the user that created
+/// the trace.
+#[derive(Default)]
+pub(crate) struct Prealloc {
+    pub(crate) sets: KVVec<BufferSet>,
+    pub(crate) set: Option<(BufferSet, Charge)>,
+    pub(crate) buffer: Option<(Arc<Buffer>, Charge)>,
+    pub(crate) page: Option<Page>,
+    pub(crate) page_charge: Option<Charge>,
+    /// The id of the trace that may use the memory; 0 before anything is allocated.
+    pub(crate) trace: u64,
+}
+
+/// The parameters for allocating a trace's buffers.
+pub(crate) struct BufferParams {
+    pub(crate) trace: u64,
+    pub(crate) bytes: u32,
+    pub(crate) flight: bool,
+    pub(crate) payer: Charge,
+}
+
+impl Prealloc {
+    /// Returns whether the memory can be used for this trace.
+    pub(crate) fn is_for(&self, trace: u64) -> bool {
+        self.trace == 0 || self.trace == trace
+    }
+
+    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
+    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
+        self.trace = terms.trace;
+        match need {
+            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
+            Allocation::BufferSet => {
+                let nr = cpu::nr_cpu_ids();
+                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
+                self.set = Some((BufferSet::new(0, nr)?, charge));
+            }
+            Allocation::Buffer => {
+                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
+                let buffer = Buffer::new(terms.bytes, terms.flight)?;
+                self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
+            }
+            Allocation::Page => {
+                self.page_charge = Some(terms.payer.charge(PAGE)?);
+                self.page = Some(Page::new()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts of lost data in the existing and the freed buffers of a trace.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LostStats {
+    /// Number of events that were lost because a buffer had no room.
+    pub(crate) lost: u64,
+    /// Number of bytes that the reader skipped because the counts of a buffer were corrupt.
+    pub(crate) cut: u64,
+    /// Number of page faults that could not allocate memory.
+    pub(crate) no_memory: u64,
+}
+
+impl LostStats {
+    /// Adds the counts of lost data of all buffers in a set.
+    pub(crate) fn add(&mut self, set: &BufferSet) {
+        for buffer in set.iter() {
+            let (cut, refused) = buffer.loss_counts();
+            self.lost = self.lost.wrapping_add(buffer.lost());
+            self.cut = self.cut.wrapping_add(cut);
+            self.no_memory = self.no_memory.wrapping_add(refused);
+        }
+    }
+}

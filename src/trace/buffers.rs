@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of user tracing: trace buffers, and single pages that traced processes map. The pages
+//! of a trace buffer are allocated when they are first touched.
+
+#![expect(unsafe_code, reason = "memory that user space maps")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::bindings;
+use kernel::prelude::*;
+use protocols::sync::Word;
+use protocols::trace_buffer::{self, BufferRange, Counts};
+
+use crate::trace::clock::of_traces;
+use crate::trace::helpers;
+
+/// Size of a page in bytes.
+pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
+
+/// A page that can be mapped into user space.
+///
+/// # Invariants
+///
+/// The pointer is the address of a whole page in the direct map, and `self` holds a reference to
+/// the page. Each mapping of the page holds a separate reference.
+pub(crate) struct Page(NonNull<u8>);
+
+// SAFETY: The page's memory is accessed by aligned atomic words only, or through `&mut self`.
+unsafe impl Send for Page {}
+// SAFETY: The page's memory is accessed by aligned atomic words only, or through `&mut self`.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` if memory
+    /// is short. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: `pt_page_new()` may sleep in the allocation, because the caller is in process
+        // context.
+        let address = unsafe { helpers::pt_page_new() };
+        // INVARIANT: The page was just allocated, with one reference, which `self` takes over.
+        Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
+    }
+
+    /// Returns the address of the page in the direct map.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// Stores `value` in the 32-bit word with index `word`, with release semantics: a reader that
+    /// sees the new value sees all earlier stores. Does nothing if `word` is beyond the end of the
+    /// page.
+    pub(crate) fn put(&self, word: usize, value: u32) {
+        if word < PAGE / 4 {
+            // SAFETY: The word is within the page and aligned, and shared words are accessed
+            // atomically only.
+            let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
+            // Release: pairs with the ordered loads in a traced process. The process loads the
+            // words in the reverse order of the stores: first the word that is stored last.
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Returns the 32-bit word with index `word`, or 0 if `word` is beyond the end of the page.
+    pub(crate) fn get(&self, word: usize) -> u32 {
+        if word >= PAGE / 4 {
+            return 0;
+        }
+        // SAFETY: The word is within the page and aligned, and shared words are accessed atomically
+        // only.
+        let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
+        word.load(Ordering::Relaxed)
+    }
+
+    /// Copies `bytes` to the beginning of the page. The page must not be mapped yet.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        // SAFETY: At most a page is copied. `&mut self` excludes other accesses by the kernel, and
+        // the page is not mapped yet.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), bytes.len().min(PAGE))
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` holds a reference to the page. The page is freed
+        // with its last reference.
+        unsafe { bindings::free_pages(self.address(), 0) }
+    }
+}
+
+/// The buffer of one CPU in a trace: a page of counts ([`Counts`]), followed by the pages of
+/// records.
+///
+/// # Invariants
+///
+/// Each word of `pages` is 0 or the address of a page to which the buffer holds a reference, as a
+/// [`Page`] does. A nonzero word does not change until drop. The first word of `pages` is nonzero.
+pub(crate) struct Buffer {
+    pages: KVVec<Word>,
+    pub(crate) bytes: u32,
+    pub(crate) flight: bool,
+    /// The stream position up to which the reader has read bytes, or has skipped them as corrupt.
+    read_position: Word,
+    /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
+    /// the reader advances.
+    stalled: Word,
+    /// These two words describe the last wait of a thread for free buffer space. `awaited_tail` is
+    /// the reader's position at that wait, plus one. `awaited_since` is the time in nanoseconds at
+    /// which the first thread began to wait at that position. `awaited_tail` and `awaited_since`
+    /// are 0 if no thread has waited.
+    awaited_tail: Word,
+    awaited_since: Word,
+    /// The count of lost events that was last returned to the reader.
+    reported_lost: Word,
+    /// State of the check whether the writer's count of lost events is plausible. `plausible_lost`
+    /// is the last plausible count, `plausible_at` the time in ticks of the last check that found a
+    /// plausible count, and `implausible` is nonzero after an implausible count. After an
+    /// implausible count, no later count is used.
+    plausible_lost: Word,
+    plausible_at: Word,
+    implausible: Word,
+    /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
+    /// lost events adds 8 to this number.
+    cut: Word,
+    /// The number of page allocations that failed, and the number of pages that are allocated.
+    alloc_failures: Word,
+    nr_pages: Word,
+}
+
+impl Buffer {
+    /// Creates a buffer in which only the page of counts is allocated. Returns `ENOMEM` if memory
+    /// is short. May sleep.
+    pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
+        let nr = (bytes as usize / PAGE).wrapping_add(1);
+        let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..nr {
+            pages.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
+        }
+        let buffer = Self {
+            pages,
+            bytes,
+            flight,
+            read_position: Word::new(0),
+            stalled: Word::new(0),
+            awaited_tail: Word::new(0),
+            awaited_since: Word::new(0),
+            reported_lost: Word::new(0),
+            plausible_lost: Word::new(0),
+            plausible_at: Word::new(of_traces().ticks()),
+            implausible: Word::new(0),
+            cut: Word::new(0),
+            alloc_failures: Word::new(0),
+            nr_pages: Word::new(0),
+        };
+        let counts = buffer.page(0).ok_or(ENOMEM)?;
+        // INVARIANT: `page(0)` has made the first word of `pages` nonzero.
+        // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
+        // yet.
+        trace_buffer::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        Ok(buffer)
+    }
+
+    /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM` if
+    /// memory is short. May sleep.
+    pub(crate) fn alloc_all(&self) -> Result {
+        (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
+    }
+
+    /// Returns the address of page `number`, which is allocated if needed. Returns `None` if
+    /// `number` is too large or memory is short. May sleep.
+    fn page(&self, number: usize) -> Option<usize> {
+        match self.pages.get(number)?.load_relaxed() {
+            0 => self.page_or_insert(number, &mut Page::new().ok()),
+            there => Some(there as usize),
+        }
+    }
+
+    /// Returns the address of page `number`. If the buffer has no such page yet, it takes the page
+    /// in `spare`. Returns `None` if `number` is too large, or if a page is needed and `spare` is
+    /// empty. Caller holds `TRACING`.
+    pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
+        let word = self.pages.get(number)?;
+        if word.load_relaxed() == 0 {
+            let page = spare.take()?;
+            let there = self.nr_pages.load_relaxed();
+            self.nr_pages.store_relaxed(there.wrapping_add(1));
+            // INVARIANT: The word in `pages` is set once, and keeps the reference of `page` until
+            // drop.
+            // Release: pairs with the acquire in `at`, which reads through the address.
+            word.store_release(page.address() as u64);
+            core::mem::forget(page);
+        }
+        Some(word.load_relaxed() as usize)
+    }
+
+    fn at(&self, page: usize) -> Option<NonNull<u8>> {
+        NonNull::new(self.pages.get(page)?.load_acquire() as *mut u8)
+    }
+
+    /// Returns the page of counts, which the writer updates.
+    pub(crate) fn counts(&self) -> &Counts {
+        // SAFETY: By the type's invariant the first page lives as long as `self`. The page holds
+        // atomic words, which user space may change at any time.
+        unsafe { &*(self.pages.first().map_or(0, Word::load_relaxed) as *const Counts) }
+    }
+
+    /// Returns the 64-bit word with index `number` in the pages of records, or `None` if the word's
+    /// page is not allocated.
+    #[inline]
+    pub(crate) fn word(&self, number: usize) -> Option<&Word> {
+        const WORDS: usize = PAGE / 8;
+        let page = self.at((number / WORDS).wrapping_add(1))?;
+        // SAFETY: The word is within the page, and the page lives as long as the buffer, by the
+        // type's invariant.
+        Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
+    }
+
+    /// Returns the memory use in bytes of a buffer in which no page of records is allocated.
+    pub(crate) fn empty_bytes(bytes: u32) -> usize {
+        let words = (bytes as usize / PAGE).wrapping_add(1);
+        let pages = words.wrapping_mul(size_of::<Word>());
+        pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
+    }
+
+    /// Returns the memory use of this buffer in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let records = self.nr_pages.load_relaxed().wrapping_sub(1);
+        let empty = Self::empty_bytes(self.bytes) as u64;
+        records.wrapping_mul(PAGE as u64).wrapping_add(empty)
+    }
+
+    /// Returns the writer's count of lost events. The count is not checked and can have any value,
+    /// because user space can write to it.
+    pub(crate) fn writer_lost(&self) -> u64 {
+        let [_, _, _, lost, ..] = self.counts();
+        lost.load_relaxed()
+    }
+
+    /// Returns the last plausible value of the writer's count of lost events. After an implausible
+    /// value, all later values are ignored.
+    pub(crate) fn lost(&self) -> u64 {
+        // Acquire: pairs with the releases of `plausible_at` in this function. A thread that sees
+        // the time of a check also sees the `plausible_lost` of that check.
+        let looked = self.plausible_at.load_acquire();
+        let plausible = self.plausible_lost.load_relaxed();
+        let claimed = self.writer_lost();
+        if self.implausible.load_relaxed() != 0 {
+            return plausible;
+        }
+        let now = of_traces().ticks();
+        if claimed == plausible {
+            // No event was lost since the last check. Release: pairs with the acquire of
+            // `plausible_at` in this function.
+            self.plausible_at.store_release(now);
+            return plausible;
+        }
+        match trace_buffer::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
+            Some(lost) => {
+                self.plausible_lost.store_relaxed(lost);
+                // Release: pairs with the acquire of `plausible_at` in this function.
+                self.plausible_at.store_release(now);
+                lost
+            }
+            None => {
+                self.implausible.store_relaxed(1);
+                let cut = self.cut.load_relaxed().wrapping_add(8);
+                self.cut.store_relaxed(cut);
+                plausible
+            }
+        }
+    }
+
+    /// Counts a failed allocation of a page.
+    pub(crate) fn count_alloc_failure(&self) {
+        let refused = self.alloc_failures.load_relaxed();
+        self.alloc_failures.store_relaxed(refused.wrapping_add(1));
+    }
+
+    /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
+    /// allocations.
+    pub(crate) fn loss_counts(&self) -> (u64, u64) {
+        (self.cut.load_relaxed(), self.alloc_failures.load_relaxed())
+    }
+
+    /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
+    /// counts are corrupt, all unread bytes are discarded. [`loss_counts`](Self::loss_counts) then
+    /// includes the size of the buffer.
+    pub(crate) fn readable(&self) -> Option<BufferRange> {
+        if self.flight {
+            return match trace_buffer::flight_range(self.counts(), self.bytes) {
+                Ok(span) => (span.bytes != 0).then_some(span),
+                Err(_) => {
+                    // The number of discarded bytes is stored, not added: every read of a flight
+                    // recorder meets the same corrupt counts again.
+                    self.cut.store_relaxed(self.bytes.into());
+                    None
+                }
+            };
+        }
+        let since = self.read_position.load_relaxed();
+        match trace_buffer::unread_range(self.counts(), since, self.bytes) {
+            Ok(span) => (span.bytes != 0).then_some(span),
+            Err(corrupt) => {
+                let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
+                self.cut.store_relaxed(cut);
+                self.advance(corrupt.resume_at);
+                None
+            }
+        }
+    }
+
+    /// Returns the range of bytes that can be read. Returns an empty range if there are no such
+    /// bytes, but the count of lost events has changed since it was last returned to the reader.
+    /// After the writer has ended, only this empty range can report lost events: no further record
+    /// will.
+    pub(crate) fn unread(&self) -> Option<BufferRange> {
+        let position = self.read_position.load_relaxed();
+        let nothing = BufferRange {
+            position,
+            from: 0,
+            bytes: 0,
+            next: position,
+        };
+        let is_told = self.flight || self.lost() == self.reported_lost.load_relaxed();
+        self.readable().or((!is_told).then_some(nothing))
+    }
+
+    /// Records the count of lost events that was returned to the reader.
+    pub(crate) fn set_reported_lost(&self, lost: u64) {
+        self.reported_lost.store_relaxed(lost);
+    }
+
+    /// Returns how many bytes of the range `span` are valid after the range was copied. The rest is
+    /// not valid: in a flight recorder the writer may overwrite bytes while they are copied.
+    pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
+        match self.flight {
+            true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
+            false => span.bytes,
+        }
+    }
+
+    /// Returns the stream position up to which the reader has read or skipped the buffer's bytes.
+    pub(crate) fn read_position(&self) -> u64 {
+        self.read_position.load_relaxed()
+    }
+
+    /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
+    /// until its timeout.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load_relaxed() != 0
+    }
+
+    /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
+    /// advance beyond `tail`. Returns `now` if this thread is the first that waits at position
+    /// `tail`. Caller holds `TRACING`.
+    pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
+        let place = tail.wrapping_add(1);
+        if self.awaited_tail.load_relaxed() != place {
+            self.awaited_since.store_relaxed(now);
+            self.awaited_tail.store_relaxed(place);
+        }
+        self.awaited_since.load_relaxed()
+    }
+
+    /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
+    /// no other thread waits for free space.
+    pub(crate) fn stall(&self) {
+        self.stalled.store_relaxed(1);
+    }
+
+    /// Records that the reader has read all bytes before position `next`, so that the writer can
+    /// reuse their space.
+    pub(crate) fn advance(&self, next: u64) {
+        self.stalled.store_relaxed(0);
+        self.read_position.store_relaxed(next);
+        let [.., tail] = self.counts();
+        // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes
+        // before the writer overwrites them.
+        tail.store_release(next);
+    }
+
+    /// Copies the words of the range `span` to `to`, beginning at byte `done` of the range. Each
+    /// word is loaded once: a value in `to` does not change if the writer changes the word later.
+    pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
+        const WORDS: usize = PAGE / 8;
+        let mask = (self.bytes as usize).wrapping_sub(1);
+        let mut at = (span.from as usize).wrapping_add(done) & mask;
+        let mut rest = to;
+        while !rest.is_empty() {
+            let within = at / 8 % WORDS;
+            let nr = WORDS.wrapping_sub(within).min(rest.len());
+            let Some((part, others)) = rest.split_at_mut_checked(nr) else {
+                return;
+            };
+            let page = self.at((at / PAGE).wrapping_add(1));
+            for (n, to) in part.iter_mut().enumerate() {
+                // SAFETY: `within + n` is below the number of words of a page, because `nr` is
+                // limited to the rest of the page. The page lives as long as the buffer, by the
+                // type's invariant.
+                let word = page.map(|page| unsafe {
+                    page.cast::<Word>().add(within.wrapping_add(n)).as_ref()
+                });
+                // If a page is not allocated, nothing was written there, and its words read as 0.
+                *to = word.map_or(0, Word::load_relaxed);
+            }
+            rest = others;
+            at = at.wrapping_add(nr.wrapping_mul(8)) & mask;
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        for word in &self.pages {
+            if let Some(page) = NonNull::new(word.load_relaxed() as *mut u8) {
+                // INVARIANT: The nonzero word in `pages` holds a reference to the page; the
+                // temporary `Page` takes over the reference and drops it.
+                drop(Page(page));
+            }
+        }
+    }
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! System calls on files of `/dev/perftrace` that create, open, end, pause, list and read traces.
+
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{
+    self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
+};
+
+use crate::trace::buffers::{Buffer, Page};
+use crate::trace::clock;
+use crate::trace::ends::{each_member, free_trace, Member};
+use crate::trace::kernel_events::{KernelEvents, MARKERS};
+use crate::trace::marker;
+use crate::trace::membership::{add_processes, set_all_marker_bits};
+use crate::trace::process::Process;
+use crate::trace::signal::Signal;
+use crate::trace::sorted::{move_to, reserve_beyond};
+use crate::trace::trace::Trace;
+use crate::trace::traces::{Caller, Tracing, TRACING};
+use base::access::{self, AccessSnapshot};
+use base::account::{Resource, ResourceCharge};
+use base::credentials::uid_of;
+use base::module::ModuleRef;
+use base::task::is_dying;
+use base::tracepoint::Probes;
+
+/// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
+const MAX_PERMISSION_CHECKS: usize = 8;
+
+/// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
+/// the trace was created with `flag::KEEP`.
+pub(crate) struct TraceRef {
+    /// The id of the trace.
+    pub(crate) id: u64,
+    /// The unique number of this file. [`Trace::reader`] is the number of the file that reads the
+    /// trace.
+    reader: u64,
+    /// Wakes the readers of the trace.
+    pub(crate) signal: Arc<Signal>,
+}
+
+impl Drop for TraceRef {
+    fn drop(&mut self) {
+        let ends = {
+            let mut all = TRACING.lock();
+            let Ok(trace) = all.trace(self.id) else {
+                return;
+            };
+            trace.files = trace.files.wrapping_sub(1);
+            if trace.reader == self.reader {
+                trace.reader = 0;
+            }
+            trace.files == 0 && !trace.has_flag(flag::KEEP)
+        };
+        if ends {
+            let _ = end(self.id);
+        }
+        free_trace(self.id);
+    }
+}
+
+impl Tracing {
+    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
+    fn new_ref(&mut self, id: u64, signal: Arc<Signal>) -> TraceRef {
+        let reader = self.id();
+        TraceRef { id, reader, signal }
+    }
+}
+
+/// Opens a trace by its name: a trace of the caller or, with `CAP_PERFMON`, of any user.
+///
+/// # Errors
+///
+/// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
+/// a task with the credentials of the trace's creator; `EBUSY` if the user already has
+/// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
+pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
+    let caller = Caller::new();
+    let all = TRACING.lock();
+    let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
+    let named = || all.traces.iter().filter(has_name);
+    let own = named().find(|trace| trace.owner == caller.uid);
+    let found = own.or(named().next()).ok_or(ENOENT)?;
+    let (id, maker) = (found.id, found.maker());
+    drop(all);
+    if !caller.capable {
+        // Limit the concurrent calls of one user, because each call of check_cred_access() creates
+        // a kernel thread that exists until the call returns.
+        let _asks =
+            ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
+        access::check_cred_access(&maker)?;
+    }
+    let mut all = TRACING.lock();
+    let trace = all.trace(id).map_err(|_| ENOENT)?;
+    if !trace.is_on() {
+        return Err(ENOENT);
+    }
+    trace.files = trace.files.wrapping_add(1);
+    let signal = trace.signal.clone();
+    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+    let info = all.info(trace);
+    Ok((all.new_ref(id, signal), info))
+}
+
+/// Ends a trace. An ended trace can still be read. Returns `ENOENT` if the trace has already ended.
+pub(crate) fn end(id: u64) -> Result {
+    let mut all = TRACING.lock();
+    all.trace(id)?;
+    let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
+    drop(all);
+    each_member(slot, |all, key| {
+        all.remove_from_slot(key, slot);
+        true
+    });
+    TRACING.lock().finish_end(id, slot);
+    drop(going);
+    Ok(())
+}
+
+/// Pauses or resumes a trace. A paused trace records no events.
+pub(crate) fn pause(id: u64, pause: bool) -> Result {
+    let mut all = TRACING.lock();
+    let trace = all.trace(id)?;
+    if trace.has_flag(flag::PAUSED) == pause {
+        // Without this return, resuming a trace that is not paused would clear the markers' bits
+        // for a moment and lose events.
+        return Ok(());
+    }
+    trace.flags = match pause {
+        true => trace.flags | flag::PAUSED,
+        false => trace.flags & !flag::PAUSED,
+    };
+    if let Some(probes) = &trace.kernel {
+        probes.state().pause(pause);
+    }
+    let slot = trace.slot.unwrap_or(NR_TRACES);
+    drop(all);
+    if pause {
+        // Stop if a concurrent call has resumed or ended the trace, because that call updates the
+        // marker bits of the trace's processes.
+        each_member(slot, |all, key| {
+            let trace = all.traces.iter().find(|trace| trace.id == id);
+            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
+            if let (true, Ok(process)) = (paused, all.process(key)) {
+                process.clear_wanted(slot);
+            }
+            paused
+        });
+        return Ok(());
+    }
+    let mut from = 0u64;
+    while !is_dying() {
+        let next = TRACING.lock().next_member(from, slot);
+        from = match next {
+            Member::Found(key) => {
+                set_all_marker_bits(id, key);
+                key.wrapping_add(1)
+            }
+            Member::From(key) => key,
+            Member::None => break,
+        };
+    }
+    Ok(())
+}
+
+/// Returns the data of `PERFTRACE_INFO`.
+pub(crate) fn info(id: u64) -> Result<Info> {
+    let all = TRACING.lock();
+    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+    Ok(all.info(trace))
+}
+
+/// Searches the slots from `slot` on for a trace that the caller may open, and returns its data
+/// (`PERFTRACE_INFO`). Returns `ENOENT` if no such trace exists.
+pub(crate) fn next_trace(slot: u32) -> Result<Info> {
+    let caller = Caller::new();
+    let all = TRACING.lock();
+    let from = slot as usize;
+    let mut rest = all.slots.iter().skip(from);
+    rest.find_map(|id| {
+        let trace = all.traces.iter().find(|t| t.id == *id)?;
+        caller.may_open(trace).then(|| all.info(trace))
+    })
+    .ok_or(ENOENT)
+}
+
+/// Returns the next buffer of a trace with unread data, in order of process keys and CPUs, after
+/// the buffer of the process `key` and the CPU `cpu`. A call with the key 0 begins a new pass over
+/// all buffers of the trace.
+///
+/// # Errors
+///
+/// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no later buffer has unread
+/// data.
+pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+    let TraceRef { id, reader, .. } = *held;
+    let mut all = TRACING.lock();
+    let trace = all.trace(id)?;
+    if !trace.has_flag(flag::FLIGHT) {
+        if trace.reader != 0 && trace.reader != reader {
+            return Err(EBUSY);
+        }
+        trace.reader = reader;
+    }
+    if key == 0 {
+        trace.signal.clear_pending();
+        // Remove ended processes from this trace only. The readers of other traces may still ask
+        // for the processes and markers of records that they have read.
+        all.reap(id);
+        all.free_unreferenced();
+    }
+    all.trace(id)?.next(key, cpu).ok_or(ENOENT)
+}
+
+/// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
+/// Called after the data were copied from the buffer.
+///
+/// If the credentials or the dumpability of the process have changed since the permission was last
+/// checked, the permission is checked once more. The data were copied before this check, so changes
+/// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
+    let mut after = 0u64;
+    loop {
+        let changed = TRACING.lock().changed(held.id, key, after);
+        let Some((changed, leader)) = changed else {
+            break;
+        };
+        if is_dying() {
+            return Err(EINTR);
+        }
+        recheck_permission(changed, &leader)?;
+        after = changed;
+    }
+    Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
+}
+
+/// Checks again, for all traces that a process is in, whether the trace's creator may trace the
+/// process. Called when the credentials or the dumpability of the process have changed: data that
+/// the process has written since the change need the new permission. The caller does not hold
+/// `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
+fn recheck_permission(key: u64, leader: &Task) -> Result {
+    // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
+    // check.
+    let seen = AccessSnapshot::of(leader)?;
+    let mut after = 0u64;
+    loop {
+        let found = TRACING
+            .lock()
+            .trace_with(key, after)
+            .map(|(trace, _)| trace.permission_check());
+        let Some(asks) = found else { break };
+        after = asks.id;
+        if !asks.check(leader)? {
+            TRACING.lock().deny(asks.id, key);
+        }
+    }
+    TRACING.lock().set_seen(key, seen);
+    Ok(())
+}
+
+/// Returns whether a trace has ended, for poll().
+pub(crate) fn has_ended(id: u64) -> bool {
+    let all = TRACING.lock();
+    let trace = all.traces.iter().find(|t| t.id == id);
+    trace.is_none_or(|trace| trace.slot.is_none())
+}
+
+/// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
+/// not in the trace.
+pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
+    let mut all = TRACING.lock();
+    let nobody = abi::Process {
+        key,
+        ..abi::Process::ZERO
+    };
+    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    if key == KEY_KERNEL {
+        return Ok(abi::Process {
+            nr_markers: MARKERS.len() as u32,
+            comm: *b"kernel\0\0\0\0\0\0\0\0\0\0",
+            ..nobody
+        });
+    }
+    if key == KEY_SHARED {
+        return Ok(nobody);
+    }
+    Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
+}
+
+/// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
+/// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
+/// process.
+pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
+    let caller = Caller::new();
+    let (told, leader) = {
+        let mut all = TRACING.lock();
+        let process = all.process(key).map_err(|_| ENOENT)?;
+        if process.has_ended() {
+            return Err(ENOENT);
+        }
+        (
+            process_info(process),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
+    };
+    match caller.may_trace(&leader) {
+        true => Ok(told),
+        false => Err(ENOENT),
+    }
+}
+
+/// Creates a `struct perftrace_process` from the state of a process.
+fn process_info(process: &Process) -> abi::Process {
+    abi::Process {
+        key: process.key,
+        pid: process.pid.number(),
+        uid: uid_of(process.who.uid),
+        flags: if process.has_ended() { abi::ENDED } else { 0 },
+        nr_markers: process.markers.len() as u32,
+        began: process.began,
+        comm: process.who.comm,
+    }
+}
+
+/// Returns a marker of a process in a trace, or `ENOENT` if no such marker exists.
+pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
+    let mut all = TRACING.lock();
+    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    if key == KEY_KERNEL {
+        let (name, fields) = MARKERS.get(number as usize).ok_or(ENOENT)?;
+        return Ok(Describe {
+            key,
+            number,
+            refs: 1,
+            marker: marker::marker(name, fields, number as usize),
+        });
+    }
+    let process = all.process(key).map_err(|_| ENOENT)?;
+    let known = process.markers.get(number as usize).ok_or(ENOENT)?;
+    Ok(Describe {
+        key,
+        number,
+        refs: process.refs(number as usize),
+        marker: known.marker(number as usize),
+    })
+}
+
+/// Returns the first marker that the caller may trace. The search starts at marker `number` of
+/// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
+/// such marker exists, or `EINTR` if the caller is being killed.
+pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
+    let caller = Caller::new();
+    let (mut key, mut number) = (key, number as usize);
+    loop {
+        if is_dying() {
+            return Err(EINTR);
+        }
+        let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
+        if caller.may_trace(&leader) {
+            return Ok(found);
+        }
+        // The caller may not trace this process, so continue with the next process.
+        (key, number) = (found.key.wrapping_add(1), 0);
+    }
+}
+
+/// Frees all traces and processes. Called when the module is unloaded, so that no file is open and
+/// no trace with `flag::KEEP` is active.
+pub(crate) fn free_all() {
+    let mut all = TRACING.lock();
+    let was = core::mem::replace(&mut *all, Tracing::NONE);
+    drop(all);
+    drop(was);
+}
+
+/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
+/// May sleep.
+///
+/// # Errors
+///
+/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if no
+/// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
+/// be unloaded. `EPERM` if the trace records kernel events or processes of all users and the caller
+/// has no `CAP_PERFMON`.
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
+    let page = match filter.is_empty() {
+        true => None,
+        false => {
+            let mut page = Page::new()?;
+            page.fill(&filter);
+            Some(page)
+        }
+    };
+    let id = TRACING.lock().id();
+    let trace = Trace::new(id, create, page, clock::of_traces().ticks())?;
+    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
+    let globs = filter::text(&create.markers).unwrap_or(b"");
+    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
+    let kernels = || {
+        globs
+            .split(|byte| *byte == b' ')
+            .filter(|g| g.starts_with(b"kernel:"))
+    };
+    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
+    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
+    // is released: detaching probes waits for running probes.
+    let mut going = None;
+    if kernels().next().is_some() {
+        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // their own threads, but kernel events come from all tasks.
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
+        may.then_some(()).ok_or(EPERM)?;
+        trace.add_kernel()?;
+        going = Some(attach_kernel(&trace, filter, &wants)?);
+    }
+    if let Some(probes) = &going {
+        probes.state().pause(true);
+    }
+    let signal = trace.signal.clone();
+    let mut room = KVVec::new();
+    let mut all = loop {
+        let mut all = TRACING.lock();
+        let nr = all.traces.len();
+        if all.traces.capacity() > nr {
+            break all;
+        }
+        if room.capacity() > nr {
+            move_to(&mut all.traces, room);
+            break all;
+        }
+        drop(all);
+        room = reserve_beyond(nr)?;
+    };
+    all.check_open()?;
+    let name = filter::text(&create.name).ok_or(EINVAL)?;
+    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
+    if all.traces.iter().any(same) {
+        return Err(EEXIST);
+    }
+    let (slot, shares) = all.free_slot()?;
+    trace.quota = Some(shares);
+    let paused = trace.has_flag(flag::PAUSED);
+    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
+    trace.kernel = going.take();
+    all.begin(trace, slot)?;
+    if let Some(probes) = &all.trace(id)?.kernel {
+        probes.state().pause(paused);
+    }
+    let held = all.new_ref(id, signal);
+    drop(all);
+    add_processes(id);
+    Ok((held, slot))
+}
+
+/// Attaches the probes of the kernel events for which `wants` returns true. The probes write to the
+/// trace's buffers for kernel events.
+fn attach_kernel(
+    trace: &Trace,
+    filter: KVVec<u8>,
+    wants: &dyn Fn(&[u8]) -> bool,
+) -> Result<Probes<KernelEvents>> {
+    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
+    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
+    for buffer in &set.buffers {
+        buffers.push(buffer.clone(), GFP_KERNEL)?;
+    }
+    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
+}

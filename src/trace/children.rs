@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Child processes of traced processes.
+//!
+//! A child of fork() inherits the markers of its parent. The child also inherits the parent's
+//! mappings of the device, but with no pages mapped (`VM_WIPEONFORK`). A child of fork() becomes a
+//! separate traced process when it first accesses a page of its mappings of the device or makes an
+//! ioctl. The child need not open the device, whose node may be missing in the child's mount
+//! namespace.
+//!
+//! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. Such a child
+//! has no restartable sequence registered. Therefore the kernel marks the shared `struct
+//! perftrace_thread` before the child runs.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+use trace_rules::abi::THREAD_SHARED;
+
+use crate::trace::clock::of_traces;
+use crate::trace::membership::join_traces;
+use crate::trace::process::{ChildMemory, Process};
+use crate::trace::process_memory::ChildPages;
+use crate::trace::traced::{queue_shared_work, replace_thread_words};
+use crate::trace::traces::{add, end_process, may_attach, with_capacity, TRACING};
+use base::address_space::Mm;
+use base::global_mutex::global_mutex;
+use base::task::TaskRef;
+use base::tracepoint::TaskNew;
+use base::tracepoint::{Handler, Probes};
+
+global_mutex! {
+    /// The tracepoint probe that reports new processes that share the memory of a traced process.
+    /// The kernel's tracepoint locks are taken under `SHARED_MEMORY_PROBE`. `SHARED_MEMORY_PROBE`
+    /// and `TRACING` are not nested.
+    pub(crate) static SHARED_MEMORY_PROBE: Mutex<Option<Probes<SharedMemoryProbe>>> = None;
+}
+
+/// The probe that finds new processes that share the memory of another process. The probe is
+/// attached when the first process attaches to the device.
+pub(crate) struct SharedMemoryProbe;
+
+impl Handler<TaskNew<'_>> for SharedMemoryProbe {
+    fn on(&self, event: TaskNew<'_>) {
+        if event.shares {
+            queue_shared_work(event.task);
+        }
+    }
+}
+
+/// Attaches the [`SharedMemoryProbe`] if it is not attached yet. Called before a process is traced.
+/// May sleep.
+pub(crate) fn attach_probe() -> Result {
+    let mut sharing = SHARED_MEMORY_PROBE.lock();
+    if sharing.is_none() {
+        let mut probes = Probes::new(SharedMemoryProbe)?;
+        probes.attach::<TaskNew<'_>>()?;
+        *sharing = Some(probes);
+    }
+    Ok(())
+}
+
+/// Detaches the [`SharedMemoryProbe`] when the module is unloaded.
+pub(crate) fn detach_probe() {
+    *SHARED_MEMORY_PROBE.lock() = None;
+}
+
+/// Counts a child that shares the memory of a traced process, if the child's task work could not be
+/// allocated. The events of such a child appear as events of a thread of the traced process.
+pub(crate) fn count_missed(mm: usize) {
+    let mut all = TRACING.lock();
+    if let Some(key) = all.key_of_mm(mm) {
+        all.count_missed(key);
+    }
+}
+
+/// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
+/// the id of the thread that created the child. Called in the child before the child enters user
+/// mode.
+pub(crate) fn mark_shared_thread(parent: u32) {
+    let Some(mm) = Mm::of_current() else { return };
+    let mut all = TRACING.lock();
+    let Some(key) = all.key_of_mm(mm.address()) else {
+        return;
+    };
+    let Ok(threads) = all.live_process(key).map(|process| process.threads) else {
+        return;
+    };
+    drop(all);
+    let number = u64::from(parent) << 32;
+    for at in threads.iter().filter(|at| **at != 0) {
+        replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
+    }
+}
+
+/// Creates the child of a traced process when fork() copies one of its mappings. Returns the
+/// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
+pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
+    // The child may already be in the list of processes, because fork() calls this function for
+    // each of the parent's two mappings. If the parent has ended, no child is created.
+    let known = || {
+        let mut all = TRACING.lock();
+        let other = all.key_of_mm(mm);
+        let parent = all.live_process(parent).map(|parent| parent.needs());
+        other.map_or(parent.map_err(|_| 0), Err)
+    };
+    loop {
+        let needs = match known() {
+            Ok(needs) => needs,
+            Err(key) => return key,
+        };
+        // Allocate the memory for the child while `TRACING` is not held.
+        let room = ChildMemory::new(needs).and_then(|room| {
+            let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+            Ok((room, place))
+        });
+        match room.and_then(|(room, place)| insert_child(parent, mm, room, place)) {
+            // The parent has registered more markers since `needs` was read, so try again.
+            Err(EAGAIN) => {}
+            Err(_) => {
+                TRACING.lock().count_missed(parent);
+                return 0;
+            }
+            Ok(key) => return key,
+        }
+    }
+}
+
+/// Adds a child to the lists of processes and of address spaces. Returns `EAGAIN` if the memory in
+/// `room` is too small for the parent's markers.
+fn insert_child(
+    parent: u64,
+    mm: usize,
+    room: ChildMemory,
+    place: KBox<core::mem::MaybeUninit<Process>>,
+) -> Result<u64> {
+    with_capacity(|all| {
+        may_attach(all)?;
+        let key = all.next_key;
+        let parent = all.live_process(parent)?;
+        if !room.fits(parent) {
+            return Err(EAGAIN);
+        }
+        let child = parent.child(key, mm, room);
+        all.next_key = key.wrapping_add(1);
+        add(all, KBox::write(place, child))?;
+        Ok(key)
+    })
+}
+
+/// Makes a child of fork() a separate traced process. Called when the child accesses a page of its
+/// mappings or makes an ioctl. Returns true if this call has made the child a traced process: the
+/// caller then has to call [`announce`]. Called by the child itself; may sleep.
+///
+/// # Errors
+///
+/// `EFAULT` if a kernel thread accesses the page on behalf of the child, `ESRCH` if the child has
+/// ended, `ENOMEM`, `EDQUOT`.
+pub(crate) fn attach_child(key: u64) -> Result<bool> {
+    let markers = {
+        let mut all = TRACING.lock();
+        let process = all.live_process(key)?;
+        if !process.is_unattached() {
+            return Ok(false);
+        }
+        process.needs().0
+    };
+    if TaskRef::of(current!()).is_kernel() {
+        return Err(EFAULT);
+    }
+    let awake = ChildPages::new(key, Some(markers), of_traces())?;
+    Ok(TRACING.lock().live_process(key)?.attach_child(awake))
+}
+
+/// Ends a child of fork() that cannot be traced, and counts the failure in the traces that could
+/// have recorded the child's events.
+pub(crate) fn abandon(key: u64) {
+    let mut all = TRACING.lock();
+    all.count_missed(key);
+    end_process(&mut all, key);
+}
+
+/// Returns the key of the calling process. A child of fork() that makes its first ioctl becomes a
+/// traced process first. Returns `ESRCH` if the process is not traced.
+pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
+    let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
+    if attach_child(key)? {
+        announce(mm);
+    }
+    Ok(key)
+}
+
+/// Clears each `struct perftrace_thread` that the calling process has inherited from its parent,
+/// and then adds the process to traces. Called after [`attach_child`] has returned true. May sleep,
+/// and accesses user memory.
+pub(crate) fn announce(mm: &Mm) {
+    let mut all = TRACING.lock();
+    let Some(key) = all.key_of_mm(mm.address()) else {
+        return;
+    };
+    let Ok(process) = all.live_process(key) else {
+        return;
+    };
+    let forker = core::mem::take(&mut process.forked_by);
+    let threads = process.threads;
+    drop(all);
+    for at in threads.iter().filter(|at| forker != 0 && **at != 0) {
+        replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
+    }
+    join_traces(key);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The clock of traces.
+
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+use base::clock::Clock;
+
+/// Returns the clock of all traces. The clock is chosen at the first call and does not change,
+/// because the time stamps in records and the readers of records depend on it.
+pub(crate) fn of_traces() -> Clock {
+    const TSC: u64 = 1 << 32;
+    static CHOSEN: Atomic<u64> = Atomic::new(0);
+    // Relaxed: the word holds the whole choice, and no other memory depends on it.
+    let chosen = match CHOSEN.load(Relaxed) {
+        0 => {
+            let new = Clock::choose();
+            let new = u64::from(new.khz) | if new.tsc { TSC } else { 0 };
+            match CHOSEN.cmpxchg(0, new, Relaxed) {
+                Ok(_) => new,
+                Err(other) => other,
+            }
+        }
+        chosen => chosen,
+    };
+    Clock {
+        khz: chosen as u32,
+        tsc: chosen & TSC != 0,
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Detaching of traced processes from the module before the module is unloaded.
+//!
+//! A traced process keeps the device open and mapped for as long as it runs, even if it writes no
+//! event. If such processes could not be detached, the module could not be unloaded while a daemon
+//! with markers runs.
+//!
+//! Each traced process detaches itself, in a task work, because the mappings of a process can be
+//! replaced only in the context of that process.
+
+use kernel::prelude::*;
+
+use crate::trace::detach_mappings::{detach_later, DeviceOps, WakeFile};
+use crate::trace::traces::TRACING;
+use base::address_space::Mm;
+use base::task::is_dying;
+
+/// Prevents further processes from attaching, and asks all attached processes to detach. Returns
+/// the number of processes that are still attached. May sleep.
+///
+/// # Errors
+///
+/// `EBUSY` while traces exist that have not ended.
+pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usize> {
+    let mut all = TRACING.lock();
+    if all.traces.iter().any(|trace| trace.slot.is_some()) {
+        return Err(EBUSY);
+    }
+    all.closed = true;
+    drop(all);
+    let (mut after, mut left) = (0u64, 0usize);
+    loop {
+        let all = TRACING.lock();
+        let next = all.next_process_where(after, |process| !process.has_ended());
+        let next = next.and_then(|p| Some((p.key, p.is_detaching, p.leader()?.clone())));
+        let Some((key, told, leader)) = next else {
+            return Ok(left);
+        };
+        drop(all);
+        (after, left) = (key, left.wrapping_add(1));
+        if is_dying() {
+            return Ok(left);
+        }
+        // If memory for the task work is short, the next call of `release` asks the process again.
+        if !told && detach_later(device, &leader, wake).is_ok() {
+            if let Ok(process) = TRACING.lock().live_process(key) {
+                process.is_detaching = true;
+            }
+        }
+    }
+}
+
+/// Cancels [`release`]: new processes can attach again, and processes that have not detached yet
+/// stay attached.
+pub(crate) fn resume() {
+    let mut all = TRACING.lock();
+    all.closed = false;
+    for process in &mut all.processes {
+        process.is_detaching = false;
+    }
+}
+
+/// Records that the calling process could not detach, so that the next [`release`] asks the process
+/// again.
+pub(crate) fn detach_failed(mm: &Mm) {
+    let mut all = TRACING.lock();
+    let key = all.key_of_mm(mm.address());
+    if let Some(Ok(process)) = key.map(|key| all.live_process(key)) {
+        process.is_detaching = false;
+    }
+}
+
+/// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled
+/// this.
+pub(crate) fn is_closed() -> bool {
+    TRACING.lock().closed
+}

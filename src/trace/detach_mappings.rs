@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Detaches traced processes from `/dev/perftrace`, so that the module can be unloaded
+//! (`src/trace/helpers/detach.c`). Detaching replaces a process's mappings of the device and closes
+//! its files of the device.
+
+#![expect(unsafe_code, reason = "calls of C")]
+
+use core::ptr::NonNull;
+
+use kernel::bindings;
+use kernel::error::{from_err_ptr, to_result, Result};
+use kernel::ffi::{c_int, c_ulong};
+use kernel::prelude::*;
+use kernel::task::Task;
+
+use crate::trace::buffers::PAGE;
+use crate::trace::helpers;
+pub(crate) use crate::trace::helpers::DeviceOps;
+use crate::trace::process::PROCESS_SHIFT;
+use base::device::Ops;
+
+impl DeviceOps {
+    /// Creates the structure with the operations of mappings and files of the device.
+    pub(crate) fn new(
+        mappings: &'static Ops<bindings::vm_operations_struct>,
+        files: &'static Ops<bindings::file_operations>,
+    ) -> Self {
+        Self {
+            vm_ops: &mappings.0,
+            file_ops: &files.0,
+            offset_mask: ((1 << PROCESS_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
+        }
+    }
+}
+
+/// A regular file that is mapped in place of the read-only part of a process's mapping of
+/// `/dev/perftrace`.
+///
+/// # Invariants
+///
+/// `self` holds a reference to the file.
+pub(crate) struct WakeFile(NonNull<bindings::file>);
+
+impl WakeFile {
+    /// Takes a reference to the file that the caller has open as descriptor `fd`. Returns `EBADF`
+    /// if the descriptor is not open, and `EINVAL` unless the file is a regular file that is open
+    /// read-only, can be mapped and is large enough.
+    pub(crate) fn get(fd: c_int) -> Result<Self> {
+        // SAFETY: The caller is in process context, and `pt_wake_file_get()` checks the descriptor.
+        let file = from_err_ptr(unsafe { helpers::pt_wake_file_get(fd) })?;
+        // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeFile` owns.
+        NonNull::new(file).map(Self).ok_or(EBADF)
+    }
+}
+
+impl Drop for WakeFile {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
+        unsafe { helpers::pt_wake_file_put(self.0.as_ptr()) }
+    }
+}
+
+/// Queues work that detaches the process whose thread-group leader is `leader`. The work runs when
+/// one of the process's threads next returns to user mode. Returns `ENOMEM`, or `ESRCH` if all
+/// threads are exiting. May sleep.
+pub(crate) fn detach_later(device: &DeviceOps, leader: &Task, wake: Option<&WakeFile>) -> Result {
+    let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
+    // SAFETY: The task `leader` and the file are valid during the call. `pt_detach_later()` copies
+    // `device`, which points to statics of this module. The queued work holds a reference to the
+    // module.
+    to_result(unsafe { helpers::pt_detach_later(leader.as_ptr(), device, wake) })
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! File operations of `/dev/perftrace`, which readers of traces and traced processes use. They copy
+//! structures from and to user space, and call [`crate::trace`].
+
+#![expect(
+    unsafe_code,
+    reason = "file operations, called with files and user pointers"
+)]
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::{KBox, KVVec};
+use kernel::bindings;
+use kernel::error::{from_result, Result};
+use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
+use kernel::new_mutex;
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+use kernel::uaccess::{UserPtr, UserSlice};
+use protocols::filter;
+use protocols::trace_buffer::BufferRange;
+use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use trace_rules::abi::{Process, Read, Release, Room};
+use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
+
+use crate::trace::attached;
+use crate::trace::buffers::Buffer;
+use crate::trace::calls;
+use crate::trace::calls::TraceRef;
+use crate::trace::children;
+use crate::trace::clock::of_traces;
+use crate::trace::detach;
+use crate::trace::detach_mappings::{DeviceOps, WakeFile};
+use crate::trace::mapping;
+use crate::trace::open_file::{opened, Attached, Opened, Role};
+use crate::trace::traced::log_refused;
+use base::access;
+use base::account::is_limit;
+use base::address_space::{Mapping, Mm};
+use base::device::{Device, Ops, Ready};
+use base::task::is_dying;
+use base::user_memory::{bytes_of, read, read_all, write, write_all};
+use protocols::structure::FromBytes;
+
+/// Set at the end of module init, after the last step that can fail. Until then the device cannot
+/// be opened.
+pub(crate) static READY: Ready = Ready::new();
+
+static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+    owner: base::module::module(),
+    open: Some(open),
+    release: Some(release),
+    unlocked_ioctl: Some(ioctl),
+    #[cfg(CONFIG_COMPAT)]
+    compat_ioctl: Some(compat_ioctl),
+    poll: Some(poll),
+    mmap: Some(mapping::mmap),
+    ..pin_init::zeroed()
+});
+
+/// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
+/// all state of user tracing.
+pub(crate) struct TraceDevice {
+    _device: Device,
+    _last: FreeOnDrop,
+}
+
+/// Frees the state of user tracing when it is dropped. It is dropped after the device.
+struct FreeOnDrop;
+
+impl Drop for FreeOnDrop {
+    fn drop(&mut self) {
+        children::detach_probe();
+        // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
+        // queues the work.
+        unsafe { crate::trace::helpers::pt_unreported_exit() };
+        calls::free_all();
+    }
+}
+
+impl TraceDevice {
+    /// Registers the device `/dev/perftrace`.
+    pub(crate) fn register() -> Result<Self> {
+        Ok(Self {
+            _device: Device::register(c"perftrace", &OPS, 0o666)?,
+            _last: FreeOnDrop,
+        })
+    }
+}
+
+/// Opens `/dev/perftrace`. The new file has no role yet.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.open`.
+unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    from_result(|| {
+        READY.check()?;
+        let opened = KBox::pin_init(
+            pin_init!(Opened {
+                role <- new_mutex!(None),
+                reading <- new_mutex!(()),
+                is_releasing: AtomicBool::new(false),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: The structure is not moved out of the box; `release` frees the box.
+        let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
+        // SAFETY: The file is being opened, and is valid during the call.
+        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
+        Ok(0)
+    })
+}
+
+/// Closes the file: detaches the process that attached through the file, or drops the file's
+/// reference to a trace.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.release`.
+unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
+    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
+    // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
+    // detached, processes may attach again.
+    if opened.is_releasing.load(Relaxed) {
+        detach::resume();
+    }
+    0
+}
+
+/// Carries out an ioctl of `/dev/perftrace`, for a 64-bit program.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
+unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
+    match unsafe { dispatch(file, command, UserPtr::from_addr(arg)) } {
+        Ok(()) => 0,
+        Err(error) => error.to_errno() as c_long,
+    }
+}
+
+/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. A process that writes to
+/// trace buffers must store 64 bits at once, and the tracing library does not support 32-bit
+/// programs.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.compat_ioctl`.
+#[cfg(CONFIG_COMPAT)]
+unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong) -> c_long {
+    pr_warn_once!(
+        "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 bits\n"
+    );
+    EOPNOTSUPP.to_errno() as c_long
+}
+
+/// Reports whether the file's trace has data to read, and whether it has ended.
+///
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.poll`.
+unsafe extern "C" fn poll(
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
+    let role = unsafe { opened(file) }.role();
+    let Some(Role::Trace(held)) = role.as_deref() else {
+        return bindings::POLLERR;
+    };
+    // SAFETY: The arguments are those of poll(). A thread that waits in poll() holds the file, the
+    // file holds its role, and the role holds the notifier.
+    unsafe { held.signal.notifier().poll(file, table) };
+    let mut events = 0;
+    if held.signal.has_data() {
+        events |= bindings::POLLIN | bindings::POLLRDNORM;
+    }
+    if calls::has_ended(held.id) {
+        events |= bindings::POLLHUP;
+    }
+    events
+}
+
+/// Carries out an ioctl of `/dev/perftrace`.
+///
+/// # Safety
+///
+/// `file` is an open file of `/dev/perftrace`.
+unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
+    // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
+    let opened = unsafe { opened(file) };
+    match command {
+        // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
+        call::ATTACH => return unsafe { attach(file, opened, arg) },
+        call::CREATE => return create(opened, arg),
+        call::OPEN => return open_trace(opened, arg),
+        call::NEXT_TRACE => {
+            let info: Info = sized(arg)?;
+            return write(arg, &calls::next_trace(info.slot)?);
+        }
+        call::NEXT_MARKER => {
+            let from: Describe = read(arg)?;
+            return write(arg, &calls::next_marker(from.key, from.number)?);
+        }
+        call::RELEASE => return release_all(opened, arg),
+        _ => {}
+    }
+    let role = opened.role();
+    if command == call::PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
+        let from: Process = read(arg)?;
+        return write(arg, &calls::any_process(from.key)?);
+    }
+    let role = role.ok_or(EINVAL)?;
+    match &*role {
+        Role::Process(attached) => {
+            // A child of fork() inherits its parent's file, but is traced as a separate process
+            // with its own key.
+            let key = match attached.mm.is_current() {
+                true => attached.key,
+                false => children::key_of_current(&Mm::of_current().ok_or(ESRCH)?)?,
+            };
+            match command {
+                call::REGISTER => register(key, arg, true),
+                call::UNREGISTER => register(key, arg, false),
+                call::NOTIFY => {
+                    let Notify { slot, cpu } = read(arg)?;
+                    attached::notify(key, slot, cpu)
+                }
+                call::WAIT_ROOM => {
+                    let Room { slot, cpu, tail } = read(arg)?;
+                    attached::wait_for_room(key, slot, cpu, tail)
+                }
+                _ => Err(ENOTTY),
+            }
+        }
+        Role::Trace(held) => match command {
+            call::INFO => {
+                let _: Info = sized(arg)?;
+                write(arg, &calls::info(held.id)?)
+            }
+            call::READ => read_next(opened, held, arg),
+            call::PROCESS => {
+                let from: Process = read(arg)?;
+                write(arg, &calls::process(held.id, from.key)?)
+            }
+            call::DESCRIBE => {
+                let from: Describe = read(arg)?;
+                write(arg, &calls::describe(held.id, from.key, from.number)?)
+            }
+            call::PAUSE => match read::<u32>(arg)? {
+                0 => calls::pause(held.id, false),
+                1 => calls::pause(held.id, true),
+                _ => Err(EINVAL),
+            },
+            call::END => calls::end(held.id),
+            _ => Err(ENOTTY),
+        },
+    }
+}
+
+fn release_all(opened: &Opened, arg: UserPtr) -> Result {
+    let mut given: Release = sized(arg)?;
+    if !access::may_unload() {
+        return Err(EPERM);
+    }
+    let device = DeviceOps::new(&mapping::VM_OPS, &OPS);
+    let left = match (given.flags, given.wake as i32) {
+        (abi::RESUME, -1) => {
+            detach::resume();
+            0
+        }
+        (0, -1) => detach::release(&device, None)? as u32,
+        (0, fd) => detach::release(&device, Some(&WakeFile::get(fd)?))? as u32,
+        _ => return Err(EINVAL),
+    };
+    // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
+    opened.is_releasing.store(left != 0, Relaxed);
+    given.left = left;
+    write(arg, &given)
+}
+
+/// Copies from user space a structure whose first field contains the structure's size. Returns
+/// `EINVAL` if this is not the size of `T`.
+fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
+    match read::<u32>(arg)? as usize == size_of::<T>() {
+        true => read(arg),
+        false => Err(EINVAL),
+    }
+}
+
+/// Attaches the calling process through `file`: from now on traces can record its events.
+///
+/// # Safety
+///
+/// `file` is an open file of `/dev/perftrace`.
+unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
+    let mut attach: Attach = sized(arg)?;
+    if attach.flags & !abi::flag::SHARED != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: `file` is open as long as the process is attached: each mapping holds the file, and
+    // `release` detaches the process.
+    let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
+    let make = || {
+        let mm = Mm::of_current().ok_or(EINVAL)?;
+        let shared = attach.flags & abi::flag::SHARED != 0;
+        let (key, pieces, nobodys) = attached::attach(&mm, mapping, shared)?;
+        (attach.key, [attach.control, attach.buffers]) = (key, pieces);
+        let thread = attach.thread as i64;
+        attached::set_thread(key, thread);
+        Ok(Role::Process(Attached {
+            key,
+            mm,
+            thread,
+            placeholder: nobodys,
+        }))
+    };
+    opened.set_role(make, |_| ())?;
+    attach.nr_cpus = base::cpu::nr_cpu_ids();
+    attach.stride = abi::STRIDE;
+    attach.bytes = attached::mapped_bytes();
+    write(arg, &attach)
+}
+
+/// The maximum number of markers that one ioctl registers or unregisters.
+const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
+
+fn register(key: u64, arg: UserPtr, on: bool) -> Result {
+    let mut given: Markers = sized(arg)?;
+    let nr = given.nr as usize;
+    if nr > MAX_MARKERS_PER_CALL {
+        return Err(E2BIG);
+    }
+    let at = usize::try_from(given.markers)?;
+    let mut markers = read_all::<Marker>(given.markers, nr)?;
+    let (mut done, mut limit) = (Ok(()), None);
+    (given.bad, given.refused) = (u32::MAX, 0);
+    for (n, marker) in (0u32..).zip(markers.iter_mut()) {
+        let one = match on {
+            true => attached::register(key, marker),
+            false => attached::unregister(key, marker.number),
+        };
+        if let Err(error) = one {
+            given.refused = given.refused.wrapping_add(1);
+            limit = limit.or(is_limit(error).then_some(error));
+            if done.is_ok() {
+                given.bad = n;
+                done = Err(error);
+            }
+        }
+    }
+    if on {
+        if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
+            // The caller did not get the numbers of the markers, because the copy to user space
+            // failed. The markers are therefore unregistered again.
+            for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
+                let _ = attached::unregister(key, marker.number);
+            }
+            return Err(error);
+        }
+        if let Some(limit) = limit {
+            log_refused(true, limit);
+        }
+    }
+    if done.is_err() {
+        write(arg, &given)?;
+    }
+    done
+}
+
+fn create(opened: &Opened, arg: UserPtr) -> Result {
+    let mut create: Create = sized(arg)?;
+    let nr = create.filter_bytes as usize;
+    if nr > FILTER_MAX {
+        return Err(E2BIG);
+    }
+    let program = read_all::<u8>(create.filter, nr)?;
+    let mut position = u32::MAX;
+    if nr != 0 && filter::check(&program, &mut position).is_err() {
+        create.position = position;
+        write(arg, &create)?;
+        return Err(EINVAL);
+    }
+    let make = || {
+        let (held, slot) = calls::create(&create, program)?;
+        create.slot = slot as u32;
+        Ok(Role::Trace(held))
+    };
+    // If the file has a role already, the new trace is ended here: closing the file does not end a
+    // trace that was created with `KEEP`.
+    opened.set_role(make, |role| {
+        if let Role::Trace(held) = role {
+            let _ = calls::end(held.id);
+        }
+    })?;
+    write(arg, &create)
+}
+
+fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
+    let mut create: Create = sized(arg)?;
+    let name = create.name;
+    let name = filter::text(&name).ok_or(EINVAL)?;
+    let make = || {
+        let (held, info) = calls::open(name)?;
+        create.flags = info.flags;
+        create.bytes = info.bytes;
+        create.slot = info.slot;
+        create.markers = info.markers;
+        Ok(Role::Trace(held))
+    };
+    // `undo` has nothing to do: the trace was not created here, and dropping the role drops the
+    // reference to it.
+    opened.set_role(make, |_| ())?;
+    write(arg, &create)
+}
+
+/// Number of bytes that are copied at a time, through a kernel buffer. A copy to user memory can
+/// take arbitrarily long, because user space may handle its page faults itself (userfaultfd). The
+/// permission to read is therefore checked again for each chunk.
+const COPY_CHUNK: usize = 16 << 10;
+
+fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
+    // Threads that read through this file are serialised, so that each byte is returned once and in
+    // order.
+    let _others = opened.reading.lock();
+    let mut given: Read = read(arg)?;
+    let capacity = given.bytes;
+    loop {
+        if is_dying() {
+            return Err(EINTR);
+        }
+        let (key, cpu, buffer) = calls::next(held, given.key, given.cpu)?;
+        (given.key, given.cpu) = (key, cpu);
+        // If the traced process has corrupted the buffer's counts since `next()` found the buffer,
+        // continue with the next buffer.
+        let Some(span) = buffer.unread() else {
+            continue;
+        };
+        (given.lost, given.position) = (buffer.lost(), span.position);
+        given.ticks = of_traces().ticks();
+        given.bytes = span.bytes;
+        if !calls::may_read(held, key)? {
+            continue;
+        }
+        if span.bytes > capacity {
+            write(arg, &given)?;
+            return Err(ENOSPC);
+        }
+        let to = UserPtr::from_addr(usize::try_from(given.to)?);
+        let Some(bytes) = copy_range(held, key, &buffer, &span, to)? else {
+            continue;
+        };
+        given.bytes = bytes;
+        write(arg, &given)?;
+        if !buffer.flight {
+            buffer.set_reported_lost(given.lost);
+            buffer.advance(span.next);
+            held.signal.wake_writers();
+        }
+        return Ok(());
+    }
+}
+
+/// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
+/// or `None` if the reader is no longer permitted to trace the process.
+///
+/// The permission is checked each time that a chunk was copied to the kernel buffer. Data that the
+/// process writes after the reader has lost the permission are therefore never returned, however
+/// long the copy to user memory takes.
+fn copy_range(
+    held: &TraceRef,
+    key: u64,
+    buffer: &Buffer,
+    span: &BufferRange,
+    to: UserPtr,
+) -> Result<Option<u32>> {
+    let all = span.bytes as usize;
+    let mut writer = UserSlice::new(to, all).writer();
+    let mut piece = KVVec::from_elem(0u64, all.min(COPY_CHUNK).div_ceil(8), GFP_KERNEL_ACCOUNT)?;
+    let mut done = 0usize;
+    while done < all {
+        let bytes = all.wrapping_sub(done).min(COPY_CHUNK);
+        let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
+        buffer.copy(span, done, piece);
+        let good = buffer.valid_bytes(span) as usize;
+        if !calls::may_read(held, key)? {
+            return Ok(None);
+        }
+        let good = good.saturating_sub(done).min(bytes);
+        writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
+        done = done.wrapping_add(good);
+        // The other bytes are not valid: the writer of the flight recorder has overwritten them.
+        if good < bytes {
+            break;
+        }
+    }
+    Ok(Some(done as u32))
+}
+
+#[no_mangle]
+extern "C" fn pt_detach_failed() {
+    if let Some(mm) = Mm::of_current() {
+        detach::detach_failed(&mm);
+    }
+}
+
+#[no_mangle]
+extern "C" fn pt_is_detaching() -> bool {
+    detach::is_closed()
+}
+
+/// Returns whether a file of `/dev/perftrace` belongs to a traced process.
+///
+/// # Safety
+///
+/// `file` is a file of `/dev/perftrace` to which the caller holds a reference.
+#[no_mangle]
+unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
+    // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
+    let role = unsafe { opened(file) }.role();
+    matches!(role.as_deref(), Some(Role::Process(_)))
+}

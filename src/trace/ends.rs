@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ending and freeing of traces and of ended processes.
+//!
+//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
+//! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
+
+use kernel::alloc::KBox;
+
+use crate::trace::process::Process;
+use crate::trace::sorted::search;
+use crate::trace::trace::Trace;
+use crate::trace::traces::{DropAfterUnlock, Tracing, TRACING};
+
+/// Maximum number of processes or markers that are visited without releasing `TRACING`.
+pub(super) const MAX_PER_HOLD: usize = 64;
+
+/// The result of [`Tracing::next_member`]: the key of a process in the trace, the key from which to
+/// continue the search, or the end of the list of processes.
+pub(super) enum Member {
+    Found(u64),
+    From(u64),
+    None,
+}
+
+/// Calls `what` for each process in the trace that occupies a slot, until `what` returns false.
+/// `TRACING` is released and taken again between two processes.
+pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
+    let mut from = 0u64;
+    loop {
+        let mut all = TRACING.lock();
+        from = match all.next_member(from, slot) {
+            Member::Found(key) => match what(&mut all, key) {
+                true => key.wrapping_add(1),
+                false => return,
+            },
+            Member::From(key) => key,
+            Member::None => return,
+        };
+    }
+}
+
+/// Removes a trace that has ended and to which no file refers, and the ended processes that are in
+/// no other trace. The trace's memory is freed while `TRACING` is not held.
+pub(super) fn free_trace(id: u64) {
+    let mut all = TRACING.lock();
+    let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
+    let Some(at) = all.traces.iter().position(needless) else {
+        return;
+    };
+    let Ok(trace) = all.traces.remove(at) else {
+        return;
+    };
+    drop(all);
+    for some in trace.sets.chunks(MAX_PER_HOLD) {
+        let mut all = TRACING.lock();
+        for set in some {
+            all.take_unreferenced(set.key);
+        }
+    }
+}
+
+impl Tracing {
+    /// Starts the end of a trace: from now on no process can join the trace, and the generation of
+    /// its slot is even. The caller then removes each process with
+    /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
+    /// Returns `None` if the trace has already ended or another call is ending it.
+    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
+        let trace = self.trace(id).ok()?;
+        let slot = trace.slot.filter(|_| !trace.is_ending)?;
+        trace.is_ending = true;
+        let kernel = trace.kernel.take();
+        trace.module_ref = None;
+        if let Some(generation) = self.generations.get_mut(slot) {
+            *generation = generation.wrapping_add(1);
+        }
+        Some((slot, kernel))
+    }
+
+    /// Removes a process from the trace that occupies a slot. Clears the bits of the process's
+    /// markers, stores the slot's new generation in the process's control page, and unmaps the
+    /// buffers. The trace keeps the buffers.
+    pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
+        let generation = self.generation(slot);
+        let Ok(process) = self.process(key) else {
+            return;
+        };
+        process.clear_wanted(slot);
+        process.end_slot(slot, generation);
+        process.set_in(slot, false);
+        process.unmap_slot(slot);
+    }
+
+    /// Frees the slot of a trace, and wakes the readers of the trace. Called after all processes
+    /// were removed from the trace.
+    pub(super) fn finish_end(&mut self, id: u64, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = 0;
+        }
+        if let Ok(trace) = self.trace(id) {
+            trace.slot = None;
+            if let Some(shares) = &mut trace.quota {
+                shares.until_ended = None;
+            }
+            trace.signal.end();
+        }
+    }
+
+    /// Finds the process with the lowest key, `from` or higher, that is in the trace of a slot. If
+    /// none of the next [`MAX_PER_HOLD`] processes is in the trace, returns the key from which to
+    /// continue the search.
+    pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
+        let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
+        let mut rest = self.processes.iter().skip(place);
+        for process in rest.by_ref().take(MAX_PER_HOLD) {
+            if process.is_in(slot) {
+                return Member::Found(process.key);
+            }
+        }
+        match rest.next() {
+            Some(process) => Member::From(process.key),
+            None => Member::None,
+        }
+    }
+
+    /// Removes an ended process from the list of processes if the process is in no trace, and
+    /// returns the process.
+    pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
+        let at = self.index_of(key)?;
+        let ended = self.processes.get(at)?.has_ended();
+        if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
+            return None;
+        }
+        self.processes.remove(at).ok()
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Implements PERFTRACE_RELEASE: each traced process replaces its mappings of /dev/perftrace and
+ * closes its files of the device. The replacing and the closing are done by a task work of one
+ * thread of the process, before that thread returns to user mode.
+ */
+#include <linux/anon_inodes.h>
+#include <linux/err.h>
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
+#include <linux/slab.h>
+#include "../../../include/uapi/linux/perftrace.h"
+#include "../../base/helpers/work.h"
+#include "trace.h"
+
+/* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
+static_assert(sizeof(struct perftrace_release) == 16);
+
+struct pt_detach_work {
+	struct callback_head head;
+	struct pt_device_ops ops;
+	struct file *wake;
+};
+
+/*
+ * A temporary file that is mapped with MAP_FIXED over a VMA of the device. Before do_mmap() unmaps
+ * anything, it calls the file's get_unmapped_area(), with the mmap lock held for writing. If
+ * get_unmapped_area() fails, the address space is therefore unchanged. The file's mmap() then makes
+ * @wake the file of the new VMA, or @memory if @wake is NULL or cannot be mapped. No VMA then holds
+ * a reference to the module.
+ */
+struct pt_stand_in {
+	const struct vm_operations_struct *vm_ops;
+	unsigned long from, to, pgoff;
+	struct file *wake, *memory;
+};
+
+static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long addr,
+						unsigned long len, unsigned long pgoff,
+						unsigned long flags)
+{
+	const struct pt_stand_in *in = file->private_data;
+	const struct vm_area_struct *vma = find_vma(current->mm, in->from);
+
+	if (vma && vma->vm_ops == in->vm_ops && vma->vm_start == in->from &&
+	    vma->vm_end == in->to && vma->vm_pgoff == in->pgoff)
+		return addr;
+	return -EAGAIN;
+}
+
+static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	const struct pt_stand_in *in = file->private_data;
+
+	/*
+	 * An error here would leave a hole in the address space, because the pages of the old VMA
+	 * are already unmapped. Therefore @memory is mapped if @wake cannot be.
+	 */
+	if (in->wake) {
+		vma_set_file(vma, in->wake);
+		if (!vfs_mmap(in->wake, vma))
+			return 0;
+	}
+	vma_set_file(vma, in->memory);
+	return vfs_mmap(in->memory, vma);
+}
+
+static const struct file_operations stand_in_ops = {
+	.owner = THIS_MODULE,
+	.get_unmapped_area = stand_in_get_unmapped_area,
+	.mmap = stand_in_mmap,
+};
+
+/*
+ * Maps @wake or empty shared memory over the VMA that @in describes. The shared memory is not
+ * reserved in advance: threads that still write trace records touch only a few of its pages.
+ * Returns -EAGAIN if the VMA has changed.
+ */
+static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struct pt_stand_in *in)
+{
+	unsigned long within = (in->pgoff & ops->offset_mask) << PAGE_SHIFT;
+	unsigned long bytes = in->to - in->from;
+	bool writable = within >= PERFTRACE_BUFFERS;
+	int prot = PROT_READ | (writable ? PROT_WRITE : 0);
+	struct file *file;
+	unsigned long at;
+
+	in->wake = writable ? NULL : wake;
+	in->memory = shmem_kernel_file_setup("perftrace", within + bytes,
+					     mk_vma_flags(VMA_NORESERVE_BIT));
+	if (IS_ERR(in->memory))
+		return PTR_ERR(in->memory);
+	file = anon_inode_getfile("perftrace", &stand_in_ops, in, writable ? O_RDWR : O_RDONLY);
+	if (IS_ERR(file)) {
+		fput(in->memory);
+		return PTR_ERR(file);
+	}
+	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
+	/*
+	 * If memory runs out, vm_mmap() may leave a hole in place of the VMA. Fill the hole unless
+	 * another thread has mapped memory there.
+	 */
+	if (IS_ERR_VALUE(at) && at != -EAGAIN)
+		vm_mmap(in->memory, in->from, bytes, prot,
+			MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, within);
+	/*
+	 * No VMA refers to this file, so the kernel calls none of its operations after the fput().
+	 */
+	fput(file);
+	fput(in->memory);
+	return IS_ERR_VALUE(at) ? (int)at : 0;
+}
+
+/* Finds the first VMA of the device that ends after address @after, and describes it in @in. */
+static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after,
+			    struct pt_stand_in *in)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	vma = find_vma(mm, after);
+	while (vma && vma->vm_ops != ops->vm_ops)
+		vma = find_vma(mm, vma->vm_end);
+	if (vma)
+		*in = (struct pt_stand_in){ ops->vm_ops, vma->vm_start, vma->vm_end,
+					    vma->vm_pgoff, NULL, NULL };
+	mmap_read_unlock(mm);
+	return vma;
+}
+
+/*
+ * Maximum number of passes over the address space. More than one pass is needed if other threads
+ * move VMAs of the device during a pass.
+ */
+#define MAX_DETACH_PASSES	8
+
+/*
+ * Replaces all VMAs of the device in the current address space. Returns -ENOENT if the process has
+ * no VMA of the device, and -EAGAIN if VMAs are left because other threads move them or memory is
+ * short.
+ */
+static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
+{
+	struct pt_stand_in in;
+	int error = -ENOENT;
+
+	for (int pass = 0; pass < MAX_DETACH_PASSES; pass++) {
+		unsigned long after = 0;
+
+		if (!find_device_vma(ops, 0, &in))
+			return error;
+		error = 0;
+		for (; find_device_vma(ops, after, &in); after = in.to)
+			replace_vma(ops, wake, &in);
+	}
+	return find_device_vma(ops, 0, &in) ? -EAGAIN : 0;
+}
+
+static int is_device_file(const void *file_ops, struct file *file, unsigned int fd)
+{
+	return file->f_op == file_ops ? fd + 1 : 0;
+}
+
+/* Closes those descriptors of the device through which the process is attached to user tracing. */
+static void close_files(const struct pt_device_ops *ops)
+{
+	unsigned int from = 0;
+	int next;
+
+	while ((next = iterate_fd(current->files, from, is_device_file, ops->file_ops)) > 0) {
+		struct file *file = fget(next - 1);
+
+		if (file && file->f_op == ops->file_ops && pt_is_attached(file))
+			close_fd(next - 1);
+		if (file)
+			fput(file);
+		from = next;
+	}
+}
+
+static void detach(struct callback_head *head)
+{
+	struct pt_detach_work *work = container_of(head, struct pt_detach_work, head);
+
+	/*
+	 * PERFTRACE_RESUME may have cancelled the release after this work was queued, for example
+	 * while the thread was stopped. A process with VM_LOCKED (mlockall()) is not detached,
+	 * because mmap() would then allocate all pages of the new mappings.
+	 */
+	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
+		/*
+		 * -ENOENT: the process is attaching, and another thread is about to map the device.
+		 * -EAGAIN: some VMAs of the device are left. After -ENOENT or -EAGAIN the next
+		 * PERFTRACE_RELEASE queues this work again.
+		 */
+		if (replace_vmas(&work->ops, work->wake))
+			pt_detach_failed();
+		else
+			close_files(&work->ops);
+	}
+	if (work->wake)
+		fput(work->wake);
+	kfree(work);
+	pfc_task_work_done();
+}
+
+/*
+ * Queues task work for one thread of the process of @leader. The work makes the whole process
+ * release the device. Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
+ */
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake)
+{
+	struct pt_detach_work *work = kmalloc_obj(*work, GFP_KERNEL);
+	struct task_struct *thread;
+
+	if (!work)
+		return -ENOMEM;
+	work->ops = *ops;
+	work->wake = wake ? get_file(wake) : NULL;
+	init_task_work(&work->head, detach);
+	scoped_guard(rcu) {
+		for_each_thread(leader, thread) {
+			if (!(thread->flags & PF_EXITING) &&
+			    pfc_task_work_add(thread, &work->head, TWA_SIGNAL))
+				return 0;
+		}
+	}
+	if (wake)
+		fput(wake);
+	kfree(work);
+	return -ESRCH;
+}
+
+/*
+ * Returns the file of @fd, with a reference. It must be suited to be mapped in place of the
+ * read-only part of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is
+ * open for reading only. Otherwise returns -EBADF or -EINVAL.
+ */
+struct file *pt_wake_file_get(int fd)
+{
+	struct file *file = fget(fd);
+
+	if (!file)
+		return ERR_PTR(-EBADF);
+	if (S_ISREG(file_inode(file)->i_mode) && can_mmap_file(file) &&
+	    (file->f_mode & (FMODE_READ | FMODE_WRITE)) == FMODE_READ &&
+	    i_size_read(file_inode(file)) >= PERFTRACE_READ_BYTES)
+		return file;
+	fput(file);
+	return ERR_PTR(-EINVAL);
+}
+
+void pt_wake_file_put(struct file *wake)
+{
+	fput(wake);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* C functions of user tracing that {buffers,detach_mappings,device,mapping,traced}.rs call. */
+#ifndef _PERFCOUNTERS_TRACE_H
+#define _PERFCOUNTERS_TRACE_H
+
+#include <linux/mm_types.h>
+
+struct file;
+struct file_operations;
+struct task_struct;
+struct vm_fault;
+struct vm_operations_struct;
+
+/*
+ * Identifies mappings and files of /dev/perftrace: the operations of mappings (@vm_ops) and of
+ * files (@file_ops) of the device, and a mask of the page offset within the range of one process
+ * (@offset_mask).
+ */
+struct pt_device_ops {
+	const struct vm_operations_struct *vm_ops;
+	const struct file_operations *file_ops;
+	unsigned long offset_mask;
+};
+
+u32 pt_max_traced(void);
+unsigned long pt_page_new(void);
+int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
+void pt_log_refused(bool markers, int error);
+void pt_wipe_on_fork(struct vm_area_struct *vma);
+vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page);
+void pt_thread_replace(s64 at, u64 was, u64 first, u64 second);
+int pt_queue_announce(void);
+void pt_set_traced(unsigned long mm, bool is);
+void pt_queue_shared_thread(struct task_struct *child);
+void pt_unreported_exit(void);
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake);
+struct file *pt_wake_file_get(int fd);
+void pt_wake_file_put(struct file *wake);
+
+/* Functions that mapping.rs and detach_mappings.rs define in Rust. */
+void pt_announce(void);
+void pt_shared_thread(u32 parent);
+void pt_count_missed(unsigned long mm);
+bool pt_is_detaching(void);
+void pt_detach_failed(void);
+bool pt_is_attached(struct file *file);
+
+#endif

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own markers: context switches and system calls. Events of the kernel's markers are
+//! written to the buffers of a trace, with time stamps of the clock that traced programs use.
+
+use kernel::alloc::{KVVec, KVec};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use protocols::filter::{Event, Filter};
+use protocols::trace_buffer::{Record, Writer};
+
+use crate::trace::buffers::Buffer;
+use crate::trace::clock::of_traces;
+use crate::trace::signal::Signal;
+use crate::trace::stats;
+use base::clock::Clock;
+use base::preempt::NoPreempt;
+use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
+use base::tracepoint::{Handler, Probes};
+use base::{cpu, task};
+use protocols::sync::Word;
+
+/// The names and fields of the kernel's own markers, by marker number.
+pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
+    (
+        b"kernel:sched_switch",
+        b"prev:u32 next:u32 blocks:u32 prio:s32",
+    ),
+    (b"kernel:sys_enter", b"number:s64 abi:str"),
+    (b"kernel:sys_exit", b"result:s64"),
+];
+
+/// The state of the probes of kernel events in one trace.
+pub(crate) struct KernelEvents {
+    /// The trace's buffer for the kernel events of each CPU.
+    buffers: KVec<Option<Arc<Buffer>>>,
+    /// The trace's filter program. Empty if the trace has no filter.
+    filter: KVVec<u8>,
+    /// The clock of the events' time stamps.
+    clock: Clock,
+    /// Wakes the reader of the trace.
+    signal: Arc<Signal>,
+    /// Nonzero while the trace is paused.
+    paused: Word,
+}
+
+impl KernelEvents {
+    /// Attaches the probes of the kernel markers for which `wants` returns true. The probes write
+    /// into `buffers`, one for each CPU. The caller has allocated all pages of `buffers`. May
+    /// sleep.
+    pub(crate) fn attach(
+        buffers: KVec<Option<Arc<Buffer>>>,
+        filter: KVVec<u8>,
+        signal: Arc<Signal>,
+        wants: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Probes<Self>> {
+        let mut probes = Probes::new(Self {
+            buffers,
+            filter,
+            clock: of_traces(),
+            signal,
+            paused: Word::new(0),
+        })?;
+        let [switch, enter, exit] = MARKERS;
+        if wants(switch.0) {
+            probes.attach::<SchedSwitch<'_>>()?;
+        }
+        if wants(exit.0) {
+            probes.attach::<SysExit<'_>>()?;
+        }
+        if wants(enter.0) {
+            probes.attach::<SysEnter<'_>>()?;
+        }
+        Ok(probes)
+    }
+
+    /// Pauses (`pause` is true) or resumes the writing of kernel events.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.paused.store_relaxed(pause.into());
+    }
+
+    /// Writes an event of a kernel marker into the buffer of this CPU. Called with preemption off.
+    ///
+    /// On one CPU, the probes of the three kernel markers do not interrupt each other. A buffer
+    /// therefore has only one writer at a time.
+    fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
+        if self.paused.load_relaxed() != 0 {
+            return;
+        }
+        let cpu = cpu::this_cpu() as usize;
+        let Some(Some(buffer)) = self.buffers.get(cpu) else {
+            return;
+        };
+        let task = task::running();
+        if !self.filter.is_empty() {
+            let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
+                return;
+            };
+            let mut payload = [0u8; 32];
+            for (to, word) in payload.chunks_exact_mut(8).zip(&fields) {
+                to.copy_from_slice(&word.to_ne_bytes());
+            }
+            let event = Event {
+                marker: name,
+                fields: kinds,
+                payload: &payload,
+                thread: task.pid(),
+                process: task.tgid(),
+            };
+            if !Filter::new(self.filter.as_slice()).accepts(&event) {
+                return;
+            }
+        }
+        let writer = Writer {
+            counts: buffer.counts(),
+            bytes: buffer.bytes,
+            flight: buffer.flight,
+            word: |number| buffer.word(number),
+        };
+        let record = Record {
+            marker,
+            thread: task.pid(),
+            time: self.clock.ticks(),
+            fields,
+        };
+        let lost = buffer.writer_lost();
+        let due = writer.write(&record);
+        if buffer.writer_lost() != lost {
+            stats::count_lost();
+        }
+        if due && !self.signal.has_data() {
+            self.signal.notify();
+        }
+    }
+}
+
+fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
+}
+
+impl Handler<SchedSwitch<'_>> for KernelEvents {
+    fn on(&self, event: SchedSwitch<'_>) {
+        let (before, after) = (event.before, event.next);
+        let fields = [
+            pair(before.pid(), after.pid()),
+            pair(event.blocks.into(), after.prio() as u32),
+        ];
+        self.write(0, fields);
+    }
+}
+
+impl Handler<SysEnter<'_>> for KernelEvents {
+    fn on(&self, event: SysEnter<'_>) {
+        let _preempt = NoPreempt::new();
+        // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the last
+        // 64-bit word of the field.
+        let abi = match event.abi() {
+            Abi::X86_64 => b"x86_64\0\0",
+            Abi::I386 => b"i386\0\0\0\0",
+            Abi::X32 => b"x32\0\0\0\0\0",
+        };
+        self.write(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
+    }
+}
+
+impl Handler<SysExit<'_>> for KernelEvents {
+    fn on(&self, event: SysExit<'_>) {
+        let _preempt = NoPreempt::new();
+        self.write(2, [event.result as u64]);
+    }
+}

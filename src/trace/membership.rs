@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Adding of processes to traces, and setting of marker bits, after each creation of a trace, a
+//! process or a marker.
+//!
+//! `TRACING` is not held while permission is checked or while marker names are matched with globs.
+
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::task::Task;
+use trace_rules::abi::flag;
+
+use crate::trace::ends::MAX_PER_HOLD;
+use crate::trace::glob_cache::{GlobCache, TraceGlobs};
+use crate::trace::marker::RegisteredMarker;
+use crate::trace::process::Process;
+use crate::trace::sorted::search;
+use crate::trace::trace::{PermissionCheck, Trace};
+use crate::trace::traces::{Tracing, TRACING};
+use base::account::Charge;
+use base::task::is_dying;
+
+/// The result of [`Tracing::set_cached_bits`]: the marker from which to continue, the marker whose
+/// name must be matched with the globs, or the end of the process's markers.
+enum CacheScan {
+    Pending(usize),
+    Unmatched(usize, Arc<RegisteredMarker>),
+    Done,
+}
+
+/// A permission check that a trace requires, and the thread-group leader of the process to check.
+type PermissionQuery = (PermissionCheck, ARef<Task>);
+
+impl Tracing {
+    /// Adds a process to a trace. The caller has checked that the trace's creator may trace the
+    /// process.
+    fn join(&mut self, id: u64, key: u64) {
+        let generations = self.generations;
+        let Some((trace, process)) = self.trace_and_process(id, key) else {
+            return;
+        };
+        let Some(slot) = trace.slot.filter(|_| trace.may_join(process)) else {
+            return;
+        };
+        let generation = generations.get(slot).copied().unwrap_or(0);
+        // Unmap the placeholder pages that the process has mapped by accesses to this slot before.
+        process.unmap_slot(slot);
+        process.set_in(slot, true);
+        process.begin_slot(slot, trace.process_view(generation));
+    }
+
+    /// Returns a copy of a trace's globs, or `None` if the process is not in the trace.
+    fn globs_of(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
+        let (trace, process) = self.trace_and_process(id, key)?;
+        trace.has_live(process).then(|| trace.trace_globs())
+    }
+
+    /// Sets the bits of a process's markers, beginning with marker `from`, as the cache of glob
+    /// matches says. Stops at the first marker whose name is not in the cache.
+    fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
+        let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
+            return CacheScan::Done;
+        };
+        let mut number = from;
+        while let Some(known) = process.markers.get(number) {
+            let Some(has) = trace.glob_cache.find(&known.name) else {
+                return CacheScan::Unmatched(number, known.clone());
+            };
+            set_wanted(trace, process, wishes, (number, has));
+            number = number.wrapping_add(1);
+            if number.wrapping_sub(from) >= MAX_PER_HOLD {
+                return CacheScan::Pending(number);
+            }
+        }
+        CacheScan::Done
+    }
+
+    /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
+    /// is too small, returns the size that a larger table needs, and a charge of 0 bytes for the
+    /// trace's user, through which the caller charges that table.
+    fn store_match(
+        &mut self,
+        wishes: &TraceGlobs,
+        key: u64,
+        known: &RegisteredMarker,
+        answer: (usize, bool),
+    ) -> Option<(usize, Charge)> {
+        let (trace, process) = self.trace_and_process(wishes.id, key)?;
+        set_wanted(trace, process, wishes, answer);
+        let larger = trace.glob_cache.put(&known.name, answer.1)?;
+        Some((larger, trace.payer().empty()))
+    }
+
+    /// Returns the lowest key of a process above `after` and, if that process can join the trace,
+    /// the permission check that the caller has to make.
+    fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
+        let trace = self.traces.iter().find(|trace| trace.id == id)?;
+        if !trace.is_on() {
+            return None;
+        }
+        let process = self.next_process_where(after, |_| true)?;
+        let may = trace
+            .may_join(process)
+            .then(|| permission_query((trace, process)));
+        Some((process.key, may.flatten()))
+    }
+
+    /// Returns the process with the lowest key above `after` that `wanted` accepts.
+    pub(super) fn next_process_where(
+        &self,
+        after: u64,
+        wanted: impl Fn(&Process) -> bool,
+    ) -> Option<&Process> {
+        let from = search(&self.processes, after.wrapping_add(1), |process| {
+            process.key
+        });
+        let (Ok(place) | Err(place)) = from;
+        let mut rest = self.processes.iter().skip(place);
+        rest.find(|process| wanted(process))
+            .map(|process| &**process)
+    }
+}
+
+/// Adds a process to all traces whose creators may trace it. Called for a new process, and for a
+/// child of fork() after the child's first access to its mappings. The caller does not hold
+/// `TRACING`.
+pub(crate) fn join_traces(key: u64) {
+    let mut after = 0u64;
+    loop {
+        let could = |trace: &Trace, process: &Process| trace.may_join(process);
+        let found = TRACING
+            .lock()
+            .trace_of(key, after, could)
+            .map(permission_query);
+        let Some((asks, leader)) = found.flatten() else {
+            return;
+        };
+        after = asks.id;
+        if asks.allows(&leader) {
+            TRACING.lock().join(asks.id, key);
+            set_all_marker_bits(asks.id, key);
+        }
+    }
+}
+
+/// Returns the permission check to make before a process joins a trace, or `None` if the process
+/// has ended.
+fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
+    Some((trace.permission_check(), process.leader()?.clone()))
+}
+
+/// Sets the bits of a new marker for all traces that the process is in. The caller does not hold
+/// `TRACING`.
+pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
+    let mut after = 0u64;
+    loop {
+        let all = TRACING.lock();
+        let found = all.trace_of(key, after, |trace, process| trace.has_live(process));
+        let said = |trace: &Trace| (trace.trace_globs(), trace.glob_cache.find(&known.name));
+        let Some((wishes, said)) = found.map(|(trace, _)| said(trace)) else {
+            return;
+        };
+        drop(all);
+        after = wishes.id;
+        match said {
+            Some(has) => {
+                let mut all = TRACING.lock();
+                if let Some((trace, process)) = all.trace_and_process(wishes.id, key) {
+                    set_wanted(trace, process, &wishes, (number, has));
+                }
+            }
+            None => match_marker(&wishes, key, number, known),
+        }
+    }
+}
+
+/// Adds to a new trace all processes that can join it, one at a time. Stops early if the caller is
+/// killed. The caller does not hold `TRACING`. If memory is short, no process is missed: only the
+/// cache of glob matches is allocated, and names can be matched without the cache.
+pub(super) fn add_processes(id: u64) {
+    let mut after = 0u64;
+    loop {
+        let next = TRACING.lock().next_process(id, after);
+        let Some((key, could)) = next.filter(|_| !is_dying()) else {
+            return;
+        };
+        after = key;
+        if could.is_some_and(|(asks, leader)| asks.allows(&leader)) {
+            TRACING.lock().join(id, key);
+            set_all_marker_bits(id, key);
+        }
+    }
+}
+
+/// Sets the bits of all markers of a process in a trace. `TRACING` is not held while names are
+/// matched with globs.
+pub(super) fn set_all_marker_bits(id: u64, key: u64) {
+    let Some(wishes) = TRACING.lock().globs_of(id, key) else {
+        return;
+    };
+    let mut number = 0usize;
+    loop {
+        let told = TRACING.lock().set_cached_bits(&wishes, key, number);
+        number = match told {
+            CacheScan::Pending(number) => number,
+            CacheScan::Unmatched(number, known) => {
+                match_marker(&wishes, key, number, &known);
+                number.wrapping_add(1)
+            }
+            CacheScan::Done => return,
+        };
+    }
+}
+
+/// Matches a marker's name with a trace's globs while `TRACING` is not held. Then sets the marker's
+/// bit, and adds the result to the cache.
+fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
+    let answer = (number, wishes.matches(&known.name));
+    let larger = TRACING.lock().store_match(wishes, key, known, answer);
+    let Some((larger, payer)) = larger else {
+        return;
+    };
+    let made = GlobCache::new(larger, &payer);
+    let mut all = TRACING.lock();
+    let Ok(trace) = all.trace(wishes.id) else {
+        return;
+    };
+    let before = match made {
+        Ok(made) => {
+            let before = trace.glob_cache.grow(made);
+            trace.glob_cache.put(&known.name, answer.1);
+            Some(before)
+        }
+        Err(_) => {
+            trace.glob_cache.fix_size();
+            None
+        }
+    };
+    drop(all);
+    drop(before);
+}
+
+/// Sets or clears a marker's bit for a trace.
+fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
+    // Do nothing if the trace was paused or resumed after the globs were copied: the call that
+    // paused or resumed the trace also sets the bits of all markers.
+    let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
+    if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
+        process.set_wanted(number, slot, has && !wishes.is_paused());
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The private data of open files of `/dev/perftrace`.
+
+#![expect(unsafe_code, reason = "the private data of files")]
+
+use core::sync::atomic::AtomicBool;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::bindings;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex, UniqueArc};
+
+use crate::trace::attached::{self, PlaceholderPage};
+use crate::trace::calls::TraceRef;
+use base::address_space::Mm;
+
+/// The use of an open file of `/dev/perftrace`. A new file has no role yet.
+pub(super) enum Role {
+    /// The process that attached through this file is traced.
+    Process(Attached),
+    /// A trace was created or opened through this file.
+    Trace(TraceRef),
+}
+
+/// The process that attached through a file.
+pub(super) struct Attached {
+    pub(super) key: u64,
+    pub(super) mm: Mm,
+    /// The value of `perftrace_attach.thread`.
+    pub(super) thread: i64,
+    /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
+    /// trace the process. It is also mapped in children that cannot be traced.
+    pub(super) placeholder: Arc<PlaceholderPage>,
+}
+
+/// The private data of an open file of `/dev/perftrace`.
+#[pin_data]
+pub(super) struct Opened {
+    #[pin]
+    pub(super) role: Mutex<Option<Arc<Role>>>,
+    /// Serialises threads that read a trace through the same file.
+    #[pin]
+    pub(super) reading: Mutex<()>,
+    /// Set while a process is still attached that PERFTRACE_RELEASE on this file has asked to
+    /// detach.
+    pub(super) is_releasing: AtomicBool,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        attached::detach(self.key, self.thread);
+    }
+}
+
+impl Opened {
+    pub(super) fn role(&self) -> Option<Arc<Role>> {
+        self.role.lock().clone()
+    }
+
+    /// Creates a role by `make`, and makes it the role of the file. A file gets a role only once:
+    /// if a concurrent call was first, the new role is passed to `undo` and dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the file has a role already, or the error of `make`.
+    pub(super) fn set_role(
+        &self,
+        make: impl FnOnce() -> Result<Role>,
+        undo: impl FnOnce(&Role),
+    ) -> Result {
+        let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        if self.role().is_some() {
+            return Err(EBUSY);
+        }
+        // The new role is created before `role` is locked, because mmap() and page faults take the
+        // lock of `role`.
+        let made: Arc<Role> = room.write(make()?).into();
+        let mut role = self.role.lock();
+        if role.is_none() {
+            *role = Some(made);
+            return Ok(());
+        }
+        drop(role);
+        undo(&made);
+        Err(EBUSY)
+    }
+}
+
+/// Returns the private data of a file of `/dev/perftrace`.
+///
+/// # Safety
+///
+/// `file` is a file of `/dev/perftrace`, and stays open for as long as the result is used.
+pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
+    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
+    // `release` frees it.
+    unsafe { &*(*file).private_data.cast::<Opened>() }
+}

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traced processes: their markers, and the pages that tell a process which markers' events to
+//! write.
+
+use core::cmp::Ordering;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::task::Task;
+use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
+
+use crate::trace::buffers::{Page, PAGE};
+use crate::trace::clock::of_traces;
+use crate::trace::marker::RegisteredMarker;
+use crate::trace::process_memory::{
+    ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+};
+use crate::trace::sorted::move_to;
+use crate::trace::traced::max_traced;
+use base::access::AccessSnapshot;
+use base::account::{Charge, Resource, ResourceCharge};
+use base::address_space::{Mapping, Mm};
+use base::cpu;
+use base::credentials::Identity;
+use base::process_id::{self, Pid};
+
+/// Index of the first word of the trace slots in the control page, and number of words per slot.
+const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
+const SLOT_WORDS: usize = 4;
+
+/// A slot of the control page, which describes a trace to the process.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    /// Generation of the slot: odd while the slot has a trace, and different for each trace.
+    pub(crate) generation: u32,
+    /// Flags of the trace; the process sees only the flags in `PROCESS_VISIBLE`.
+    pub(crate) flags: u32,
+    /// Size of a buffer's memory for records, in bytes, minus 1.
+    pub(crate) mask: u32,
+    /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer. 0 if
+    /// threads do not wait.
+    pub(crate) wait_ms: u32,
+}
+
+/// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
+/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for all
+/// ranges: `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT` are 61 bits together.
+pub(crate) const PROCESS_SHIFT: u32 = 41;
+const NR_PROCESSES_SHIFT: u32 = 20;
+
+/// Returns the offset in the device file at which the range of a process begins. Ranges are
+/// separate, so that unmapping pages of one process does not search the mappings of others.
+/// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
+/// slower.
+pub(crate) fn base(key: u64) -> u64 {
+    (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
+}
+
+/// Maximum number of copies of the perftrace library in one process for which the offset of `struct
+/// perftrace_thread` is recorded.
+const MAX_COPIES: usize = 4;
+/// The offsets from the thread pointer to `struct perftrace_thread`, for each copy of the perftrace
+/// library in a process. 0 for an unused element.
+pub(crate) type Threads = [i64; MAX_COPIES];
+
+/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
+/// user.
+pub(crate) struct ChildMemory {
+    markers: KVVec<Arc<RegisteredMarker>>,
+    refs: KVVec<u32>,
+    order: KVVec<u16>,
+    charge: Charge,
+    share: ResourceCharge,
+    pid: Pid,
+    live: LiveProcess,
+}
+
+impl ChildMemory {
+    /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
+    pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
+        let alive = LiveProcess::new()?;
+        Ok(Self {
+            share: share_of_caller()?,
+            charge: Charge::of_caller(bytes)?,
+            markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            pid: Pid::of(&alive.leader).ok_or(ESRCH)?,
+            live: alive,
+        })
+    }
+
+    /// Returns whether the memory is enough for a child of `parent`.
+    pub(crate) fn fits(&self, parent: &Process) -> bool {
+        let (markers, bytes) = parent.needs();
+        let least = self.refs.capacity().min(self.order.capacity());
+        self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
+    }
+}
+
+/// Converts an offset in the device file to an offset within the range of a process.
+pub(crate) fn offset_within(at: u64) -> u64 {
+    at & ((1 << PROCESS_SHIFT) - 1)
+}
+
+/// A process that is traced, or that has ended and is still in a trace.
+pub(crate) struct Process {
+    /// The unique number of the process, which is never used again.
+    pub(crate) key: u64,
+    /// The user and the name of the process.
+    pub(crate) who: Identity,
+    /// The thread-group ID of the process.
+    pub(crate) pid: Pid,
+    /// The address of the process's `mm_struct`, only used for comparison.
+    pub(crate) mm: usize,
+    /// The key that selects the range of the process in the device file. A process that has
+    /// attached uses its own key. A child of fork() uses the `base_key` of its parent.
+    base_key: u64,
+    /// The offset from the thread pointer to `struct perftrace_thread`, for each copy of the
+    /// perftrace library in the process.
+    pub(crate) threads: Threads,
+    /// The thread id in the `struct perftrace_thread` that the process inherited at fork(). This is
+    /// the id of the thread that called fork(), in its PID namespace. 0 if the structure was
+    /// cleared, or if the parent was not a traced process.
+    pub(crate) forked_by: u32,
+    /// The thread-group leader. `Tracing::keep_ended` sets this field to `None` when the process
+    /// has ended, because a task with its signals and credentials needs more memory than all other
+    /// fields.
+    live: Option<LiveProcess>,
+    /// Bit mask of the slots whose traces the process is in.
+    slots: u32,
+    /// Bit mask of the slots for which the process may have pages mapped.
+    mapped_slots: u32,
+    /// The device node whose pages the process maps, or `None` after the process has ended.
+    pub(crate) mapping: Option<Mapping>,
+    /// The process was attached with `PERFTRACE_SHARED`: it can also join shared traces.
+    pub(crate) shared: bool,
+    /// The process was asked to detach from the module.
+    pub(crate) is_detaching: bool,
+    /// The time at which the process was first traced, in ticks of the clock of traces.
+    pub(crate) began: u64,
+    /// Number of open files of the device through which the process is attached.
+    pub(crate) files: u32,
+    /// Number of mappings of the device in the process.
+    pub(crate) nr_mappings: u32,
+    /// The addresses of the mappings of all read-only pages and of all buffers, or 0.
+    pub(crate) pieces: [u64; 2],
+    /// The markers of the process, by number.
+    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
+    /// The number of registrations of each marker. A marker whose registrations were all removed
+    /// stays in the list with the count 0, because records may still refer to the marker.
+    refs: KVVec<u32>,
+    /// The numbers of the markers, sorted by the markers' names and fields. With 4,096 markers, the
+    /// sorted list keeps the search for a marker short while `TRACING` is held.
+    order: KVVec<u16>,
+    /// The control page of the process. `control` and `words` are `None` after the process has
+    /// ended, and in a child of fork() that has not accessed its mappings yet.
+    control: Option<Page>,
+    /// The pages of marker words, one 32-bit word for each marker: bit t of the word is set if the
+    /// trace in slot t records the marker's events.
+    words: [Option<Page>; PAGES],
+    /// The placeholder page of the process. A child of fork() gets a placeholder page of its own,
+    /// because the child must not see data of the parent.
+    placeholder: Option<Arc<PlaceholderPage>>,
+    /// The charge for the memory of the process's state, markers and pages.
+    charge: Charge,
+    /// The count of the process in a user's quota of processes. After the process has ended, the
+    /// user is the owner of the trace that keeps it. `None` if the process is about to be dropped.
+    share: Option<ResourceCharge>,
+}
+
+/// Returns the maximum number of processes of one user: a quarter of `max_traced`.
+fn max_per_user() -> usize {
+    max_traced() / 4
+}
+
+/// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
+fn share_of_caller() -> Result<ResourceCharge> {
+    ResourceCharge::of_caller(Resource::Processes, max_per_user(), ENOSPC)
+}
+
+impl Process {
+    /// Number of bytes that are charged for a process without markers.
+    const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
+
+    /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
+    /// `ENOMEM`. May sleep.
+    pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
+        let share = share_of_caller()?;
+        let awake = ChildPages::new(key, None, of_traces())?;
+        let charge = Charge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
+        Ok(Self {
+            key,
+            who: awake.who,
+            pid: awake.pid,
+            mm: mm.address(),
+            mapping: Some(mapping),
+            shared,
+            is_detaching: false,
+            began: awake.began,
+            files: 1,
+            nr_mappings: 0,
+            pieces: [0, 0],
+            markers: KVVec::new(),
+            refs: KVVec::new(),
+            base_key: key,
+            threads: [0; MAX_COPIES],
+            forked_by: 0,
+            live: Some(awake.live),
+            slots: 0,
+            mapped_slots: 0,
+            order: KVVec::new(),
+            control: Some(awake.control),
+            charge,
+            share: Some(share),
+            words: awake.words,
+            placeholder: Some(awake.placeholder),
+        })
+    }
+
+    /// Returns the numbers of markers and of charged bytes that a child of fork() inherits.
+    pub(crate) fn needs(&self) -> (usize, usize) {
+        (self.markers.len(), self.charge.bytes())
+    }
+
+    /// Creates the state of a child of fork() in the memory `room`, with the current markers of its
+    /// parent. `room` is large enough. The child has no pages until it accesses its mappings.
+    pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
+        let mut child = Self {
+            key,
+            who: self.who,
+            pid: room.pid,
+            mm,
+            mapping: self.mapping,
+            shared: self.shared,
+            is_detaching: false,
+            began: self.began,
+            files: 1,
+            nr_mappings: 0,
+            pieces: [0, 0],
+            markers: room.markers,
+            refs: room.refs,
+            base_key: self.base_key,
+            threads: self.threads,
+            // If the parent is a child of fork() whose inherited structure is not cleared yet, the
+            // new child inherits the thread id in this structure too.
+            forked_by: match self.forked_by {
+                0 => process_id::thread_number(),
+                inherited => inherited,
+            },
+            live: Some(room.live),
+            slots: 0,
+            mapped_slots: 0,
+            order: room.order,
+            control: None,
+            charge: room.charge,
+            share: Some(room.share),
+            words: [const { None }; PAGES],
+            placeholder: None,
+        };
+        for known in &self.markers {
+            let _ = child.markers.push_within_capacity(known.clone());
+        }
+        for refs in &self.refs {
+            let _ = child.refs.push_within_capacity(*refs);
+        }
+        for number in &self.order {
+            let _ = child.order.push_within_capacity(*number);
+        }
+        child
+    }
+
+    /// Returns whether the process is a child of fork() that has not accessed its mappings yet.
+    pub(crate) fn is_unattached(&self) -> bool {
+        !self.has_ended() && self.control.is_none()
+    }
+
+    /// Gives a child of fork() an identity and pages of its own when the child first accesses its
+    /// mappings. Returns false if the child already has pages or has ended.
+    pub(crate) fn attach_child(&mut self, awake: ChildPages) -> bool {
+        if !self.is_unattached() {
+            return false;
+        }
+        self.who = awake.who;
+        self.pid = awake.pid;
+        self.live = Some(awake.live);
+        self.began = awake.began;
+        self.control = Some(awake.control);
+        self.words = awake.words;
+        self.placeholder = Some(awake.placeholder);
+        true
+    }
+
+    /// Records (`there` is true) or removes the offset `at` from the thread pointer at which a copy
+    /// of the perftrace library has its `struct perftrace_thread`.
+    pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
+        let known = self.threads.iter_mut().find(|known| **known == at);
+        match (known, there) {
+            (Some(known), false) => *known = 0,
+            (None, true) => {
+                if let Some(room) = self.threads.iter_mut().find(|known| **known == 0) {
+                    *room = at;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether the process is in the trace that occupies a slot.
+    pub(crate) fn is_in(&self, slot: usize) -> bool {
+        slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
+    }
+
+    /// Records that the process is in the trace of a slot (`is`), or is not in it any more. When a
+    /// process joins a trace, called before [`begin_slot`](Self::begin_slot).
+    pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
+        let bit = 1u32.wrapping_shl(slot as u32);
+        self.slots = if is {
+            self.slots | bit
+        } else {
+            self.slots & !bit
+        };
+    }
+
+    /// Records that a page is mapped for a slot, even if no trace is in the slot.
+    pub(crate) fn mark_mapped(&mut self, slot: usize) {
+        self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
+    }
+
+    /// Unmaps the process's pages for a slot, if any such page may be mapped.
+    pub(crate) fn unmap_slot(&mut self, slot: usize) {
+        let bit = 1u32.wrapping_shl(slot as u32);
+        let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
+            return;
+        };
+        self.mapped_slots &= !bit;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
+        let at = |from: u64, each: u64| {
+            let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
+            base(self.base_key).wrapping_add(within)
+        };
+        mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
+        mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
+    }
+
+    /// Returns whether the credentials or the dumpability of the process have changed since the
+    /// permission to trace it was last checked.
+    pub(crate) fn has_changed(&self) -> bool {
+        let alive = self.live.as_ref();
+        alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
+    }
+
+    /// Returns the leader of the process, and the process's credentials and dumpability at the last
+    /// permission check. Returns `None` after [`drop_leader`](Self::drop_leader).
+    pub(crate) fn live(&self) -> Option<&LiveProcess> {
+        self.live.as_ref()
+    }
+
+    /// Returns the leader of the process, or `None` after [`drop_leader`](Self::drop_leader).
+    pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
+        self.live.as_ref().map(|alive| &alive.leader)
+    }
+
+    /// Records the credentials and the dumpability of the process for which the permission to trace
+    /// it was checked. If the process has executed another program since the last call, records
+    /// nothing and returns false.
+    pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
+        let Some(alive) = &mut self.live else {
+            return true;
+        };
+        let same = seen.runs_same_program(&alive.leader, &alive.seen);
+        if same {
+            alive.seen = seen;
+        }
+        same
+    }
+
+    /// Drops the leader. Called when permission to trace the ended process was checked a last time.
+    pub(crate) fn drop_leader(&mut self) {
+        self.live = None;
+    }
+
+    /// Returns the number of registrations of a marker.
+    pub(crate) fn refs(&self, number: usize) -> u32 {
+        self.refs.get(number).copied().unwrap_or(0)
+    }
+
+    /// Returns whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.mapping.is_none()
+    }
+
+    /// Records that the process has ended, and frees its pages. Returns false if the end of the
+    /// process was already recorded.
+    pub(crate) fn end(&mut self) -> bool {
+        if self.mapping.take().is_none() {
+            return false;
+        }
+        self.placeholder = None;
+        let words = self.words.iter_mut().filter_map(Option::take).count();
+        let pages = words.wrapping_add(usize::from(self.control.take().is_some()));
+        let order = core::mem::replace(&mut self.order, KVVec::new());
+        let bytes = pages.wrapping_mul(PAGE);
+        self.charge
+            .uncharge(bytes.wrapping_add(order.len().wrapping_mul(2)));
+        true
+    }
+
+    /// Returns the number of bytes that are charged for the process.
+    pub(crate) fn memory(&self) -> u64 {
+        self.charge.bytes() as u64
+    }
+
+    /// Moves the memory charge and the quota count of an ended process to the owner of a trace that
+    /// keeps the process. Returns `EDQUOT` or `ENOSPC` if the owner would exceed a limit. After an
+    /// error, the process may be counted for no user: the caller then tries the next trace or drops
+    /// the process.
+    pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
+        let charge = payer.charge(self.charge.bytes())?;
+        // Drop the old quota count first. Otherwise, if the trace's owner is the user of the
+        // process and is at the limit, the process would be counted twice and refused.
+        self.share = None;
+        self.share = Some(ResourceCharge::of(
+            payer.user(),
+            Resource::Processes,
+            max_per_user(),
+            ENOSPC,
+        )?);
+        self.charge = charge;
+        Ok(())
+    }
+
+    /// Returns the placeholder page of the process. Returns `None` for a child of fork() before its
+    /// first access, and after the process has ended.
+    pub(crate) fn placeholder(&self) -> Option<&Arc<PlaceholderPage>> {
+        self.placeholder.as_ref()
+    }
+
+    /// Returns the address of a page that the process reads, or `None` if the page does not exist.
+    /// `number` 0 is the control page, and the pages of marker words follow it.
+    pub(crate) fn page(&self, number: usize) -> Option<usize> {
+        match number.checked_sub(1) {
+            None => Some(self.control.as_ref()?.address()),
+            Some(number) => Some(self.words.get(number)?.as_ref()?.address()),
+        }
+    }
+
+    /// Announces a new trace to the process, in a slot of the process's control page. Called before
+    /// any marker's bit is set for the trace.
+    pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
+        let Some(control) = &self.control else { return };
+        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
+        control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
+        control.put(at.wrapping_add(2), slot.mask);
+        control.put(at.wrapping_add(3), slot.wait_ms);
+        // Store the generation last, with release: a process that sees the new generation also sees
+        // the slot's other words.
+        control.put(at, slot.generation);
+    }
+
+    /// Announces to the process that the trace in a slot has ended. Called after the bits of all
+    /// markers were cleared for the trace. Only the generation changes, because a thread that has
+    /// read a marker's word before may still use the slot's other words.
+    pub(crate) fn end_slot(&self, number: usize, generation: u32) {
+        let Some(control) = &self.control else { return };
+        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
+        control.put(at, generation);
+    }
+
+    /// Clears the bits of all markers for a slot.
+    pub(crate) fn clear_wanted(&self, slot: usize) {
+        for number in 0..self.markers.len() {
+            self.set_bit(number, slot, false);
+        }
+    }
+
+    /// Sets or clears the bit of a marker for a slot.
+    fn set_bit(&self, number: usize, slot: usize, on: bool) {
+        let page = self.words.get(number / WORDS).and_then(Option::as_ref);
+        let (Some(page), true) = (page, slot < NR_TRACES) else {
+            return;
+        };
+        let (word, bit) = (page.get(number % WORDS), 1u32 << slot);
+        let new = if on { word | bit } else { word & !bit };
+        if new != word {
+            page.put(number % WORDS, new);
+        }
+    }
+
+    /// Registers a marker, or counts one more registration of a registered marker. Returns the
+    /// number of the marker, and whether this is its only registration. If it is, the caller has to
+    /// set the marker's bits.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of the
+    /// process's user is reached, `EAGAIN` if `room` is too small. After `EAGAIN` the caller
+    /// allocates memory for more markers and calls again.
+    pub(crate) fn register(
+        &mut self,
+        new: &Arc<RegisteredMarker>,
+        room: &mut MarkerMemory,
+    ) -> Result<(usize, bool)> {
+        let (name, fields) = (&new.name, &new.fields);
+        let found = self.order.binary_search_by(|number| {
+            let known = self.markers.get(usize::from(*number));
+            known.map_or(Ordering::Greater, |known| known.cmp(name, fields))
+        });
+        let number = match found {
+            Ok(place) => usize::from(*self.order.get(place).ok_or(EINVAL)?),
+            Err(at) => {
+                let number = self.markers.len();
+                if number >= NR_MARKERS {
+                    return Err(ENOSPC);
+                }
+                if !self.reserve_marker(room) {
+                    return Err(EAGAIN);
+                }
+                let place = self.words.get_mut(number / WORDS).ok_or(ENOSPC)?;
+                let mut charge = self.charge.charge(new.memory())?;
+                if place.is_none() {
+                    let mut page = self.charge.charge(PAGE)?;
+                    *place = Some(room.page.take().ok_or(EAGAIN)?);
+                    charge.absorb(&mut page);
+                    if let Some(mapping) = &self.mapping {
+                        let page = number / WORDS * PAGE;
+                        let at = abi::map::WORDS.wrapping_add(page as u64);
+                        mapping.unmap(base(self.base_key).wrapping_add(at), PAGE as u64);
+                    }
+                }
+                let _ = self.markers.push_within_capacity(new.clone());
+                let _ = self.refs.push_within_capacity(0);
+                let _ = self.order.insert_within_capacity(at, number as u16);
+                self.charge.absorb(&mut charge);
+                number
+            }
+        };
+        let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
+        *refs = refs.checked_add(1).ok_or(EINVAL)?;
+        Ok((number, *refs == 1))
+    }
+
+    /// Makes sure that the lists of markers have capacity for one more marker. If a list is full,
+    /// moves the lists to `room`. Returns false if `room` is too small.
+    fn reserve_marker(&mut self, room: &mut MarkerMemory) -> bool {
+        let nr = self.markers.len();
+        let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
+        let page = self.words.get(nr / WORDS).is_some_and(Option::is_none);
+        if page && room.page.is_none() {
+            return false;
+        }
+        let Self {
+            markers,
+            refs,
+            order,
+            ..
+        } = self;
+        if fits([markers.capacity(), refs.capacity(), order.capacity()]) {
+            return true;
+        }
+        let made = [
+            room.markers.capacity(),
+            room.refs.capacity(),
+            room.order.capacity(),
+        ];
+        if !fits(made) {
+            return false;
+        }
+        let made = core::mem::take(room);
+        move_to(markers, made.markers);
+        move_to(refs, made.refs);
+        move_to(order, made.order);
+        room.page = made.page;
+        true
+    }
+
+    /// Removes one registration of a marker. Returns `EINVAL` if the marker is not registered.
+    pub(crate) fn unregister(&mut self, number: usize) -> Result {
+        let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
+        *refs = refs.checked_sub(1).ok_or(EINVAL)?;
+        if *refs == 0 {
+            for slot in 0..NR_TRACES {
+                self.set_bit(number, slot, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets or clears the bit that says whether the trace in a slot records the events of a marker.
+    /// The bit stays clear if the marker has no registration.
+    pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
+        self.set_bit(number, slot, wanted && self.refs(number) != 0);
+    }
+}

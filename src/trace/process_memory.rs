@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The parts of a traced process's state that are created before `TRACING` is taken: pages,
+//! identity and memory for markers.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::task::Task;
+use trace_rules::abi::{self, Control, NR_MARKERS};
+
+use crate::trace::buffers::{Page, PAGE};
+use crate::trace::marker::RegisteredMarker;
+use crate::trace::sorted::reserve_beyond;
+use base::access::AccessSnapshot;
+use base::account::Charge;
+use base::clock::{self, Clock};
+use base::credentials::Identity;
+use base::process_id::Pid;
+use base::user_memory::bytes_of;
+use base::{cpu, task};
+
+/// Number of 32-bit words in a page.
+pub(crate) const WORDS: usize = PAGE / 4;
+/// Number of pages of marker words in a process's mapping.
+pub(crate) const PAGES: usize = NR_MARKERS / WORDS;
+
+/// The placeholder page of a process. This page is mapped wherever no trace has a buffer of the
+/// process, and takes the process's writes there. The page is charged to the user of the process
+/// for as long as an open file or the process refers to it.
+pub(crate) struct PlaceholderPage {
+    pub(crate) page: Page,
+    _charge: Charge,
+}
+
+impl PlaceholderPage {
+    /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
+    /// sleep.
+    fn new() -> Result<Arc<Self>> {
+        let nobodys = Self {
+            _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
+            page: Page::new()?,
+        };
+        Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Returns the address of the placeholder page.
+    pub(crate) fn address(&self) -> usize {
+        self.page.address()
+    }
+}
+
+/// The leader of a process that has not ended, and the process's credentials and dumpability at the
+/// last check of the permission to trace it.
+pub(crate) struct LiveProcess {
+    pub(crate) leader: ARef<Task>,
+    pub(crate) seen: AccessSnapshot,
+}
+
+impl LiveProcess {
+    /// Returns the leader of the calling process, and the present credentials and dumpability of
+    /// this leader.
+    pub(crate) fn new() -> Result<Self> {
+        let leader = task::leader();
+        let seen = AccessSnapshot::of(&leader)?;
+        Ok(Self { leader, seen })
+    }
+}
+
+/// The identity and the pages of a process that accesses its mappings for the first time.
+pub(crate) struct ChildPages {
+    pub(crate) who: Identity,
+    pub(crate) pid: Pid,
+    pub(crate) live: LiveProcess,
+    pub(crate) began: u64,
+    pub(crate) control: Page,
+    pub(crate) words: [Option<Page>; PAGES],
+    pub(crate) placeholder: Arc<PlaceholderPage>,
+}
+
+impl ChildPages {
+    /// Creates the pages for the calling process. If `child` is a number, the process is a child of
+    /// fork() with this number of markers, and gets pages for them. May sleep.
+    pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
+        let markers = child.unwrap_or(0);
+        let alive = LiveProcess::new()?;
+        let mut control = Page::new()?;
+        let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
+        let first = Control {
+            version: abi::VERSION,
+            nr_cpus: cpu::nr_cpu_ids(),
+            stride: abi::STRIDE,
+            clock: clock.is_monotonic().into(),
+            key,
+            offset: clock::time_offset() as u64,
+            pid: pid.own_number(),
+            reserved: 0,
+            reserved2: 0,
+        };
+        control.fill(bytes_of(core::slice::from_ref(&first)));
+        let mut words = [const { None }; PAGES];
+        // Most processes need only the first page of marker words. [`Process::register`] adds
+        // further pages. Until then a page of zeros is mapped in place of the further pages.
+        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
+            *place = Some(Page::new()?);
+        }
+        Ok(Self {
+            who: Identity::of(&alive.leader),
+            pid,
+            live: alive,
+            began: clock.ticks(),
+            control,
+            words,
+            placeholder: PlaceholderPage::new()?,
+        })
+    }
+}
+
+/// Memory that the registration of a marker may need, allocated before `TRACING` is taken.
+#[derive(Default)]
+pub(crate) struct MarkerMemory {
+    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
+    pub(crate) refs: KVVec<u32>,
+    pub(crate) order: KVVec<u16>,
+    pub(crate) page: Option<Page>,
+}
+
+impl MarkerMemory {
+    /// Allocates lists with capacity for more than `nr` markers, and a page of marker words. May
+    /// sleep.
+    pub(crate) fn more_than(nr: usize) -> Result<Self> {
+        Ok(Self {
+            markers: reserve_beyond(nr)?,
+            refs: reserve_beyond(nr)?,
+            order: reserve_beyond(nr)?,
+            page: Some(Page::new()?),
+        })
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Notification of a trace's reader about unread data, and of the threads that wait until the
+//! reader has made room in a full buffer.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use protocols::sync::Word;
+
+use base::notifier::{Notifier, OwnedNotifier};
+
+/// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
+pub(crate) struct Signal {
+    /// Wakes the reader of the trace.
+    readers: OwnedNotifier,
+    /// Nonzero if a buffer of the trace may have unread data.
+    pending: Word,
+    /// Wakes the threads that wait until the reader has made room in a full buffer.
+    writers: OwnedNotifier,
+    /// Nonzero after the trace has ended.
+    ended: Word,
+}
+
+impl Signal {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let signal = Self {
+            readers: OwnedNotifier::new()?,
+            pending: Word::new(0),
+            writers: OwnedNotifier::new()?,
+            ended: Word::new(0),
+        };
+        Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Wakes the reader of the trace, because a buffer has unread data. Callable in any context.
+    pub(crate) fn notify(&self) {
+        self.pending.store_relaxed(1);
+        self.readers.wake_readers();
+    }
+
+    /// Clears the reader's pending notification. Called when the reader begins a pass over all
+    /// buffers.
+    pub(crate) fn clear_pending(&self) {
+        self.pending.store_relaxed(0);
+    }
+
+    /// Returns whether the reader was notified since it last began a pass over all buffers.
+    pub(crate) fn has_data(&self) -> bool {
+        self.pending.load_relaxed() != 0
+    }
+
+    /// Wakes the threads that wait for room in a buffer. Called after the reader has read from a
+    /// buffer.
+    pub(crate) fn wake_writers(&self) {
+        self.writers.wake_readers();
+    }
+
+    /// Records that the trace has ended, and wakes the trace's reader and the threads that wait for
+    /// room in a buffer.
+    pub(crate) fn end(&self) {
+        self.ended.store_relaxed(1);
+        self.writers.wake_readers();
+        self.notify();
+    }
+
+    /// Waits until `read` returns true or the trace has ended, but at most `nanoseconds`. Returns
+    /// false if this time is over, and `EINTR` if a signal interrupts the wait.
+    pub(crate) fn wait_for_room(
+        &self,
+        mut read: impl FnMut() -> bool,
+        nanoseconds: u64,
+    ) -> Result<bool> {
+        let ready = || read() || self.ended.load_relaxed() != 0;
+        self.writers.wait_for(ready, nanoseconds).map_err(|_| EINTR)
+    }
+
+    /// Returns the notifier for poll() on the trace.
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.readers
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics about user tracing itself. Programs read them as instances of the counter pages.
+
+#![expect(unsafe_code, reason = "per-CPU slots of counters")]
+
+use kernel::prelude::*;
+
+use crate::driver::{Counter, Instance, Spec};
+use base::self_stat::{CostTimer, SelfStats};
+
+const EVENTS_LOST: usize = 0;
+const FAULTS: usize = 1;
+const FAULT_TIME: usize = 2;
+
+/// The slots of the statistics.
+static SLOTS: SelfStats<4> = SelfStats::new();
+
+/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
+/// after all code that updates the statistics has stopped.
+pub(crate) struct TraceStats {
+    _lost: Instance,
+}
+
+impl TraceStats {
+    /// Adds the instances. `faults` and `fault_time` are the counters of page faults, which all
+    /// devices of perfcounters.ko share. Called once, from module init, before any code can update
+    /// the statistics.
+    pub(crate) fn new([faults, fault_time]: [Counter; 2]) -> Result<Self> {
+        let lost = Instance::try_add(&Spec {
+            help: c"Kernel events lost because the buffer of a trace was full",
+            ..Spec::counter(c"perfcounters/tracing/lost")
+        })?;
+        let slots = [
+            (EVENTS_LOST, lost.counter()),
+            (FAULTS, faults),
+            (FAULT_TIME, fault_time),
+        ];
+        for (stat, counter) in slots {
+            // SAFETY: Nothing can be counted yet, and the per-CPU slots of `counter` exist until
+            // the module is unloaded.
+            unsafe { SLOTS.publish(stat, counter.raw()) };
+        }
+        Ok(Self { _lost: lost })
+    }
+}
+
+/// Counts a kernel event that is lost because the buffer of a trace is full. Callable in any
+/// context.
+#[inline(always)]
+pub(crate) fn count_lost() {
+    SLOTS.count(EVENTS_LOST);
+}
+
+/// Counts a page fault, and measures its duration until the result is dropped.
+#[inline(always)]
+pub(crate) fn fault_timer() -> CostTimer<4> {
+    SLOTS.begin(FAULTS, FAULT_TIME)
+}

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A trace: the rules for the processes that can join it, the events that it records, and its
+//! buffers.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::cred::Credential;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::task::Task;
+use protocols::filter;
+use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
+
+use crate::trace::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
+use crate::trace::buffers::{Buffer, Page, PAGE};
+use crate::trace::glob_cache::{GlobCache, TraceGlobs};
+use crate::trace::kernel_events::KernelEvents;
+use crate::trace::process::{Process, Slot};
+use crate::trace::process_memory::LiveProcess;
+use crate::trace::signal::Signal;
+use crate::trace::sorted::{move_to, search};
+use base::account::{Charge, ResourceCharge};
+use base::credentials::Identity;
+use base::module::ModuleRef;
+use base::tracepoint::Probes;
+use base::{access, cpu};
+
+/// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
+/// limit, the oldest ended processes are removed from the trace, even if their events were not
+/// read.
+const MAX_ENDED_BYTES: u64 = 64 << 20;
+const MAX_ENDED: u64 = 4096;
+
+/// Flags that cannot be combined with `WAIT`. The buffer of a flight recorder is never full. A
+/// trace that is kept without an open file may have no reader. In a shared trace, another process
+/// could make a thread wait for ever.
+const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
+
+/// Default limit, in milliseconds, for the time that a thread waits for room in a full buffer.
+const WAIT_MS: u32 = 10_000;
+
+/// Flags that cannot be combined, because processes of different users must not write into one
+/// buffer.
+const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
+
+/// A check whether the creator of a trace may trace a process.
+pub(crate) struct PermissionCheck {
+    pub(crate) id: u64,
+    /// The credentials of the trace's creator.
+    maker: ARef<Credential>,
+    /// The trace's creator may trace all processes, so nothing is checked.
+    allows_all: bool,
+    /// The permission to stop the process (ptrace attach) is needed too, because threads of the
+    /// process wait for room in full buffers.
+    attach: bool,
+}
+
+impl PermissionCheck {
+    /// Calls [`check`](Self::check), and returns false if the check could not be made.
+    pub(crate) fn allows(&self, leader: &Task) -> bool {
+        self.check(leader) == Ok(true)
+    }
+
+    /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
+    /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
+    /// hold `TRACING`.
+    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
+            return Ok(true);
+        }
+        match access::check_access_as(&self.maker, leader, self.attach) {
+            Ok(()) => Ok(true),
+            Err(error) if error == EINTR || error == ENOMEM => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Returns whether the trace's creator could have traced the process at the last permission
+    /// check, by the ptrace rule alone. Used for a process that has since ended or executed another
+    /// program.
+    pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
+        self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
+    }
+}
+
+/// A trace's part of the quotas of the user that created the trace.
+pub(crate) struct TraceQuota {
+    /// The trace is counted in `Resource::HeldTraces` until it is freed.
+    pub(super) _until_freed: ResourceCharge,
+    /// The trace is counted in `Resource::Traces` until it ends.
+    pub(super) until_ended: Option<ResourceCharge>,
+}
+
+/// A trace that is active, is ending, or has ended and is not freed yet.
+pub(crate) struct Trace {
+    /// The unique number of the trace, which is never used again.
+    pub(crate) id: u64,
+    /// The slot of the trace, or `None` after the trace has ended.
+    pub(crate) slot: Option<usize>,
+    /// Set when `calls::end` starts to remove the processes one by one, so that no process can join
+    /// the trace.
+    pub(crate) is_ending: bool,
+    /// The count of the trace's ended processes, and the size in bytes of these processes and their
+    /// buffers.
+    ended_nr: u64,
+    ended_bytes: u64,
+    /// The flags given to `PERFTRACE_CREATE`, and `FILTERED` if the trace has a filter.
+    pub(crate) flags: u32,
+    /// Size in bytes of the memory for records in each buffer of the trace.
+    pub(crate) bytes: u32,
+    /// The id, in the initial namespace, of the user that created the trace.
+    pub(crate) owner: u32,
+    /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer.
+    pub(crate) wait_ms: u32,
+    pub(crate) name: [u8; abi::NAME_MAX],
+    /// Globs that select the markers whose events the trace records.
+    pub(crate) globs: [u8; abi::FIELDS_MAX],
+    /// The cache that stores which marker names match `globs`.
+    pub(crate) glob_cache: GlobCache,
+    /// The page with the filter program, which processes map. `None` if the trace has no filter.
+    pub(crate) filter: Option<Page>,
+    /// The time at which the trace was created, in ticks of the clock of traces.
+    pub(crate) began: u64,
+    /// The buffer sets of the trace, sorted by the key of the process.
+    pub(crate) sets: KVVec<BufferSet>,
+    /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
+    pub(crate) module_ref: Option<ModuleRef>,
+    /// The probes of kernel events, or `None` if the trace records no kernel events.
+    pub(crate) kernel: Option<Probes<KernelEvents>>,
+    /// Number of open files that refer to the trace.
+    pub(crate) files: u64,
+    /// The number (`TraceRef`) of the open file that reads the trace. 0 if no
+    /// file reads the trace.
+    pub(crate) reader: u64,
+    /// Wakes the trace's reader, and the threads that wait for room in a buffer.
+    pub(crate) signal: Arc<Signal>,
+    /// The counts of lost data of buffers that were freed.
+    freed_losses: LostStats,
+    /// Number of ended processes that were removed although they had unread data.
+    dropped: u64,
+    /// A buffer set was removed since the last search for ended processes that are in no trace.
+    pub(crate) sets_removed: bool,
+    /// Number of processes that were removed because the trace's creator had lost the permission to
+    /// trace them.
+    denied: u64,
+    /// Number of processes, markers and buffers that could not be added because memory was short or
+    /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
+    no_memory: u64,
+    /// The charge for the memory of the trace and its buffers.
+    charge: Charge,
+    /// The count of the trace in the quotas of the user that created it. Set when the trace gets a
+    /// slot.
+    pub(crate) quota: Option<TraceQuota>,
+}
+
+impl Trace {
+    /// Creates a trace that belongs to the caller and has no slot yet. Returns `EINVAL`, `EPERM`
+    /// (`ALL_USERS` without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
+    pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
+        let name = filter::text(&create.name).ok_or(EINVAL)?;
+        let globs = filter::text(&create.markers).ok_or(EINVAL)?;
+        if create.flags & !flag::ALL != 0
+            || !filter::check_event(name)
+            || !filter::check_globs(globs)
+            || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
+            || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
+            || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
+            || create.reserved != 0
+        {
+            return Err(EINVAL);
+        }
+        let bytes = match (create.bytes, create.flags & flag::SHARED) {
+            (0, 0) => 16 << 10,
+            (0, _) => 1 << 20,
+            (bytes, _) => bytes,
+        };
+        if !bytes.is_power_of_two() || !(abi::BYTES_MIN..=abi::BYTES_MAX).contains(&bytes) {
+            return Err(EINVAL);
+        }
+        if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
+            return Err(EPERM);
+        }
+        let page = if filter.is_some() { PAGE } else { 0 };
+        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(page))?;
+        let filtered = if filter.is_some() { flag::FILTERED } else { 0 };
+        Ok(Self {
+            id,
+            slot: None,
+            is_ending: false,
+            ended_nr: 0,
+            ended_bytes: 0,
+            flags: create.flags | filtered,
+            bytes,
+            owner: Identity::of_current().uid,
+            wait_ms: match create.wait_ms {
+                0 => WAIT_MS,
+                ms => ms,
+            },
+            name: create.name,
+            globs: create.markers,
+            glob_cache: GlobCache::default(),
+            filter,
+            began,
+            sets: KVVec::new(),
+            module_ref: None,
+            kernel: None,
+            files: 1,
+            reader: 0,
+            signal: Signal::new()?,
+            freed_losses: LostStats::default(),
+            dropped: 0,
+            sets_removed: false,
+            denied: 0,
+            no_memory: 0,
+            charge,
+            quota: None,
+        })
+    }
+
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
+    /// rights of the trace's creator. The trace must record neither processes of all users nor
+    /// kernel events.
+    pub(crate) fn is_own(&self) -> bool {
+        access::has_rights_of(self.charge.user())
+            && !self.has_flag(flag::ALL_USERS)
+            && self.set(KEY_KERNEL).is_none()
+    }
+
+    /// Returns the credentials with which permission to trace a process is checked.
+    pub(crate) fn maker(&self) -> ARef<Credential> {
+        self.charge.user().clone()
+    }
+
+    /// Returns whether `name` is the name of the trace.
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
+        filter::text(&self.name) == Some(name)
+    }
+
+    /// Returns whether a process is in the trace and has not ended.
+    pub(crate) fn has_live(&self, process: &Process) -> bool {
+        self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
+    }
+
+    /// Returns whether a process can join the trace. The caller checks whether the trace's creator
+    /// may trace the process.
+    pub(crate) fn may_join(&self, process: &Process) -> bool {
+        self.could_join(process) && !process.is_unattached()
+    }
+
+    /// Returns whether a process can join the trace now or at its first access to its mappings.
+    pub(crate) fn could_join(&self, process: &Process) -> bool {
+        self.is_for(process.who.uid, process.shared) && !process.has_ended()
+    }
+
+    /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
+    /// process can also join shared traces.
+    pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
+        let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
+        self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
+    }
+
+    /// Returns whether the trace is active: it has a slot and is not ending, so processes can join
+    /// it.
+    pub(crate) fn is_on(&self) -> bool {
+        self.slot.is_some() && !self.is_ending
+    }
+
+    /// Counts a process or a marker that could not be traced, because memory was short or a limit
+    /// was reached.
+    pub(crate) fn count_missed(&mut self) {
+        self.no_memory = self.no_memory.wrapping_add(1);
+    }
+
+    /// Returns the permission check to make before the trace records a process.
+    pub(crate) fn permission_check(&self) -> PermissionCheck {
+        PermissionCheck {
+            id: self.id,
+            maker: self.maker(),
+            // `CAP_PERFMON` does not include the right to make other processes wait.
+            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
+            attach: self.has_flag(flag::WAIT),
+        }
+    }
+
+    /// Returns a copy of the globs of the trace.
+    pub(crate) fn trace_globs(&self) -> TraceGlobs {
+        TraceGlobs::new(self.id, self.globs, self.has_flag(flag::PAUSED))
+    }
+
+    /// Removes a process that the trace's creator may not trace any more, with the process's unread
+    /// data.
+    pub(crate) fn deny(&mut self, key: u64) {
+        if let Some(place) = self.find(key) {
+            self.remove(place);
+        }
+        self.denied = self.denied.wrapping_add(1);
+    }
+
+    /// Returns the contents of the trace's slot in the control page of a process.
+    pub(crate) fn process_view(&self, generation: u32) -> Slot {
+        Slot {
+            generation,
+            flags: self.flags,
+            mask: self.bytes.wrapping_sub(1),
+            wait_ms: match self.has_flag(flag::WAIT) {
+                true => self.wait_ms,
+                false => 0,
+            },
+        }
+    }
+
+    /// Creates the trace's buffers for kernel events, with all their pages, because probes cannot
+    /// allocate memory. May sleep.
+    pub(crate) fn add_kernel(&mut self) -> Result {
+        let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
+        for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
+            if cpu::is_possible(cpu) {
+                let buffer = Buffer::new(self.bytes, self.has_flag(flag::FLIGHT))?;
+                buffer.alloc_all()?;
+                *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
+            }
+        }
+        let mut charge = self.charge.charge(set.memory() as usize)?;
+        self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
+        self.charge.absorb(&mut charge);
+        Ok(())
+    }
+
+    /// Returns the parameters with which buffers of the trace are allocated.
+    pub(crate) fn buffer_params(&self) -> BufferParams {
+        BufferParams {
+            trace: self.id,
+            bytes: self.bytes,
+            flight: self.has_flag(flag::FLIGHT),
+            payer: self.charge.empty(),
+        }
+    }
+
+    /// Returns the charge of the trace. Memory for the trace is charged to the user of this charge.
+    pub(crate) fn payer(&self) -> &Charge {
+        &self.charge
+    }
+
+    /// Returns the index in `sets` of the buffer set with the key `key`, or `None` if no set has
+    /// this key.
+    fn find(&self, key: u64) -> Option<usize> {
+        search(&self.sets, key, |set| set.key).ok()
+    }
+
+    /// Returns the buffer set with the key `key`, or `None` if the trace has no such set.
+    pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
+        self.sets.get(self.find(key)?)
+    }
+
+    /// Makes sure that the trace has a buffer set for `key`. A missing set is taken from `spare`.
+    /// If `spare` does not have the memory either, the error says which memory to allocate.
+    fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
+        match search(&self.sets, key, |set| set.key) {
+            Ok(_) => Ok(()),
+            Err(place) => {
+                let nr = self.sets.len();
+                if nr == self.sets.capacity() {
+                    if spare.sets.capacity() <= nr {
+                        return Err(Allocation::SetList(nr));
+                    }
+                    move_to(
+                        &mut self.sets,
+                        core::mem::replace(&mut spare.sets, KVVec::new()),
+                    );
+                }
+                let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
+                set.key = key;
+                let done = self.sets.insert_within_capacity(place, set);
+                done.map_err(|_| Allocation::BufferSet)?;
+                self.charge.absorb(&mut charge);
+                self.signal.notify();
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
+    /// page is taken from `spare`. Returns `None` if no such page can exist. If `spare` does not
+    /// have the memory either, the error says which memory to allocate.
+    pub(crate) fn page(
+        &mut self,
+        key: u64,
+        cpu: usize,
+        number: usize,
+        spare: &mut Prealloc,
+    ) -> Result<Option<usize>, Allocation> {
+        if number > self.bytes as usize / PAGE {
+            return Ok(None);
+        }
+        let shared = self.has_flag(flag::SHARED);
+        if shared {
+            // In a shared trace, each process also has an empty buffer set. This set keeps the
+            // process and its markers for as long as the shared buffers may have records of the
+            // process.
+            self.ensure_set(key, spare)?;
+        }
+        let key = if shared { KEY_SHARED } else { key };
+        self.ensure_set(key, spare)?;
+        let Self { sets, charge, .. } = self;
+        let at = search(sets, key, |set| set.key).map_err(|_| Allocation::BufferSet)?;
+        let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
+            return Ok(None);
+        };
+        if place.is_none() {
+            // Writers access page 0, which has the counts of the buffer, first. If page 0 could not
+            // be allocated, no other page is needed, because records cannot be found without the
+            // counts.
+            if number != 0 {
+                return Ok(None);
+            }
+            let (buffer, mut of_it) = spare.buffer.take().ok_or(Allocation::Buffer)?;
+            charge.absorb(&mut of_it);
+            *place = Some(buffer);
+        }
+        let page = place
+            .as_ref()
+            .and_then(|b| b.page_or_insert(number, &mut spare.page));
+        if spare.page.is_none() {
+            if let Some(of_page) = &mut spare.page_charge {
+                charge.absorb(of_page);
+            }
+        }
+        page.map(Some).ok_or(Allocation::Page)
+    }
+
+    /// Counts a page fault for which the page of a buffer could not be allocated, so that events
+    /// are lost.
+    pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
+        let key = if self.has_flag(flag::SHARED) {
+            KEY_SHARED
+        } else {
+            key
+        };
+        let set = self.set(key);
+        match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
+            Some(buffer) => buffer.count_alloc_failure(),
+            None => self.no_memory = self.no_memory.wrapping_add(1),
+        }
+    }
+
+    /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
+    /// after the buffer of process `key` and CPU `cpu`.
+    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
+        for set in self.sets.iter().filter(|set| set.key >= key) {
+            for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
+                let after = set.key > key || cpu == u32::MAX || number > cpu;
+                let Some(buffer) = place.as_ref().filter(|_| after) else {
+                    continue;
+                };
+                if buffer.unread().is_some() {
+                    return Some((set.key, number, buffer.clone()));
+                }
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Ok(set) = self.sets.remove(place) {
+            self.freed_losses.add(&set);
+            self.charge.uncharge(set.memory() as usize);
+            if let Some(bytes) = set.ended() {
+                self.ended_nr = self.ended_nr.wrapping_sub(1);
+                self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
+            }
+        }
+    }
+
+    /// Removes the buffer sets of ended processes if all their data were read.
+    pub(crate) fn reap(&mut self) {
+        if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
+            return;
+        }
+        let Self {
+            sets,
+            freed_losses: gone,
+            charge,
+            sets_removed: shrunk,
+            ended_nr,
+            ended_bytes,
+            ..
+        } = self;
+        sets.retain(|set| {
+            let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
+            let Some(bytes) = set.ended().filter(|_| is_read()) else {
+                return true;
+            };
+            *shrunk = true;
+            gone.add(set);
+            charge.uncharge(set.memory() as usize);
+            *ended_nr = ended_nr.wrapping_sub(1);
+            *ended_bytes = ended_bytes.wrapping_sub(bytes);
+            false
+        });
+    }
+
+    /// Counts an ended process and its memory: the process's buffers, and `bytes` for its other
+    /// state.
+    pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
+        let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
+            return;
+        };
+        if set.ended.is_none() {
+            set.ended = Some(bytes);
+            self.ended_nr = self.ended_nr.wrapping_add(1);
+            self.ended_bytes = self.ended_bytes.wrapping_add(set.ended().unwrap_or(0));
+        }
+    }
+
+    /// If the trace's ended processes exceed [`MAX_ENDED`] or [`MAX_ENDED_BYTES`], removes the
+    /// oldest of them from the trace and returns its key.
+    pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
+        if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
+            return None;
+        }
+        // The first element is the oldest process: `sets` is sorted by key, and later processes
+        // have higher keys.
+        let at = self.sets.iter().position(|set| set.ended.is_some())?;
+        let key = self.sets.get(at)?.key;
+        self.remove(at);
+        self.dropped = self.dropped.wrapping_add(1);
+        Some(key)
+    }
+
+    /// Removes an ended process, even if it has unread data, because the trace's user cannot be
+    /// charged for the process within the user's limits.
+    pub(crate) fn drop_process(&mut self, key: u64) {
+        if let Some(place) = self.find(key) {
+            self.remove(place);
+            self.dropped = self.dropped.wrapping_add(1);
+        }
+    }
+
+    /// Returns the data of `PERFTRACE_INFO`. The caller fills in the clocks and the slot.
+    pub(crate) fn info(&self) -> Info {
+        let mut losses = self.freed_losses;
+        let (mut memory, mut processes) = (0u64, 0u64);
+        for set in &self.sets {
+            losses.add(set);
+            memory = memory.wrapping_add(set.memory());
+            memory = memory.wrapping_add(set.ended.unwrap_or(0));
+            processes = processes.wrapping_add(u64::from(set.key > KEY_SHARED));
+        }
+        Info {
+            size: size_of::<Info>() as u32,
+            flags: self.flags,
+            bytes: self.bytes,
+            nr_cpus: cpu::nr_cpu_ids(),
+            uid: self.owner,
+            began: self.began,
+            nr_processes: processes,
+            memory,
+            lost: losses.lost,
+            cut: losses.cut,
+            dropped: self.dropped,
+            denied: self.denied,
+            no_memory: losses.no_memory.wrapping_add(self.no_memory),
+            name: self.name,
+            markers: self.globs,
+            ..Info::ZERO
+        }
+    }
+}

@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All traces and traced processes. Each active trace occupies one of [`NR_TRACES`] trace slots.
+//! New traces get the slots in rotation, so that a freed slot stays unused for a long time.
+
+use kernel::alloc::{KBox, KVVec};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
+
+use crate::trace::buffers::Page;
+use crate::trace::clock;
+use crate::trace::kernel_events::KernelEvents;
+use crate::trace::process::Process;
+use crate::trace::process_memory::LiveProcess;
+use crate::trace::sorted::{move_to, reserve_beyond, search};
+use crate::trace::trace::{Trace, TraceQuota};
+use crate::trace::traced::{max_traced, set_traced};
+use base::access::{self, AccessSnapshot};
+use base::account::{Resource, ResourceCharge};
+use base::clock::realtime_ns;
+use base::credentials::{uid_of, Identity};
+use base::global_mutex::global_mutex;
+use base::tracepoint::Probes;
+
+global_mutex! {
+    /// The state of user tracing. Page faults of traced processes take `TRACING`, so no user memory
+    /// is accessed under it. A file's `i_mmap_rwsem`, the lock of its mappings, is taken under
+    /// `TRACING`.
+    pub(crate) static TRACING: Mutex<Tracing> = Tracing::NONE;
+}
+
+/// Maximum number of active traces of one user without `CAP_PERFMON`.
+const MAX_TRACES_PER_USER: usize = 8;
+/// Number of slots that are reserved for traces of users with `CAP_PERFMON`.
+const RESERVED_TRACES: usize = 4;
+/// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
+/// freed because files still refer to them.
+const MAX_HELD_PER_USER: usize = 32;
+/// The key (unique number) of the first traced process. Lower keys are reserved.
+const FIRST_KEY: u64 = 16;
+
+/// All traces and traced processes, protected by the lock `TRACING`.
+pub(crate) struct Tracing {
+    /// All traces, including ended traces that are not freed yet.
+    pub(crate) traces: KVVec<KBox<Trace>>,
+    /// The traced processes, sorted by key.
+    pub(crate) processes: KVVec<KBox<Process>>,
+    /// The address spaces of processes that have not ended, with the keys of the processes, sorted
+    /// by address space.
+    pub(crate) address_spaces: KVVec<(usize, u64)>,
+    /// The id of the trace in each slot; 0 if the slot is free.
+    pub(super) slots: [u64; NR_TRACES],
+    /// The generation of each slot: an odd number while a trace is in the slot.
+    pub(super) generations: [u32; NR_TRACES],
+    /// The slot at which the search for a free slot starts.
+    next_slot: usize,
+    /// The last id that was given to a trace or to a file that refers to a trace.
+    next_id: u64,
+    /// The key (unique number) that the next traced process gets.
+    pub(crate) next_key: u64,
+    /// A page of zeros. If a process reads an offset of the device file at which no page exists,
+    /// the page of zeros is mapped there.
+    pub(crate) zeroes: Option<Page>,
+    /// The module is about to be unloaded: no process can attach and no trace can begin.
+    pub(crate) closed: bool,
+}
+
+/// Returns the index in `processes` of the process with this key, or `None` if no process has this
+/// key.
+fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
+    search(processes, key, |process| process.key).ok()
+}
+
+/// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
+/// capacity for one more process. The memory for this process in the lists is allocated while
+/// `TRACING` is not held.
+pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
+    let mut room = (KVVec::new(), KVVec::new());
+    loop {
+        let mut all = TRACING.lock();
+        let nr = all.processes.len().max(all.address_spaces.len());
+        if all.processes.capacity() > nr && all.address_spaces.capacity() > nr {
+            return what(&mut all);
+        }
+        if room.0.capacity() > nr && room.1.capacity() > nr {
+            move_to(&mut all.processes, room.0);
+            move_to(&mut all.address_spaces, room.1);
+            return what(&mut all);
+        }
+        drop(all);
+        room = (reserve_beyond(nr)?, reserve_beyond(nr)?);
+    }
+}
+
+/// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
+/// for the process in both lists.
+pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
+    let (key, mm) = (process.key, process.mm);
+    let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
+    let spaces = all.address_spaces.insert_within_capacity(at, (mm, key));
+    let (Ok(at) | Err(at)) = search(&all.processes, key, |process| process.key);
+    let processes = all.processes.insert_within_capacity(at, process);
+    spaces.map_err(|_| ENOMEM)?;
+    processes.map_err(|_| ENOMEM)?;
+    set_traced(mm, true);
+    Ok(())
+}
+
+/// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
+/// reached. The limit per user is checked when a [`Process`] is created.
+pub(crate) fn may_attach(all: &Tracing) -> Result {
+    match all.processes.len() >= max_traced() {
+        true => Err(ENOSPC),
+        false => Ok(()),
+    }
+}
+
+/// Ends a process: frees its pages, and decides which traces keep the process.
+pub(crate) fn end_process(all: &mut Tracing, key: u64) {
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    let mm = process.mm as u64;
+    if !process.end() {
+        return;
+    }
+    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
+        let _ = all.address_spaces.remove(at);
+        set_traced(mm as usize, false);
+    }
+    all.keep_ended(key);
+    all.limit_ended(key);
+    all.take_unreferenced(key);
+}
+
+/// The user and the rights of the calling process.
+pub(super) struct Caller {
+    /// The user ID of the caller in the initial namespace.
+    pub(super) uid: u32,
+    /// The caller has `CAP_PERFMON`.
+    pub(super) capable: bool,
+}
+
+impl Caller {
+    pub(super) fn new() -> Self {
+        Self {
+            uid: Identity::of_current().uid,
+            capable: access::is_perfmon_capable(),
+        }
+    }
+
+    /// Returns whether the caller may open a trace.
+    pub(super) fn may_open(&self, trace: &Trace) -> bool {
+        self.capable || trace.is_own()
+    }
+
+    /// Returns whether the caller may trace the process with this thread-group leader. May sleep;
+    /// the caller does not hold `TRACING`.
+    pub(super) fn may_trace(&self, leader: &Task) -> bool {
+        self.capable || access::check_access(leader, false).is_ok()
+    }
+}
+
+/// Probes that are to be dropped after `TRACING` is released.
+pub(super) type DropAfterUnlock = Option<Probes<KernelEvents>>;
+
+impl Tracing {
+    /// The initial state, in which no traces and no processes exist.
+    pub(crate) const NONE: Self = Self {
+        traces: KVVec::new(),
+        processes: KVVec::new(),
+        address_spaces: KVVec::new(),
+        slots: [0; NR_TRACES],
+        generations: [0; NR_TRACES],
+        next_slot: 0,
+        next_id: 1,
+        next_key: FIRST_KEY,
+        zeroes: None,
+        closed: false,
+    };
+
+    /// Returns `ENODEV` if the module is about to be unloaded.
+    pub(crate) fn check_open(&self) -> Result {
+        match self.closed {
+            true => Err(ENODEV),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the trace with this id, or `EINVAL` if no trace has this id.
+    pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
+        let mut traces = self.traces.iter_mut();
+        let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
+        Ok(found)
+    }
+
+    /// Returns the trace in a slot, or `None` if the slot is free.
+    pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
+        match *self.slots.get(slot)? {
+            0 => None,
+            id => self.trace(id).ok(),
+        }
+    }
+
+    /// Returns the index in `processes` of the process with this key, or `None` if no process has
+    /// this key.
+    pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
+        index_of(&self.processes, key)
+    }
+
+    /// Returns the key of the traced process that has this address space, or `None` if there is no
+    /// such process or the process has ended.
+    pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
+        let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
+        self.address_spaces.get(at).map(|(_, key)| *key)
+    }
+
+    /// Counts that a process or one of its children could not be traced, because memory was short
+    /// or a limit was reached. The failure is counted in all traces that the process could have
+    /// joined.
+    pub(crate) fn count_missed(&mut self, key: u64) {
+        let Some(at) = self.index_of(key) else { return };
+        let Self {
+            traces, processes, ..
+        } = self;
+        let Some(process) = processes.get(at) else {
+            return;
+        };
+        for trace in traces.iter_mut().filter(|trace| trace.could_join(process)) {
+            trace.count_missed();
+        }
+    }
+
+    /// Returns the process with this key, or `ESRCH` if no process has this key.
+    pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
+        let place = self.index_of(key).ok_or(ESRCH)?;
+        Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
+    }
+
+    /// Returns the process with this key if it has not ended, otherwise `ESRCH`.
+    pub(crate) fn live_process(&mut self, key: u64) -> Result<&mut Process> {
+        let process = self.process(key)?;
+        match process.has_ended() {
+            true => Err(ESRCH),
+            false => Ok(process),
+        }
+    }
+
+    /// Returns the generation of a slot.
+    pub(super) fn generation(&self, slot: usize) -> u32 {
+        self.generations.get(slot).copied().unwrap_or(0)
+    }
+
+    /// Returns the trace with this id and the process with this key, or `None` if either does not
+    /// exist.
+    pub(super) fn trace_and_process(
+        &mut self,
+        id: u64,
+        key: u64,
+    ) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
+        let at = self.index_of(key)?;
+        let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
+        Some((trace, self.processes.get_mut(at)?))
+    }
+
+    /// Finds a free slot for a new trace of the caller, and counts the trace in the caller's
+    /// quotas.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if no slot is free or a quota of the caller is exhausted, `ENOMEM` if memory is
+    /// short.
+    pub(super) fn free_slot(&self) -> Result<(usize, TraceQuota)> {
+        let capable = access::is_perfmon_capable();
+        let most = |limit: usize| if capable { usize::MAX } else { limit };
+        let used = self.slots.iter().filter(|id| **id != 0).count();
+        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { RESERVED_TRACES }) {
+            return Err(EBUSY);
+        }
+        let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
+        let shares = TraceQuota {
+            _until_freed: share(Resource::HeldTraces, MAX_HELD_PER_USER)?,
+            until_ended: Some(share(Resource::Traces, MAX_TRACES_PER_USER)?),
+        };
+        let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
+        let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));
+        Ok((free.ok_or(EBUSY)?, shares))
+    }
+
+    /// Puts a new trace into its slot and into the list of traces. The caller has reserved capacity
+    /// for one more trace in the list.
+    pub(super) fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
+        trace.slot = Some(slot);
+        let id = trace.id;
+        if let (Some(place), Some(generation)) =
+            (self.slots.get_mut(slot), self.generations.get_mut(slot))
+        {
+            *place = id;
+            *generation = generation.wrapping_add(1);
+        }
+        self.next_slot = slot.wrapping_add(1) % NR_TRACES;
+        let _ = self.traces.push_within_capacity(trace);
+        Ok(())
+    }
+
+    /// Removes ended processes that are in no trace from the list of processes. Does nothing if no
+    /// trace has lost a process since the last call of this function.
+    pub(super) fn free_unreferenced(&mut self) {
+        let mut news = false;
+        for trace in &mut self.traces {
+            news |= core::mem::take(&mut trace.sets_removed);
+        }
+        if !news {
+            // No trace has lost a process since the last call, so every ended process is still in a
+            // trace.
+            return;
+        }
+        let Self {
+            traces, processes, ..
+        } = self;
+        processes.retain(|process| {
+            !process.has_ended() || traces.iter().any(|trace| trace.set(process.key).is_some())
+        });
+    }
+
+    /// Removes from a trace the ended processes whose events were all read.
+    pub(super) fn reap(&mut self, id: u64) {
+        for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
+            trace.reap();
+        }
+    }
+
+    /// Counts an ended process in each trace that contains the process. If the ended processes of a
+    /// trace then exceed a limit (count or memory), removes the oldest of them from the trace.
+    pub(crate) fn limit_ended(&mut self, key: u64) {
+        let memory = self.process(key).map_or(0, |process| process.memory());
+        for at in 0..self.traces.len() {
+            if let Some(trace) = self.traces.get_mut(at) {
+                trace.count_ended(key, memory);
+            }
+            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
+                self.take_unreferenced(gone);
+            }
+        }
+    }
+
+    /// Returns the process with this key, and the trace with the lowest id above `after` that
+    /// `wanted` accepts.
+    pub(super) fn trace_of(
+        &self,
+        key: u64,
+        after: u64,
+        wanted: impl Fn(&Trace, &Process) -> bool,
+    ) -> Option<(&Trace, &Process)> {
+        let process: &Process = self.processes.get(self.index_of(key)?)?;
+        let later = self.traces.iter().filter(|trace| trace.id > after);
+        let trace = later
+            .filter(|trace| wanted(trace, process))
+            .min_by_key(|trace| trace.id)?;
+        Some((trace, process))
+    }
+
+    /// Returns the process with this key, and the trace with the lowest id above `after` that the
+    /// process is in or that has buffers of the process.
+    pub(super) fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
+        self.trace_of(key, after, |trace, process| {
+            trace.has_live(process) || trace.set(key).is_some()
+        })
+    }
+
+    /// Records the credentials and the dumpability that a process had when the permissions to trace
+    /// the process were checked.
+    ///
+    /// If the process has executed another program since the previous check, the permissions were
+    /// checked for the new program only. In this case, permission for the old program is checked by
+    /// the ptrace rule alone, with the credentials that the process had (see
+    /// [`crate::trace::trace::PermissionCheck::may_still_allow`]).
+    pub(super) fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
+        if self
+            .process(key)
+            .is_ok_and(|process| !process.set_seen(seen))
+        {
+            let mut after = 0u64;
+            while let Some((trace, process)) = self.trace_with(key, after) {
+                let might = process
+                    .live()
+                    .is_some_and(|alive| trace.permission_check().may_still_allow(alive));
+                after = trace.id;
+                if !might {
+                    self.deny(after, key);
+                }
+            }
+        }
+    }
+
+    /// Returns the first registered marker of the process `key` whose number is `number` or higher.
+    /// If this process has no such marker, returns the first registered marker of a process with a
+    /// higher key. The leader of the marker's process is returned too.
+    pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
+        let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
+        self.processes.iter().filter(alive).find_map(|process| {
+            let from = if process.key == key { number } else { 0 };
+            let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
+            let (known, number) = rest.find(|(_, number)| process.refs(*number) != 0)?;
+            let found = Describe {
+                key: process.key,
+                number: number as u32,
+                refs: process.refs(number),
+                marker: known.marker(number),
+            };
+            Some((found, process.leader()?.clone()))
+        })
+    }
+
+    /// Returns a process whose credentials or dumpability have changed since the permission to
+    /// trace it was checked, or `None` if there is no such process. If the trace is shared, the
+    /// result is the trace's first such process with a key above `after`. If the trace is not
+    /// shared, only the process `key` can be the result.
+    pub(super) fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
+        let has_changed = |key: u64| {
+            let process = self.processes.get(self.index_of(key)?)?;
+            let changed = !process.has_ended() && process.has_changed();
+            let leader = process.leader().filter(|_| changed)?;
+            Some((key, leader.clone()))
+        };
+        let trace = self.traces.iter().find(|trace| trace.id == id)?;
+        match trace.has_flag(flag::SHARED) {
+            true => {
+                let mut rest = trace.sets.iter().filter(|set| set.key > after);
+                rest.find_map(|set| has_changed(set.key))
+            }
+            false if key > after => has_changed(key),
+            false => None,
+        }
+    }
+
+    /// Removes a process from a trace whose creator has no permission to trace the process any
+    /// more.
+    pub(super) fn deny(&mut self, id: u64, key: u64) {
+        let Some((trace, process)) = self.trace_and_process(id, key) else {
+            return;
+        };
+        trace.deny(key);
+        if let Some(slot) = trace.slot {
+            process.clear_wanted(slot);
+            process.set_in(slot, false);
+            // The pages of the buffers are no longer charged to the trace, so the process must not
+            // keep them mapped.
+            process.unmap_slot(slot);
+        }
+        // If the process has ended and was in no other trace, remove the process from the list.
+        self.take_unreferenced(key);
+    }
+
+    /// Decides which traces keep a process that has ended. The memory of the process's markers is
+    /// charged to the user of the first trace whose quota allows it. The process is removed from
+    /// the traces that precede the charged trace, and from traces whose creators have no permission
+    /// any more.
+    pub(crate) fn keep_ended(&mut self, key: u64) {
+        let at = self.index_of(key);
+        let Self {
+            traces, processes, ..
+        } = self;
+        let Some(process) = at.and_then(|at| processes.get_mut(at)) else {
+            return;
+        };
+        let changed = process.has_changed();
+        let mut paid = false;
+        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
+            trace.signal.notify();
+            let might = |alive: &LiveProcess| trace.permission_check().may_still_allow(alive);
+            if changed && !process.live().is_some_and(might) {
+                trace.deny(key);
+                continue;
+            }
+            paid = paid || process.pay(trace.payer()).is_ok();
+            if !paid {
+                trace.drop_process(key);
+            }
+        }
+        process.drop_leader();
+    }
+
+    /// Returns a new id for a trace or a file.
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id
+    }
+
+    /// Returns the data of `PERFTRACE_INFO`.
+    pub(super) fn info(&self, trace: &Trace) -> Info {
+        let clock = clock::of_traces();
+        let info = trace.info();
+        let unstable = if clock.is_unstable() {
+            flag::UNSTABLE
+        } else {
+            0
+        };
+        Info {
+            flags: info.flags | unstable,
+            slot: trace.slot.map_or(u32::MAX, |slot| slot as u32),
+            uid: uid_of(trace.owner),
+            clock: clock.is_monotonic().into(),
+            khz: clock.khz,
+            ticks: clock.ticks(),
+            realtime: realtime_ns(),
+            ..info
+        }
+    }
+}
