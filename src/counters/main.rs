@@ -24,6 +24,7 @@
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(missing_docs)]
+#![deny(unsafe_code)]
 
 pub(crate) mod adjust;
 pub(crate) mod chunk;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perftrace.ko: user tracing (`/dev/perftrace`). `Documentation/tracing.md` describes the layout of
-//! the buffers, and how a process writes to the buffers without a system call.
+//! perftrace.ko: user tracing (`/dev/perftrace`). `Documentation/tracing.md` describes the layout
+//! of the buffers, and how a process writes to the buffers without a system call.
 //!
 //! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
 //! traced processes also take it. Writing an event takes no lock. `Documentation/architecture.md`
 //! lists the files.
+
+#![deny(unsafe_code)]
 
 mod attached;
 mod buffer_set;
