@@ -19,6 +19,7 @@
 //! ```
 
 #![allow(dead_code, unreachable_pub, reason = "a driver uses what it needs")]
+#![allow(unsafe_code, reason = "calls of C, and per-CPU slots of counters")]
 
 use core::arch::asm;
 use kernel::error::{to_result, Result};

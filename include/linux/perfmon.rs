@@ -17,6 +17,7 @@
     unreachable_pub,
     reason = "a description uses what it needs"
 )]
+#![allow(unsafe_code, reason = "structures and functions of C")]
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
 use core::ptr;

@@ -35,6 +35,10 @@
 //! | `user_memory` | structures copied from and to user space |
 
 #![deny(missing_docs)]
+#![allow(
+    clippy::new_without_default,
+    reason = "each new() has a documented context, which default() would hide"
+)]
 
 /// The prefix of log lines.
 const __LOG_PREFIX: &[u8] = b"perfcounters\0";

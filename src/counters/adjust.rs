@@ -2,6 +2,8 @@
 
 //! `perf_adjust()`: updates an instance by its number, in any context.
 
+#![expect(unsafe_code, reason = "exports perf_adjust(), and updates slots")]
+
 use counters_rules::abi::MAX_INSTANCES;
 use kernel::ffi::c_int;
 

@@ -2,6 +2,8 @@
 
 //! Per-CPU memory of a chunk of counters: page-aligned pages for every possible CPU.
 
+#![expect(unsafe_code, reason = "per-CPU memory of counters")]
+
 use core::ptr::NonNull;
 
 use counters_rules::error::Error;

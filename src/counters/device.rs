@@ -3,6 +3,11 @@
 //! The two character devices that give access to the counter pages: `/dev/perfcounters` for mmap()
 //! and `/dev/perfcounters_names` for read().
 
+#![expect(
+    unsafe_code,
+    reason = "file operations, called with files and mappings"
+)]
+
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, VVec};
 use kernel::bindings;

@@ -3,6 +3,8 @@
 //! The C interface for drivers, `include/linux/perfcounters.h`. These functions convert C arguments
 //! to Rust types and call [`crate::instances`].
 
+#![expect(unsafe_code, reason = "called by drivers in C")]
+
 use core::mem::size_of;
 
 use counters_rules::abi::{self, NAME_MAX};
@@ -37,7 +39,7 @@ const _: () = {
     // `counters_rules` defines no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
-    // The shim asserts that `struct perf_counter_spec` in C has this size.
+    // src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
     assert!(size_of::<RawSpec>() == 32);
 };
 

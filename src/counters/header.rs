@@ -2,6 +2,8 @@
 
 //! The header page of the counter pages, and the descriptors in the descriptor pages.
 
+#![expect(unsafe_code, reason = "pages that programs map")]
+
 use core::mem::{offset_of, size_of};
 
 use counters_rules::abi::{Desc, Header, ONLINE_OFFSET};

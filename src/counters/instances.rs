@@ -3,8 +3,6 @@
 //! The implementation of `perf_add()` and `perf_del()`, which add and delete counter instances in
 //! the registry.
 
-#![deny(unsafe_code)]
-
 use counters_rules::error::Error::UpdatesInFlight;
 use counters_rules::layout::{Layout, MAX_PAGES_PER_CHUNK};
 use counters_rules::registry::Registry;

@@ -2,6 +2,8 @@
 
 //! Rate limits of the log lines of the counter pages.
 
+#![expect(unsafe_code, reason = "calls of C")]
+
 use crate::helpers;
 
 /// Kinds of log lines that users can cause at will (`PFC_LOG_KINDS`). Each kind of log line has a
@@ -20,6 +22,6 @@ pub(crate) enum LogKind {
 
 /// Returns whether the rate limit allows one more line of this kind. Callable in any context.
 pub(crate) fn may_log(line: LogKind) -> bool {
-    // SAFETY: `LogKind` has as many variants as the shim has rate limits.
+    // SAFETY: `LogKind` has as many variants as the C code has rate limits.
     unsafe { helpers::pfc_may_log(line as u32) }
 }

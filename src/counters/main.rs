@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
-//! process accounting (`/dev/ppa`) and user tracing.
+//! and process accounting (`/dev/ppa`).
 //!
 //! The counter pages: drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
 //! this memory into user space. [`names`] prints the instances as text. Drivers in Rust use the
 //! module [`driver`]; provider modules in Rust use [`provider`]. The other subjects are in
-//! [`perfmon`], [`ppa`] and [`trace`].
+//! [`perfmon`] and [`ppa`].
 //!
 //! | file | contents |
 //! |---|---|
@@ -24,6 +24,7 @@
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(missing_docs)]
+#![deny(unsafe_code)]
 
 pub(crate) mod adjust;
 pub(crate) mod chunk;
@@ -49,8 +50,6 @@ mod ppa;
 pub mod provider;
 pub(crate) mod stats;
 pub(crate) mod tables;
-#[path = "../trace/mod.rs"]
-mod trace;
 
 use base::hotplug::Registration;
 use kernel::prelude::*;
@@ -75,7 +74,6 @@ module! {
 /// dropped, no file of the module is open and no driver that uses the module is loaded, because
 /// each of them holds a reference to the module.
 struct PerfCounters {
-    _trace: trace::device::TraceDevice,
     _perfmon: base::device::Device,
     _work: perfmon::session::Work,
     _nmi: perfmon::nmi::Handler,
@@ -90,7 +88,6 @@ struct PerfCounters {
     _counters_cpus: Registration<instances::Hotplug>,
     _ppa_dead_cpus: Registration<ppa::cpus::Hotplug>,
     _tree: perfmon::pmu_description::DebugfsTree,
-    _trace_stats: trace::stats::TraceStats,
     _accounting_stats: ppa::stats::AccountingStats,
     _fault_stats: stats::FaultStats,
     _costs: perfmon::stats::SelfStats,
@@ -112,8 +109,6 @@ fn init_mutexes() {
     init(&perfmon::reservation::RESERVED_PMU);
     init(&ppa::accounting::ACCOUNTING);
     init(&ppa::per_task::TASK_FILES);
-    init(&trace::traces::TRACING);
-    init(&trace::children::SHARED_MEMORY_PROBE);
 }
 
 impl kernel::Module for PerfCounters {
@@ -127,7 +122,6 @@ impl kernel::Module for PerfCounters {
         let fault_stats = stats::FaultStats::new()?;
         perfmon::stats::set_fault_counters(fault_stats.counters());
         let accounting_stats = ppa::stats::AccountingStats::new()?;
-        let trace_stats = trace::stats::TraceStats::new(fault_stats.counters())?;
         // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
         // they create a directory in the tree for each CPU.
         let tree = perfmon::pmu_description::DebugfsTree::create(ppa::procfs::show_users);
@@ -146,7 +140,6 @@ impl kernel::Module for PerfCounters {
             _costs: costs,
             _fault_stats: fault_stats,
             _accounting_stats: accounting_stats,
-            _trace_stats: trace_stats,
             _tree: tree,
             _ppa_dead_cpus: ppa_dead_cpus,
             _counters_cpus: counters_cpus,
@@ -164,12 +157,10 @@ impl kernel::Module for PerfCounters {
             _perfmon: perfmon::device::register()?,
             _ppa_files: ppa::procfs::Files::create()?,
             _ppa: ppa::device::register()?,
-            _trace: trace::device::TraceDevice::register()?,
         };
         device::READY.set();
         perfmon::device::READY.set();
         ppa::device::READY.set();
-        trace::device::READY.set();
         Ok(this)
     }
 }

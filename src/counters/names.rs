@@ -18,8 +18,6 @@
 //! beginning. After [`MAX_TRIES`] attempts the whole text is generated without releasing
 //! `REGISTRY`.
 
-#![deny(unsafe_code)]
-
 use core::fmt::{self, Write};
 use core::ops::Range;
 

@@ -2,6 +2,8 @@
 
 //! Kernel modules as owners of the instances that they add.
 
+#![expect(unsafe_code, reason = "called by C with modules")]
+
 use kernel::error::to_result;
 use kernel::ffi::c_void;
 use kernel::prelude::*;

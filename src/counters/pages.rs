@@ -3,8 +3,6 @@
 //! The memory of the registry of counter instances: the pages that `/dev/perfcounters` maps, and
 //! tables that only the kernel uses.
 
-#![deny(unsafe_code)]
-
 use counters_rules::abi::{self, Desc, Header};
 use counters_rules::error::Error;
 use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};

@@ -8,8 +8,6 @@
 //! [`Probes`], which holds the structure and the attached probes. `src/counters/providers/sched.rs`
 //! is the smallest provider.
 
-#![deny(unsafe_code)]
-
 use kernel::fmt;
 
 use kernel::error::Result;

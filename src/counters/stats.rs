@@ -3,6 +3,8 @@
 //! Statistics about page faults in mappings of the devices of perfcounters.ko. Programs read them
 //! as instances of the counter pages.
 
+#![expect(unsafe_code, reason = "per-CPU slots of counters")]
+
 use kernel::prelude::*;
 
 use crate::driver::{Counter, Instance, Kind, Spec, Unit};

@@ -3,6 +3,8 @@
 //! Tables that map numbers to addresses. perf_adjust(), in any context, and page faults read them
 //! without a lock.
 
+#![expect(unsafe_code, reason = "addresses that are read without a lock")]
+
 use core::cell::UnsafeCell;
 
 use counters_rules::abi::MAX_INSTANCES;

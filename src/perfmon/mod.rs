@@ -19,8 +19,6 @@
 //! | `stats`, `stats_files` | counters of perfmon's own cost; their files in debugfs |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
-#![deny(unsafe_code)]
-
 /// Contexts: their registers and event sets, and what changes their state.
 pub(crate) mod contexts {
     pub(crate) mod access;

@@ -11,7 +11,7 @@ use crate::perfmon::nmi::{IrqRegs, NmiRegisters};
 
 /// # Safety
 ///
-/// Called by the shim in an NMI; `regs` and `global` are valid until the function returns.
+/// Called by C code in an NMI; `regs` and `global` are valid until the function returns.
 #[no_mangle]
 unsafe extern "C" fn pfm_handle_nmi(
     regs: *const bindings::pt_regs,
@@ -22,7 +22,7 @@ unsafe extern "C" fn pfm_handle_nmi(
     interrupt::handle_nmi(IrqRegs(regs), unsafe { &*global })
 }
 
-/// Handles the overflows that [`crate::perfmon::nmi::defer`] has deferred. Called by the shim with
+/// Handles the overflows that [`crate::perfmon::nmi::defer`] has deferred. Called by C code with
 /// interrupts off.
 #[no_mangle]
 extern "C" fn pfm_handle_deferred_nmi() {

@@ -16,8 +16,6 @@
 //! | `stats` | the count of lost records |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
-#![deny(unsafe_code)]
-
 pub(crate) mod accounting;
 pub(crate) mod config;
 pub(crate) mod cpu_stats;

@@ -71,8 +71,8 @@ pub struct SelfPage {
     owner: Word,
 }
 
-// `SIZE` is the size of `struct perfmon_self` in the uapi header; `shim.c` asserts the same size
-// for C.
+// `SIZE` is the size of `struct perfmon_self` in the uapi header. src/perfmon/helpers/pmu.c asserts
+// the same size for C.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<SelfPage>() == SIZE);
 

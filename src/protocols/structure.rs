@@ -14,23 +14,42 @@ pub unsafe trait FromBytes: Copy {}
 macro_rules! integers {
     ($($type:ty)*) => {
         $(
-            // SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
             #[allow(unsafe_code, reason = "see the comment")]
+            // SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
             unsafe impl FromBytes for $type {}
         )*
     };
 }
 
-integers! { u8 u16 u32 u64 i32 i64 }
+integers! { u8 u16 u32 u64 }
 
+#[allow(unsafe_code, reason = "see the comment")]
 // SAFETY: The trait is implemented for the elements, and an array has no padding between its
 // elements.
-#[allow(unsafe_code, reason = "see the comment")]
 unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 
 /// Declares structures with the layout of C, and implements [`FromBytes`] for
 /// them. The number behind a structure's name is its size in bytes. The build fails if the
-/// structure has another size or padding, or if a field does not consist of integers.
+/// structure has another size or padding, or if a field does not consist of integers. The kernel's
+/// `FromBytes` cannot be used, because the rules are also compiled without the kernel.
+///
+/// ```
+/// protocols::structures! {
+///     struct Good(8) { kind: u16, flags: [u16; 3], }
+/// }
+/// ```
+///
+/// Another size, padding, and a type that does not have a value for all bytes are refused:
+///
+/// ```compile_fail,E0080
+/// protocols::structures! { struct Longer(16) { value: u64, } }
+/// ```
+/// ```compile_fail,E0080
+/// protocols::structures! { struct Padded(16) { value: u64, kind: u32, } }
+/// ```
+/// ```compile_fail,E0277
+/// protocols::structures! { struct Flag(1) { value: bool, } }
+/// ```
 ///
 /// [`FromBytes`]: crate::structure::FromBytes
 #[macro_export]
@@ -57,9 +76,9 @@ macro_rules! structures {
                 assert!(0 $(+ from_bytes::<$type>())* == $size);
             };
 
+            #[allow(unsafe_code, reason = "see the comment")]
             // SAFETY: All fields implement the trait. The sizes of the fields add up to the size of
             // the structure, so there is no padding.
-            #[allow(unsafe_code, reason = "see the comment")]
             unsafe impl $crate::structure::FromBytes for $name {}
         )*
     };
@@ -82,8 +101,8 @@ macro_rules! transparent_structure {
             from_bytes::<$type>()
         };
 
-        // SAFETY: The structure has the layout of its field, whose type implements the trait.
         #[allow(unsafe_code, reason = "see the comment")]
+        // SAFETY: The structure has the layout of its field, whose type implements the trait.
         unsafe impl $crate::structure::FromBytes for $name {}
     };
 }

@@ -7,8 +7,8 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::trace::buffers::{Buffer, Page, PAGE};
-use crate::trace::sorted::reserve_beyond;
+use crate::buffers::{Buffer, Page, PAGE};
+use crate::sorted::reserve_beyond;
 use base::account::Charge;
 use base::cpu;
 

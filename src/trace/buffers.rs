@@ -15,8 +15,8 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use crate::trace::clock::of_traces;
-use crate::trace::helpers;
+use crate::clock::of_traces;
+use crate::helpers;
 
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;

@@ -12,17 +12,17 @@ use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 
-use crate::trace::buffers::{Buffer, Page};
-use crate::trace::clock;
-use crate::trace::ends::{each_member, free_trace, Member};
-use crate::trace::kernel_events::{KernelEvents, MARKERS};
-use crate::trace::marker;
-use crate::trace::membership::{add_processes, set_all_marker_bits};
-use crate::trace::process::Process;
-use crate::trace::signal::Signal;
-use crate::trace::sorted::{move_to, reserve_beyond};
-use crate::trace::trace::Trace;
-use crate::trace::traces::{Caller, Tracing, TRACING};
+use crate::buffers::{Buffer, Page};
+use crate::clock;
+use crate::ends::{each_member, free_trace, Member};
+use crate::kernel_events::{KernelEvents, MARKERS};
+use crate::marker;
+use crate::membership::{add_processes, set_all_marker_bits};
+use crate::process::Process;
+use crate::signal::Signal;
+use crate::sorted::{move_to, reserve_beyond};
+use crate::trace::Trace;
+use crate::traces::{Caller, Tracing, TRACING};
 use base::access::{self, AccessSnapshot};
 use base::account::{Resource, ResourceCharge};
 use base::credentials::uid_of;

@@ -18,12 +18,12 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
-use crate::trace::clock::of_traces;
-use crate::trace::membership::join_traces;
-use crate::trace::process::{ChildMemory, Process};
-use crate::trace::process_memory::ChildPages;
-use crate::trace::traced::{queue_shared_work, replace_thread_words};
-use crate::trace::traces::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::clock::of_traces;
+use crate::membership::join_traces;
+use crate::process::{ChildMemory, Process};
+use crate::process_memory::ChildPages;
+use crate::traced::{queue_shared_work, replace_thread_words};
+use crate::traces::{add, end_process, may_attach, with_capacity, TRACING};
 use base::address_space::Mm;
 use base::global_mutex::global_mutex;
 use base::task::TaskRef;

@@ -11,8 +11,8 @@
 
 use kernel::prelude::*;
 
-use crate::trace::detach_mappings::{detach_later, DeviceOps, WakeFile};
-use crate::trace::traces::TRACING;
+use crate::detach_mappings::{detach_later, DeviceOps, WakeFile};
+use crate::traces::TRACING;
 use base::address_space::Mm;
 use base::task::is_dying;
 

@@ -14,10 +14,10 @@ use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 use kernel::task::Task;
 
-use crate::trace::buffers::PAGE;
-use crate::trace::helpers;
-pub(crate) use crate::trace::helpers::DeviceOps;
-use crate::trace::process::PROCESS_SHIFT;
+use crate::buffers::PAGE;
+use crate::helpers;
+pub(crate) use crate::helpers::DeviceOps;
+use crate::process::PROCESS_SHIFT;
 use base::device::Ops;
 
 impl DeviceOps {

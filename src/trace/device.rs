@@ -26,17 +26,17 @@ use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Marke
 use trace_rules::abi::{Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use crate::trace::attached;
-use crate::trace::buffers::Buffer;
-use crate::trace::calls;
-use crate::trace::calls::TraceRef;
-use crate::trace::children;
-use crate::trace::clock::of_traces;
-use crate::trace::detach;
-use crate::trace::detach_mappings::{DeviceOps, WakeFile};
-use crate::trace::mapping;
-use crate::trace::open_file::{opened, Attached, Opened, Role};
-use crate::trace::traced::log_refused;
+use crate::attached;
+use crate::buffers::Buffer;
+use crate::calls;
+use crate::calls::TraceRef;
+use crate::children;
+use crate::clock::of_traces;
+use crate::detach;
+use crate::detach_mappings::{DeviceOps, WakeFile};
+use crate::mapping;
+use crate::open_file::{opened, Attached, Opened, Role};
+use crate::traced::log_refused;
 use base::access;
 use base::account::is_limit;
 use base::address_space::{Mapping, Mm};
@@ -76,7 +76,7 @@ impl Drop for FreeOnDrop {
         children::detach_probe();
         // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
         // queues the work.
-        unsafe { crate::trace::helpers::pt_unreported_exit() };
+        unsafe { crate::helpers::pt_unreported_exit() };
         calls::free_all();
     }
 }

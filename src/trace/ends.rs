@@ -7,10 +7,10 @@
 
 use kernel::alloc::KBox;
 
-use crate::trace::process::Process;
-use crate::trace::sorted::search;
-use crate::trace::trace::Trace;
-use crate::trace::traces::{DropAfterUnlock, Tracing, TRACING};
+use crate::process::Process;
+use crate::sorted::search;
+use crate::trace::Trace;
+use crate::traces::{DropAfterUnlock, Tracing, TRACING};
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;

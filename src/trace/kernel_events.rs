@@ -9,10 +9,10 @@ use kernel::sync::Arc;
 use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
-use crate::trace::buffers::Buffer;
-use crate::trace::clock::of_traces;
-use crate::trace::signal::Signal;
-use crate::trace::stats;
+use crate::buffers::Buffer;
+use crate::clock::of_traces;
+use crate::signal::Signal;
+use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
 use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};

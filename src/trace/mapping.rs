@@ -14,12 +14,12 @@ use kernel::prelude::*;
 
 use trace_rules::abi::map;
 
-use crate::trace::attached;
-use crate::trace::buffers::PAGE;
-use crate::trace::children;
-use crate::trace::helpers;
-use crate::trace::open_file::{opened, Role};
-use crate::trace::stats;
+use crate::attached;
+use crate::buffers::PAGE;
+use crate::children;
+use crate::helpers;
+use crate::open_file::{opened, Role};
+use crate::stats;
 use base::address_space::Mm;
 use base::device::Ops;
 

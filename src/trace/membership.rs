@@ -10,13 +10,13 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
 
-use crate::trace::ends::MAX_PER_HOLD;
-use crate::trace::glob_cache::{GlobCache, TraceGlobs};
-use crate::trace::marker::RegisteredMarker;
-use crate::trace::process::Process;
-use crate::trace::sorted::search;
-use crate::trace::trace::{PermissionCheck, Trace};
-use crate::trace::traces::{Tracing, TRACING};
+use crate::ends::MAX_PER_HOLD;
+use crate::glob_cache::{GlobCache, TraceGlobs};
+use crate::marker::RegisteredMarker;
+use crate::process::Process;
+use crate::sorted::search;
+use crate::trace::{PermissionCheck, Trace};
+use crate::traces::{Tracing, TRACING};
 use base::account::Charge;
 use base::task::is_dying;
 

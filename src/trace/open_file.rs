@@ -11,8 +11,8 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 
-use crate::trace::attached::{self, PlaceholderPage};
-use crate::trace::calls::TraceRef;
+use crate::attached::{self, PlaceholderPage};
+use crate::calls::TraceRef;
 use base::address_space::Mm;
 
 /// The use of an open file of `/dev/perftrace`. A new file has no role yet.

@@ -13,14 +13,12 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::trace::buffers::{Page, PAGE};
-use crate::trace::clock::of_traces;
-use crate::trace::marker::RegisteredMarker;
-use crate::trace::process_memory::{
-    ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
-};
-use crate::trace::sorted::move_to;
-use crate::trace::traced::max_traced;
+use crate::buffers::{Page, PAGE};
+use crate::clock::of_traces;
+use crate::marker::RegisteredMarker;
+use crate::process_memory::{ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS};
+use crate::sorted::move_to;
+use crate::traced::max_traced;
 use base::access::AccessSnapshot;
 use base::account::{Charge, Resource, ResourceCharge};
 use base::address_space::{Mapping, Mm};

@@ -11,9 +11,9 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::trace::buffers::{Page, PAGE};
-use crate::trace::marker::RegisteredMarker;
-use crate::trace::sorted::reserve_beyond;
+use crate::buffers::{Page, PAGE};
+use crate::marker::RegisteredMarker;
+use crate::sorted::reserve_beyond;
 use base::access::AccessSnapshot;
 use base::account::Charge;
 use base::clock::{self, Clock};

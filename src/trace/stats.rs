@@ -6,7 +6,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Counter, Instance, Spec};
+use crate::driver::{Instance, Kind, Spec, Unit};
 use base::self_stat::{CostTimer, SelfStats};
 
 const EVENTS_LOST: usize = 0;
@@ -20,28 +20,44 @@ static SLOTS: SelfStats<4> = SelfStats::new();
 /// after all code that updates the statistics has stopped.
 pub(crate) struct TraceStats {
     _lost: Instance,
+    _faults: Instance,
+    _fault_time: Instance,
 }
 
 impl TraceStats {
-    /// Adds the instances. `faults` and `fault_time` are the counters of page faults, which all
-    /// devices of perfcounters.ko share. Called once, from module init, before any code can update
-    /// the statistics.
-    pub(crate) fn new([faults, fault_time]: [Counter; 2]) -> Result<Self> {
+    /// Adds the instances. Called once, from module init, before any code can update the
+    /// statistics.
+    pub(crate) fn new() -> Result<Self> {
         let lost = Instance::try_add(&Spec {
             help: c"Kernel events lost because the buffer of a trace was full",
             ..Spec::counter(c"perfcounters/tracing/lost")
         })?;
+        let faults = Instance::try_add(&Spec {
+            help: c"Page faults in mappings of /dev/perftrace",
+            ..Spec::counter(c"perfcounters/tracing/faults")
+        })?;
+        let fault_time = Instance::try_add(&Spec {
+            help: c"Time in page faults of mappings of /dev/perftrace",
+            kind: Kind::Time,
+            unit: Unit::Seconds,
+            exponent: -9,
+            ..Spec::counter(c"perfcounters/tracing/fault_time")
+        })?;
         let slots = [
             (EVENTS_LOST, lost.counter()),
-            (FAULTS, faults),
-            (FAULT_TIME, fault_time),
+            (FAULTS, faults.counter()),
+            (FAULT_TIME, fault_time.counter()),
         ];
         for (stat, counter) in slots {
             // SAFETY: Nothing can be counted yet, and the per-CPU slots of `counter` exist until
             // the module is unloaded.
             unsafe { SLOTS.publish(stat, counter.raw()) };
         }
-        Ok(Self { _lost: lost })
+        Ok(Self {
+            _lost: lost,
+            _faults: faults,
+            _fault_time: fault_time,
+        })
     }
 }
 

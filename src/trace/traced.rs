@@ -7,7 +7,7 @@
 
 use kernel::error::Error;
 
-use crate::trace::helpers;
+use crate::helpers;
 use base::task::TaskRef;
 
 /// Returns the module parameter `max_traced`: the maximum number of processes that are traced or
@@ -42,7 +42,7 @@ pub(crate) fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
 
 /// Queues work for the task `task`, which does it before it first enters user mode. `task` is a new
 /// child that shares the memory of the current task and has not run yet; see
-/// [`crate::trace::children`].
+/// [`crate::children`].
 pub(crate) fn queue_shared_work(task: TaskRef<'_>) {
     // SAFETY: `task` is valid by the invariant of `TaskRef`, and the current task is creating it.
     unsafe { helpers::pt_queue_shared_thread(task.as_ptr()) }

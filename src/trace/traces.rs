@@ -9,14 +9,14 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 
-use crate::trace::buffers::Page;
-use crate::trace::clock;
-use crate::trace::kernel_events::KernelEvents;
-use crate::trace::process::Process;
-use crate::trace::process_memory::LiveProcess;
-use crate::trace::sorted::{move_to, reserve_beyond, search};
-use crate::trace::trace::{Trace, TraceQuota};
-use crate::trace::traced::{max_traced, set_traced};
+use crate::buffers::Page;
+use crate::clock;
+use crate::kernel_events::KernelEvents;
+use crate::process::Process;
+use crate::process_memory::LiveProcess;
+use crate::sorted::{move_to, reserve_beyond, search};
+use crate::trace::{Trace, TraceQuota};
+use crate::traced::{max_traced, set_traced};
 use base::access::{self, AccessSnapshot};
 use base::account::{Resource, ResourceCharge};
 use base::clock::realtime_ns;
@@ -376,7 +376,7 @@ impl Tracing {
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. In this case, permission for the old program is checked by
     /// the ptrace rule alone, with the credentials that the process had (see
-    /// [`crate::trace::trace::PermissionCheck::may_still_allow`]).
+    /// [`crate::trace::PermissionCheck::may_still_allow`]).
     pub(super) fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)

@@ -221,6 +221,7 @@ int main(void)
 {
 	plan(19 + 2 + 16 + 1);
 	load_modules("");
+	load_perftrace();
 	errno = -insmod("pfm_soft", "");
 	if (errno)
 		bail("insmod pfm_soft");

@@ -55,23 +55,25 @@ static bool is_empty_or_without_node(void)
 }
 
 /*
- * While perfcounters.ko is being loaded, a thread tries to open each device in turn and keeps the
- * first one that it can open.
+ * While a module is being loaded, a thread tries to open each of its @devices in turn and keeps the
+ * first one that it can open. The list of devices changes only from one with a single device.
  */
 static volatile bool may_open, is_open, is_waiting = true;
+static const char *const *volatile devices;
 static int nr_failed_while_open;
 
 static void *open_devices(void *unused)
 {
-	static const char *const devices[] = {
-		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", "/dev/ppa",
-		"/dev/perftrace",
-	};
+	unsigned int i = 0;
 
 	pin_to_cpu(1);
-	for (unsigned int i = 0;; i = (i + 1) % 5) {
-		int fd = may_open ? open(devices[i], O_RDONLY | O_CLOEXEC) : -1;
+	for (;;) {
+		int fd = -1;
 
+		if (may_open) {
+			fd = open(devices[i], O_RDONLY | O_CLOEXEC);
+			i = devices[i + 1] ? i + 1 : 0;
+		}
 		is_open = fd >= 0;
 		while (is_open && may_open)
 			sleep_ms(1);
@@ -87,12 +89,13 @@ static void *open_devices(void *unused)
 	return NULL;
 }
 
-static int load_while_opened(void)
+static int while_opened(const char *const *names, int (*load)(void))
 {
 	int ret;
 
+	devices = names;
 	may_open = true;
-	ret = load_perfcounters();
+	ret = load();
 	disarm_failure();
 	nr_failed_while_open += ret < 0 && is_open;
 	may_open = false;
@@ -102,9 +105,28 @@ static int load_while_opened(void)
 	return ret;
 }
 
+static int load_perfcounters_while_opened(void)
+{
+	static const char *const names[] = {
+		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", "/dev/ppa", NULL,
+	};
+
+	return while_opened(names, load_perfcounters);
+}
+
+static int load_perftrace_while_opened(void)
+{
+	static const char *const names[] = { "/dev/perftrace", NULL };
+
+	return while_opened(names, load_driver);
+}
+
 static const struct operation load_operation = {
-	"insmod perfcounters", prepare_unloaded, load_while_opened, is_unloaded,
+	"insmod perfcounters", prepare_unloaded, load_perfcounters_while_opened, is_unloaded,
 	is_empty_or_without_node, unload_perfcounters, 1, false, 8
+}, load_trace_operation = {
+	"insmod", record_live, load_perftrace_while_opened, perftrace_is_unloaded, return_true,
+	unload_driver, 1, false, 8
 };
 
 /*
@@ -119,7 +141,7 @@ int main(void)
 	unsigned long modules;
 	pthread_t thread;
 
-	plan(NTH_OPERATIONS + 1 + 3 + 2);
+	plan(NTH_OPERATIONS + 1 + 3 + 1 + 1 + 1 + 2);
 	setup_injection();
 	reload_and_map();
 	for (int i = 0; i < 50; i++)
@@ -136,8 +158,12 @@ int main(void)
 		snprintf(of, sizeof(of), " %s", driver);
 		test_failures("0.10", i == 2 ? &sample_operation : &driver_operation, of);
 	}
-	pc_close(&pc);
 	pthread_create(&thread, NULL, open_devices, NULL);
+	driver = "perftrace";
+	test_failures("0.10", &load_trace_operation, " perftrace");
+	is(nr_failed_while_open, 0,
+	   "9.2 insmod perftrace, init fails: its device could not be opened before");
+	pc_close(&pc);
 	test_failures("0.10", &load_operation, "");
 	is(nr_failed_while_open, 0,
 	   "9.2 insmod perfcounters, init fails: none of its devices could be opened before");

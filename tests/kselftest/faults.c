@@ -338,6 +338,9 @@ static void test_all(void)
 			      &driver_operation, suffix);
 		test_failures(&unload_operation, suffix);
 	}
+	driver = "perftrace";
+	test_failures(&perftrace_operation, " perftrace");
+	test_failures(&unload_operation, " perftrace");
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
 	test_failures(&disk_operation, "");
@@ -348,7 +351,7 @@ static void test_all(void)
 
 int main(void)
 {
-	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 1 + 1 + 2 + 1);
+	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 2 + 1 + 1 + 2 + 1);
 	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)

@@ -143,6 +143,28 @@ static void unload_driver(void)
 		exit(1);
 }
 
+/* insmod perftrace */
+
+static bool perftrace_is_unloaded(void)
+{
+	char devices[8192];
+
+	read_file("/proc/misc", devices, sizeof(devices));
+	return note_unless(!is_loaded(driver), "perftrace.ko is half loaded") &
+	       note_unless(count_live_now() == nr_live, "it left live instances") &
+	       note_unless(!strstr(devices, driver) && access("/dev/perftrace", F_OK),
+			   "the device is still registered");
+}
+
+static bool perftrace_works(void)
+{
+	int device = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
+
+	close(device);
+	return note_unless(count_live_now() == nr_live + 3, "it has not three instances") &
+	       note_unless(device >= 0, "the device cannot be opened");
+}
+
 /* Opening, mapping and reading */
 
 static int open_names(void)
@@ -376,6 +398,9 @@ static bool cpu1_is_on(void)
 static const struct operation loading_operation = {
 	"insmod perfcounters", prepare_unloaded, load_perfcounters, is_unloaded,
 	has_no_instances, unload_perfcounters, 13, false, 8
+}, perftrace_operation = {
+	"insmod", record_live, load_driver, perftrace_is_unloaded, perftrace_works, unload_driver,
+	2, false, 8
 }, driver_operation = {
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	1, false, 8

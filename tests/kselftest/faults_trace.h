@@ -57,6 +57,8 @@ static int start_trace(void)
 		.filter = (unsigned long)&filter, .filter_bytes = sizeof(filter),
 		.markers = "faults:* kernel:sched_switch",
 	};
+	if (!is_loaded("perftrace"))
+		load_perftrace();
 	process_fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
 	if (process_fd < 0 || ioctl(process_fd, PERFTRACE_ATTACH, &attach))
 		return -errno;

@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 34
+plan 35
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -41,9 +41,11 @@ test_service() {
 	is_equal "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
 }
 check "install service: loads the providers named in /etc/default/perfcounters" test_service
-test_owners() { is_equal "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa /dev/perftrace | xargs)" \
-	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root /dev/perftrace 666 root"; }
+test_owners() { is_equal "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa | xargs)" \
+	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root"; }
 check "install udev: the devices have the group perfcounters and their modes" within 30 test_owners
+test_no_tracing() { [ ! -d /sys/module/perftrace ] && [ ! -e /dev/perftrace ]; }
+check "install service: does not load perftrace, which /etc/default/perfcounters does not name" test_no_tracing
 run_as_nobody() { setpriv --reuid 65534 --regid 65534 "$@"; }
 test_member() { run_as_nobody --groups perfcounters pfc list >list && has_patterns list sched/context_switches; }
 check "install pfc list: works for a member of the group" test_member
@@ -59,8 +61,9 @@ test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do
 check "install pfc record, pfc report: show symbols of a command" test_record
 test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
 check "install pfc ppa: prints the times of CPUs" test_ppa
-test_trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is_equal "$(grep -c requests: events)" 1001; }
-check "install libperftrace-dev: pfc trace records a program compiled with it" test_trace
+test_trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is_equal "$(grep -c requests: events)" 1001 &&
+	is_equal "$(stat -c '%a %G' /dev/perftrace)" "666 root"; }
+check "install libperftrace-dev: pfc trace loads perftrace, and records a program compiled with it" test_trace
 test_faults() { $examples/page_faults >counted && cat counted && [ "$(sed 's/ .*//' counted)" -ge 100 ]; }
 check "install libperfmon-dev: a program compiled with it counts page faults" test_faults
 test_reader() { $examples/reader >values && has_patterns values "^sched/context_switches [0-9]+"; }
@@ -202,12 +205,12 @@ cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
 # Checks that a purge leaves nothing behind.
 systemctl stop perfcounters
-check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
+check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|perftrace|pfc_|pfm_)"'
 systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
 test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt-get purge: succeeds" test_purge
-test_unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
+test_unloaded() { ! lsmod | grep -E '^(perfcounters|perftrace|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
 check "install purged: modules, devices and the service are removed" test_unloaded
 # Compares the files of the system with a list that was made before the packages were installed.
 # Directories in which a running Debian writes are left out. In /var/lib/systemd, where apt's helper

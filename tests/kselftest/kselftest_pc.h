@@ -190,6 +190,14 @@ static void load_modules(const char *params)
 	registered = true;
 }
 
+/* Loads perftrace.ko, the module of /dev/perftrace. unload_modules() removes it. */
+static void load_perftrace(void)
+{
+	errno = -insmod("perftrace", "");
+	if (errno)
+		bail("insmod perftrace");
+}
+
 static long long driver_cmd_raw(const char *command, size_t len)
 {
 	char reply[32] = "";
@@ -217,7 +225,7 @@ static long long driver_cmd(const char *fmt, ...)
 /* The counter pages */
 
 /* Number of instances that perfcounters.ko itself adds at load: src/perfmon/stats.rs */
-#define PC_BUILTIN 26
+#define PC_BUILTIN 25
 
 struct pc {
 	int fd;

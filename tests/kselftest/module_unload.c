@@ -21,7 +21,9 @@ static void test_busy(void)
 	pid_t child;
 
 	unload_modules();
+	is(insmod("perftrace", ""), -ENOENT, "3.1 perftrace.ko needs perfcounters.ko");
 	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
+	ok(access("/dev/perftrace", F_OK), "3.1 perfcounters.ko alone: user tracing has no device");
 	is(insmod("perfcounters", ""), -EEXIST, "0.1 perfcounters.ko loaded: insmod is EEXIST");
 	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
@@ -48,6 +50,12 @@ static void test_busy(void)
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
 	   "0.10 rmmod perfcounters: EWOULDBLOCK while sample_c.ko is loaded");
 	is(rmmod("sample_c"), 0, "0.11 sample_c.ko unloads");
+	is(insmod("perftrace", ""), 0, "3.1 perftrace.ko loads");
+	ok(!access("/dev/perftrace", F_OK), "3.1 perftrace.ko loaded: user tracing has its device");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "3.1 rmmod perfcounters: EWOULDBLOCK while perftrace.ko is loaded");
+	is(rmmod("perftrace"), 0, "3.1 perftrace.ko unloads");
+	ok(access("/dev/perftrace", F_OK), "3.1 perftrace.ko unloaded: its device is removed");
 	is(rmmod("perfcounters"), 0, "0.1 rmmod perfcounters: succeeds when nothing uses it");
 	ok(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
 	   "0.1 perfcounters.ko unloaded: its device nodes are removed");
@@ -119,7 +127,7 @@ static void test_repeated_load(void)
 
 int main(void)
 {
-	plan(15);
+	plan(22);
 	test_busy();
 	test_repeated_load();
 	return finish();

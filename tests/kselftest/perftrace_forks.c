@@ -296,7 +296,7 @@ static void test_started_before_module(void)
 	reset_results();
 	pid = perftrace_spawn("early");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == NR_METHODS);
-	load_modules("");
+	trace_load();
 	fd = trace_create("early", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 1 << 16);
 	wait_until(has_all_children(fd));
@@ -316,7 +316,7 @@ static void test_vfork_child(void)
 	reset_results();
 	pid = perftrace_spawn("shares");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE));
-	load_modules("");
+	trace_load();
 	fd = trace_create("shares", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 2 << 16);
 	__atomic_store_n(&shared->vfork_child, 1, __ATOMIC_RELEASE);
@@ -352,7 +352,7 @@ static void test_after_release(void)
 	pid_t pid;
 
 	reset_results();
-	load_modules("");
+	trace_load();
 	fd = trace_create("first", "forks:*", 0, 1 << 20, &slot);
 	pid = perftrace_spawn("released");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE));
@@ -363,7 +363,7 @@ static void test_after_release(void)
 	__atomic_store_n(&shared->create, 1, __ATOMIC_RELEASE);
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == NR_METHODS);
 	unload_modules();
-	load_modules("");
+	trace_load();
 	fd = trace_create("second", "forks:*", 0, 1 << 20, &slot);
 	write_wake_file(PERFTRACE_WAKE | 3 << 16);
 	wait_until(has_all_children(fd));
@@ -382,7 +382,7 @@ int main(int argc, char **argv)
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
 	write_wake_file(0);
-	load_modules("");
+	trace_load();
 	test_traced_parent();
 	unload_modules();
 	test_started_before_module();

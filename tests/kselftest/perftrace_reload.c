@@ -179,10 +179,9 @@ static int rmmod_soon(void)
 {
 	int rc = -EBUSY;
 
-	rmmod("test_driver");
 	for (int i = 0; i < 1000 && rc; i++) {
 		usleep(1000);
-		rc = rmmod("perfcounters");
+		rc = rmmod("perftrace");
 	}
 	return rc;
 }
@@ -261,7 +260,7 @@ static void test_release(void)
 	is(try_attach(fd, 0, &attach), 0, "3.8 resume: a process can attach again");
 	close(fd);
 	is(release_all(0), 0, "3.8 release: all programs let go after a resume, too");
-	is(rmmod_soon(), 0, "1.1 rmmod: perfcounters.ko unloads while programs with markers run");
+	is(rmmod_soon(), 0, "1.1 rmmod: perftrace.ko unloads while programs with markers run");
 	before = __atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED);
 	usleep(100000);
 	ok(__atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED) > before,
@@ -276,7 +275,7 @@ static void test_next_module(void)
 {
 	int slot, fd;
 
-	load_modules("");
+	trace_load();
 	fd = trace_create("again", "late:*", 0, 0, &slot);
 	shared->programs[IDLE].poked = 1;
 	write_wake_file(PERFTRACE_WAKE | 2 << 16);
@@ -299,8 +298,8 @@ static void test_not_released(void)
 	   "3.8 release: a stopped program and one with locked memory remain attached");
 	is(rmmod("test_driver"), 0,
 	   "1.1 rmmod: test_driver.ko unloads while programs are attached");
-	is(rmmod("perfcounters"), -EAGAIN,
-	   "1.1 rmmod: perfcounters.ko is EAGAIN while programs are attached");
+	is(rmmod("perftrace"), -EAGAIN,
+	   "1.1 rmmod: perftrace.ko is EAGAIN while programs are attached");
 	is(resume(), 0, "3.8 resume: succeeds while programs are still attached");
 	kill(shared->programs[BUSY].pid, SIGCONT);
 	fd = trace_create("stays", "late:*", 0, 0, &slot);

@@ -225,13 +225,12 @@ int main(int argc, char **argv)
 	test_command();
 	test_killed();
 	test_other_cases();
-	rmmod("test_driver");
 	/*
 	 * The kernel frees the memory of a killed program some time after the program has exited;
 	 * until then its mappings keep the module loaded.
 	 */
-	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
+	for (int i = 0; i < 1200 && (gone = rmmod("perftrace")) == -EAGAIN; i++)
 		sleep_ms(50);
-	is(gone, 0, "3.7 rmmod of perfcounters.ko succeeds at the end");
+	is(gone, 0, "3.7 rmmod of perftrace.ko succeeds at the end");
 	return finish();
 }

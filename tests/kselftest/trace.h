@@ -46,10 +46,16 @@ static void trace_unmap_all(void)
 		fclose(maps);
 }
 
+/* Reloads perfcounters.ko, the test driver and perftrace.ko. */
 static void trace_load(void)
 {
+	static bool registered;
+
 	load_modules("");
-	atexit(trace_unmap_all);
+	load_perftrace();
+	if (!registered)
+		atexit(trace_unmap_all);
+	registered = true;
 }
 
 /* Functions of traced processes: attaching, mapping, registering markers. */

@@ -547,24 +547,22 @@ static void test_module_in_use(void)
 	struct traced_process t;
 	int slot, fd;
 
-	/* The test driver is unloaded, so that only user tracing uses the module. */
-	rmmod("test_driver");
 	traced_open(&t, 0);
-	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
+	is(rmmod("perftrace"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
 	close(t.fd);
-	is(rmmod("perfcounters"), -EAGAIN,
+	is(rmmod("perftrace"), -EAGAIN,
 	   "3.1 rmmod: EAGAIN while a process has only its mappings");
 	munmap((void *)t.control, PERFTRACE_READ_BYTES);
 	munmap(t.buffers, t.attach.bytes);
 	fd = trace_create("kept", "", PERFTRACE_KEEP, 0, &slot);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
+	is(rmmod("perftrace"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
 	close(fd);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
+	is(rmmod("perftrace"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
 	fd = try_open_trace(PERFTRACE_OPEN, &open);
 	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
-	wait_until(rmmod("perfcounters") != -EAGAIN);
-	ok(!is_loaded("perfcounters"), "3.11 rmmod: succeeds after the trace has ended");
+	wait_until(rmmod("perftrace") != -EAGAIN);
+	ok(!is_loaded("perftrace"), "3.11 rmmod: succeeds after the trace has ended");
 	ok(access(DEVICE, F_OK), "3.11 rmmod: removes the device");
 }
 

@@ -13,7 +13,7 @@
 #include "trace.h"
 #include <sys/wait.h>
 
-#define MAX_TRACED	"/sys/module/perfcounters/parameters/max_traced"
+#define MAX_TRACED	"/sys/module/perftrace/parameters/max_traced"
 #define FIELDS		"number:u64"
 #define USER		1001
 

@@ -194,7 +194,6 @@ int main(void)
 		   REFUSAL(ENOENT, trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d))),
 	   "3.8 stress: no trace and no process is left");
 	close(fd);
-	rmmod("test_driver");
-	is(rmmod("perfcounters"), 0, "3.11 stress: perfcounters.ko unloads");
+	is(rmmod("perftrace"), 0, "3.11 stress: perftrace.ko unloads");
 	return finish();
 }

@@ -11,7 +11,7 @@
 #include "trace.h"
 #include <sys/wait.h>
 
-#define MAX_TRACED	"/sys/module/perfcounters/parameters/max_traced"
+#define MAX_TRACED	"/sys/module/perftrace/parameters/max_traced"
 #define USER		1001
 #define OTHER_USER	1002
 

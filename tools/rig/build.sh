@@ -52,10 +52,20 @@ modules_for_kdir() {
 	say "    modules: $out"
 }
 
+# Deletes the results of directories that the source does not have any more. Kbuild keeps them, and
+# tests that search all modules would find them.
+delete_stale() {
+	local dir
+	find "$KBUILD_OUT" -mindepth 1 -depth -type d -printf '%P\n' | while read -r dir; do
+		[ -d "$TOP/$dir" ] || rm -rf "${KBUILD_OUT:?}/$dir"
+	done
+}
+
 modules() {
 	enter_world "$world"
 	lock "$KBUILD_OUT.lock" "the modules for $RELEASE"
 	mkdir -p "$KBUILD_OUT"
+	delete_stale
 	built "modules for $RELEASE" "$LOGS/modules.$world.log" inside "${KMAKE[@]}" -j"$JOBS" \
 		"M=$TOP" "MO=$KBUILD_OUT" modules
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"

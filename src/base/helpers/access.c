@@ -7,6 +7,7 @@
  * memory of a process is opened. To have access checked, the functions here therefore open such a
  * file, in a mount of procfs that no other code uses.
  */
+#include <linux/export.h>
 #include <linux/capability.h>
 #include <linux/completion.h>
 #include <linux/cred.h>
@@ -259,6 +260,7 @@ int pfm_check_access(struct task_struct *task, bool attach)
 	error = stable_ptrace_rule(task);
 	return error ? error : ask_procfs(task, attach);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_check_access, "PERFCOUNTERS");
 
 /*
  * Returns whether ptrace's rule lets a task with the credentials @cred read the memory of @task,
@@ -274,6 +276,7 @@ bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
 	revert_creds(old);
 	return may;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_ptrace_allows, "PERFCOUNTERS");
 
 struct access_check {
 	struct work_struct work;
@@ -318,6 +321,7 @@ int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 	destroy_work_on_stack(&check.work);
 	return check.result;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_check_access_as, "PERFCOUNTERS");
 
 /*
  * A kernel thread that takes given credentials, so that procfs can check access to a task that has
@@ -373,6 +377,7 @@ int pfm_check_cred_access(const struct cred *cred)
 	kthread_stop(task);
 	return error == -ESRCH ? -EPERM : error;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_check_cred_access, "PERFCOUNTERS");
 
 /* Returns true if the caller has all rights of a task with the credentials @cred. */
 bool pfm_has_rights_of(const struct cred *cred)
@@ -382,12 +387,14 @@ bool pfm_has_rights_of(const struct cred *cred)
 	return uid_eq(mine->euid, cred->euid) && mine->user_ns == cred->user_ns &&
 	       cap_issubset(cred->cap_effective, mine->cap_permitted);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_has_rights_of, "PERFCOUNTERS");
 
 /* Returns the caller's credentials, with a reference. */
 const struct cred *pfm_get_current_cred(void)
 {
 	return get_current_cred();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_get_current_cred, "PERFCOUNTERS");
 
 /*
  * Takes a snapshot of the properties of a thread that decide who may access the thread: its
@@ -412,6 +419,7 @@ int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *
 	snapshot->cred = get_task_cred(task);
 	return 0;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_snapshot_take, "PERFCOUNTERS");
 
 static void free_state(struct rcu_head *rcu)
 {
@@ -432,6 +440,7 @@ void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 	if (refcount_dec_and_test(&snapshot->state->count))
 		call_rcu(&snapshot->state->rcu, free_state);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_snapshot_put, "PERFCOUNTERS");
 
 /*
  * Returns true if the thread's credentials and dumpability are those of the snapshot, even if the
@@ -459,6 +468,7 @@ bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
 	return READ_ONCE(snapshot->state->dumpable) == snapshot->dumpable &&
 	       __task_cred(task) == snapshot->cred;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_snapshot_was_unchanged, "PERFCOUNTERS");
 
 /* Returns true if the thread still runs the program that it ran at the time of the snapshot. */
 bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
@@ -466,6 +476,7 @@ bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struc
 	guard(rcu)();
 	return rcu_access_pointer(task->exec_state) == snapshot->state;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_snapshot_same_program, "PERFCOUNTERS");
 
 /*
  * Returns the struct pid of the caller's process, with a reference. The struct pid stays the same
@@ -516,3 +527,4 @@ bool pfm_may_monitor_kernel(void)
 {
 	return !security_locked_down(LOCKDOWN_PERF) && !perf_allow_kernel();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_may_monitor_kernel, "PERFCOUNTERS");

@@ -205,6 +205,7 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	spin_unlock_irqrestore(&users_lock, flags);
 	return error;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_account_add, "PERFCOUNTERS");
 
 /*
  * Undoes a call of pfm_account_add() with the same credentials and amount. Also called by RCU
@@ -218,6 +219,7 @@ void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 	uncharge_all(cred, less, NULL);
 	spin_unlock_irqrestore(&users_lock, flags);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_account_sub, "PERFCOUNTERS");
 
 /*
  * Returns true if the caller is exempt from the limit of memory, because it has CAP_SYS_RESOURCE.
@@ -226,6 +228,7 @@ bool pfm_account_is_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_account_is_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns true if a task with these credentials is exempt from the limit of memory. The security
@@ -246,6 +249,7 @@ u64 pfm_account_bytes(void)
 
 	return most ?: max(((u64)totalram_pages() << PAGE_SHIFT) / 64, (u64)SZ_32M);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_account_bytes, "PERFCOUNTERS");
 
 void pfm_account_line(struct seq_file *seq, u32 uid, u64 bytes)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Address spaces. */
+#include <linux/export.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include "helpers.h"
@@ -15,8 +16,10 @@ struct mm_struct *pt_mm_get(void)
 		mmgrab(current->mm);
 	return current->mm;
 }
+EXPORT_SYMBOL_NS_GPL(pt_mm_get, "PERFCOUNTERS");
 
 void pt_mm_put(struct mm_struct *mm)
 {
 	mmdrop(mm);
 }
+EXPORT_SYMBOL_NS_GPL(pt_mm_put, "PERFCOUNTERS");

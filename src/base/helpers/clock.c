@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Functions that read clocks of the kernel and properties of the processor's time stamp counter. */
+#include <linux/export.h>
 #include <linux/hrtimer.h>
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
@@ -28,6 +29,7 @@ u32 pfc_tsc_scale(void)
 
 	return scale <= U32_MAX ? scale : 0;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_tsc_scale, "PERFCOUNTERS");
 
 u64 pfm_resolution(void)
 {
@@ -47,11 +49,13 @@ u32 ppa_tsc_khz(void)
 {
 	return boot_cpu_has(X86_FEATURE_TSC) && !check_tsc_unstable() ? tsc_khz : 0;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_tsc_khz, "PERFCOUNTERS");
 
 u64 ppa_local_clock(void)
 {
 	return local_clock();
 }
+EXPORT_SYMBOL_NS_GPL(ppa_local_clock, "PERFCOUNTERS");
 
 /*
  * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
@@ -65,3 +69,4 @@ s64 pt_time_offset(void)
 	return 0;
 #endif
 }
+EXPORT_SYMBOL_NS_GPL(pt_time_offset, "PERFCOUNTERS");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Functions for pages, and for mappings of pages into user space. */
+#include <linux/export.h>
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/personality.h>
@@ -28,6 +29,7 @@ int pfc_vma_noexec(struct vm_area_struct *vma)
 	vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
 	return 0;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_vma_noexec, "PERFCOUNTERS");
 
 /*
  * Makes a mapping permanently read-only. VM_PFNMAP and VM_IO are set so that get_user_pages()

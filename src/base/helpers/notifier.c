@@ -2,6 +2,7 @@
 /*
  * Notifiers: the wakeup of readers from any context.
  */
+#include <linux/export.h>
 #include <linux/fs.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -35,6 +36,7 @@ struct pfc_notifier *pfc_notifier_new(void)
 		pfc_notifier_init(notifier, notifier_wake_work);
 	return notifier;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_new, "PERFCOUNTERS");
 
 /*
  * Frees a notifier that pfc_notifier_new() has created. The caller makes sure that no other
@@ -45,17 +47,20 @@ void pfc_notifier_free(struct pfc_notifier *notifier)
 	irq_work_sync(&notifier->wake_work);
 	kfree(notifier);
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_free, "PERFCOUNTERS");
 
 /* Wakes the readers, and sends SIGIO, as soon as interrupts are on. Callable in any context. */
 void pfc_notifier_wake_readers(struct pfc_notifier *notifier)
 {
 	irq_work_queue(&notifier->wake_work);
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_wake_readers, "PERFCOUNTERS");
 
 void pfc_notifier_poll(struct pfc_notifier *notifier, struct file *file, poll_table *table)
 {
 	poll_wait(file, &notifier->readers, table);
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_poll, "PERFCOUNTERS");
 
 int pfc_notifier_wait(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg)
 {
@@ -74,6 +79,7 @@ int pfc_notifier_wait_for(struct pfc_notifier *notifier, bool (*ready)(void *arg
 
 	return rc == -ETIME ? 0 : rc ? rc : 1;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_wait_for, "PERFCOUNTERS");
 
 int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file, int on)
 {

@@ -187,11 +187,13 @@ struct task_struct *pt_leader_get(void)
 #endif
 	return get_task_struct(leader);
 }
+EXPORT_SYMBOL_NS_GPL(pt_leader_get, "PERFCOUNTERS");
 
 struct pid *pt_pid_get(struct task_struct *leader)
 {
 	return get_task_pid(leader, PIDTYPE_TGID);
 }
+EXPORT_SYMBOL_NS_GPL(pt_pid_get, "PERFCOUNTERS");
 
 /*
  * Returns the number of @pid in the caller's pid namespace, or 0 if @pid has no number in that
@@ -201,17 +203,20 @@ u32 pt_pid_nr(struct pid *pid)
 {
 	return pid_vnr(pid);
 }
+EXPORT_SYMBOL_NS_GPL(pt_pid_nr, "PERFCOUNTERS");
 
 size_t pt_pid_bytes(struct pid *pid)
 {
 	return struct_size(pid, numbers, pid->level + 1);
 }
+EXPORT_SYMBOL_NS_GPL(pt_pid_bytes, "PERFCOUNTERS");
 
 /* Returns the number of @pid in its own pid namespace: the result of getpid() in this process. */
 u32 pt_pid_own_nr(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
+EXPORT_SYMBOL_NS_GPL(pt_pid_own_nr, "PERFCOUNTERS");
 
 /* Returns the thread id of the caller in the caller's own pid namespace. */
 u32 pt_thread_nr(void)
@@ -220,21 +225,25 @@ u32 pt_thread_nr(void)
 
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
+EXPORT_SYMBOL_NS_GPL(pt_thread_nr, "PERFCOUNTERS");
 
 void pt_identity(struct pt_identity *identity, struct task_struct *task)
 {
 	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
 	get_task_comm(identity->comm, task);
 }
+EXPORT_SYMBOL_NS_GPL(pt_identity, "PERFCOUNTERS");
 
 /* Returns true if the caller has a pending fatal signal. */
 bool pt_is_dying(void)
 {
 	return fatal_signal_pending(current);
 }
+EXPORT_SYMBOL_NS_GPL(pt_is_dying, "PERFCOUNTERS");
 
 /* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
 u32 pt_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }
+EXPORT_SYMBOL_NS_GPL(pt_uid, "PERFCOUNTERS");

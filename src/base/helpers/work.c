@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Task work of this module: functions that a thread calls before it returns to user mode. Each
- * queued task work holds a reference to the module until the task work has run.
+ * Task work: functions that a thread calls before it returns to user mode. Each queued task work
+ * holds a reference to its module until the task work has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -9,36 +9,26 @@
 
 static bool has_worked;
 
-/*
- * Queues a task work for @thread. Returns false if the thread is exiting and runs no task work any
- * more. Callable in any context.
- */
-bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
-		       enum task_work_notify_mode how)
+/* Queues a task work of the module @owner for @thread: pfc_task_work_add() in work.h. */
+bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
+			     enum task_work_notify_mode how, struct module *owner)
 {
 	WRITE_ONCE(has_worked, true);
-	__module_get(THIS_MODULE);
+	__module_get(owner);
 	if (!task_work_add(thread, work, how))
 		return true;
-	module_put(THIS_MODULE);
+	module_put(owner);
 	return false;
 }
-
-/*
- * Drops the module reference that pfc_task_work_add() has taken. Each task work calls this function
- * last.
- */
-void pfc_task_work_done(void)
-{
-	module_put(THIS_MODULE);
-}
+EXPORT_SYMBOL_NS_GPL(pfc_task_work_add_owner, "PERFCOUNTERS");
 
 /*
  * Waits until every thread that has called pfc_task_work_done() has also left the module's code.
- * Called when the module is unloaded. May sleep.
+ * Called when a module with task work is unloaded. May sleep.
  */
 void pfc_task_works_wait(void)
 {
 	if (has_worked)
 		synchronize_rcu_tasks();
 }
+EXPORT_SYMBOL_NS_GPL(pfc_task_works_wait, "PERFCOUNTERS");

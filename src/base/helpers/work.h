@@ -6,11 +6,25 @@
 #ifndef _PERFCOUNTERS_WORK_H
 #define _PERFCOUNTERS_WORK_H
 
+#include <linux/module.h>
 #include <linux/task_work.h>
 
-bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
-		       enum task_work_notify_mode how);
-void pfc_task_work_done(void);
+bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
+			     enum task_work_notify_mode how, struct module *owner);
+
+/*
+ * Queues a task work of this module for @thread. Returns false if the thread is exiting and runs no
+ * task work any more. Callable in any context.
+ */
+#define pfc_task_work_add(thread, work, how)	\
+	pfc_task_work_add_owner(thread, work, how, THIS_MODULE)
+
+/*
+ * Drops the module reference that pfc_task_work_add() has taken. Each task work calls this macro
+ * last.
+ */
+#define pfc_task_work_done()	module_put(THIS_MODULE)
+
 void pfc_task_works_wait(void);
 
 #endif

@@ -32,6 +32,9 @@ static_assert(sizeof(struct perftrace_process) == 48);
 static_assert(sizeof(struct perftrace_describe) == 344);
 static_assert(PERFTRACE_BUFFERS >= PERFTRACE_READ_BYTES);
 
+/* C functions of src/base/helpers, which perfcounters.ko exports. */
+MODULE_IMPORT_NS("PERFCOUNTERS");
+
 static unsigned int max_traced = 65536;
 module_param(max_traced, uint, 0644);
 MODULE_PARM_DESC(max_traced, "Processes that are traced or not read yet, at most; of one user a quarter of that");

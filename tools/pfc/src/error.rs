@@ -258,7 +258,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
+            "{DEVICE}: no such device; load the module: modprobe perftrace (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))

@@ -116,7 +116,7 @@ fn r3_11_without_the_module_it_says_what_to_do() {
         &["trace", "list"],
         &["trace", "list", "--markers", "--json"],
     ] {
-        assert_refused(args, "load the module: modprobe perfcounters");
+        assert_refused(args, "load the module: modprobe perftrace");
     }
     assert!(!std::path::Path::new(directory).exists());
 }

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use super::modules::Modules;
 use super::{note, ok, problem, Check};
@@ -26,6 +27,14 @@ pub fn check_accounting_device(modules: &Modules) -> Check {
 }
 
 pub fn check_tracing_device(modules: &Modules) -> Check {
+    let is_loaded = modules.has(("perftrace", true));
+    if !is_loaded && !Path::new(perftrace_reader::DEVICE).exists() {
+        return note(
+            "device",
+            "perftrace is not loaded; programs cannot be traced",
+        )
+        .with_remedy("modprobe perftrace");
+    }
     check_device(modules, "device", perftrace_reader::DEVICE, true)
 }
 

@@ -36,8 +36,14 @@ pub struct Modules {
 
 impl Modules {
     pub fn find() -> Self {
-        let descriptions = ["perfcounters", "pfm_intel", "pfm_amd", "pfm_soft"];
-        let names = descriptions.iter().chain(PROVIDERS);
+        let modules = [
+            "perfcounters",
+            "perftrace",
+            "pfm_intel",
+            "pfm_amd",
+            "pfm_soft",
+        ];
+        let names = modules.iter().chain(PROVIDERS);
         Self {
             all: names.map(|name| Module::find(name)).collect(),
         }

@@ -76,14 +76,14 @@ Examples:
     /// Attach programs that started before the module was loaded; needs root
     #[command(after_help = "\
 Examples:
-  modprobe perfcounters && pfc trace arm     as the service does when it starts
+  modprobe perftrace && pfc trace arm        as the service does when it starts
 
 A program that found no device at its start attaches at its next event after this.")]
     Arm,
     /// Detach all programs from the module, so that it can be unloaded; needs root
     #[command(after_help = "\
 Examples:
-  pfc trace release && rmmod perfcounters    as the service does when it stops
+  pfc trace release && rmmod perftrace       as the service does when it stops
 
 Programs with markers keep the device open while they run. They continue untraced, and
 attach again after the next pfc trace arm. A system call in which one of them sleeps may

@@ -10,6 +10,7 @@ use perftrace_reader::{Device, Error, Trace, TraceConfig, FILTER_MAX};
 
 use crate::error::Failure;
 use crate::trace::args::ConfigArgs;
+use crate::trace::module::open_device;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
 const MAX_LISTED: usize = 12;
@@ -29,7 +30,7 @@ pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace
         wait_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
-    let trace = Device::open()?.create(&recipe)?;
+    let trace = open_device()?.create(&recipe)?;
     if config.kernel.is_empty() {
         warn_if_unmatched(&config.events);
     }

@@ -16,6 +16,7 @@ pub mod args;
 mod arm;
 mod create;
 mod list;
+mod module;
 mod recorder;
 mod sink;
 mod summary;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! perftrace.ko: user tracing (`/dev/perftrace`). `Documentation/tracing.md` describes the layout
+//! of the buffers, and how a process writes to the buffers without a system call.
+//!
+//! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
+//! traced processes also take it. Writing an event takes no lock. `Documentation/architecture.md`
+//! lists the files.
+
+#![deny(unsafe_code)]
+
+mod attached;
+mod buffer_set;
+mod buffers;
+mod calls;
+mod children;
+mod clock;
+mod detach;
+mod detach_mappings;
+mod device;
+#[path = "../../include/linux/perfcounters.rs"]
+mod driver;
+mod ends;
+mod glob_cache;
+mod helpers;
+mod kernel_events;
+mod mapping;
+mod marker;
+mod membership;
+mod open_file;
+mod process;
+mod process_memory;
+mod signal;
+mod sorted;
+mod stats;
+mod trace;
+mod traced;
+mod traces;
+
+use kernel::prelude::*;
+
+module! {
+    type: PerfTrace,
+    name: "perftrace",
+    authors: ["The perfcounters developers"],
+    description: "User-space tracing into buffers shared with the kernel (/dev/perftrace)",
+    license: "GPL",
+}
+
+/// The state of perftrace.ko while the module is loaded. When the module is unloaded, the fields
+/// are dropped in the order of their declaration: first the device, then the statistics. When the
+/// fields are dropped, no file of the device is open, because each of them holds a reference to the
+/// module.
+struct PerfTrace {
+    _device: device::TraceDevice,
+    _stats: stats::TraceStats,
+    _works: base::task::TaskWorks,
+}
+
+impl kernel::Module for PerfTrace {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        base::global_mutex::init(&traces::TRACING);
+        base::global_mutex::init(&children::SHARED_MEMORY_PROBE);
+        let stats = stats::TraceStats::new()?;
+        let this = Self {
+            _works: base::task::TaskWorks,
+            _stats: stats,
+            _device: device::TraceDevice::register()?,
+        };
+        device::READY.set();
+        Ok(this)
+    }
+}
