@@ -193,7 +193,6 @@ extern "C" {
     pub fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
     pub fn ppa_yields(task: *mut bindings::task_struct) -> bool;
     pub fn ppa_task_ids(task: *mut bindings::task_struct, initial: bool, who: *mut TaskIds);
-    pub fn pfm_account_line(seq: *mut bindings::seq_file, uid: u32, bytes: u64);
     pub fn ppa_each_task(
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,

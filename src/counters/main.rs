@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
-//! and process accounting (`/dev/ppa`).
+//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`) and PMU monitoring
+//! (`/dev/perfmon`).
 //!
 //! The counter pages: drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
 //! this memory into user space. [`names`] prints the instances as text. Drivers in Rust use the
-//! module [`driver`]; provider modules in Rust use [`provider`]. The other subjects are in
-//! [`perfmon`] and [`ppa`].
+//! module [`driver`]; provider modules in Rust use [`provider`]. PMU monitoring is in [`perfmon`].
 //!
 //! | file | contents |
 //! |---|---|
@@ -45,8 +44,6 @@ pub(crate) mod owner;
 mod pages;
 #[path = "../perfmon/mod.rs"]
 mod perfmon;
-#[path = "../ppa/mod.rs"]
-mod ppa;
 pub mod provider;
 pub(crate) mod stats;
 pub(crate) mod tables;
@@ -77,18 +74,12 @@ struct PerfCounters {
     _perfmon: base::device::Device,
     _work: perfmon::session::Work,
     _nmi: perfmon::nmi::Handler,
-    _ppa: base::device::Device,
-    _ppa_files: ppa::procfs::Files,
     _map: perfmon::pmu_map_file::MapFile,
-    _ppa_power: base::power::Registration<ppa::cpus::Power>,
     _perfmon_power: base::power::Registration<perfmon::cpus::Power>,
     _devices: device::Devices,
-    _ppa_cpus: Registration<ppa::cpus::Hotplug>,
     _perfmon_cpus: Registration<perfmon::cpus::Hotplug>,
     _counters_cpus: Registration<instances::Hotplug>,
-    _ppa_dead_cpus: Registration<ppa::cpus::Hotplug>,
     _tree: perfmon::pmu_description::DebugfsTree,
-    _accounting_stats: ppa::stats::AccountingStats,
     _fault_stats: stats::FaultStats,
     _costs: perfmon::stats::SelfStats,
     _modules: owner::UnloadNotifier,
@@ -107,8 +98,6 @@ fn init_mutexes() {
     init(&perfmon::formats::FORMATS);
     init(&perfmon::session::SESSION);
     init(&perfmon::reservation::RESERVED_PMU);
-    init(&ppa::accounting::ACCOUNTING);
-    init(&ppa::per_task::TASK_FILES);
 }
 
 impl kernel::Module for PerfCounters {
@@ -121,16 +110,13 @@ impl kernel::Module for PerfCounters {
         let costs = perfmon::stats::SelfStats::new()?;
         let fault_stats = stats::FaultStats::new()?;
         perfmon::stats::set_fault_counters(fault_stats.counters());
-        let accounting_stats = ppa::stats::AccountingStats::new()?;
         // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
         // they create a directory in the tree for each CPU.
-        let tree = perfmon::pmu_description::DebugfsTree::create(ppa::procfs::show_users);
+        let tree = perfmon::pmu_description::DebugfsTree::create();
         let rights = base::access::ProcfsMount::mount()?;
         let threads = perfmon::contexts::thread_table::ThreadTable::create()?;
-        let ppa_dead_cpus = Registration::register_dead()?;
         let counters_cpus = Registration::register()?;
         let perfmon_cpus = Registration::register()?;
-        let ppa_cpus = Registration::register()?;
         // The fields are initialized in the order below. If a field cannot be initialized, the
         // fields before it are dropped in reverse order and the module is freed at once, so most
         // devices are registered last.
@@ -139,15 +125,11 @@ impl kernel::Module for PerfCounters {
             _modules: modules,
             _costs: costs,
             _fault_stats: fault_stats,
-            _accounting_stats: accounting_stats,
             _tree: tree,
-            _ppa_dead_cpus: ppa_dead_cpus,
             _counters_cpus: counters_cpus,
             _perfmon_cpus: perfmon_cpus,
-            _ppa_cpus: ppa_cpus,
             _map: perfmon::pmu_map_file::MapFile::create()?,
             _perfmon_power: base::power::Registration::register()?,
-            _ppa_power: base::power::Registration::register()?,
             _works: base::task::TaskWorks,
             _threads: threads,
             _rights: rights,
@@ -155,12 +137,9 @@ impl kernel::Module for PerfCounters {
             _nmi: perfmon::nmi::Handler::register()?,
             _work: perfmon::session::Work::create()?,
             _perfmon: perfmon::device::register()?,
-            _ppa_files: ppa::procfs::Files::create()?,
-            _ppa: ppa::device::register()?,
         };
         device::READY.set();
         perfmon::device::READY.set();
-        ppa::device::READY.set();
         Ok(this)
     }
 }

@@ -107,6 +107,7 @@ start_environment() {
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
 	modprobe perftrace
+	modprobe ppa
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
 	/tests/examples/shop 1000000 >/dev/null &
 	shop=$!

@@ -190,12 +190,12 @@ static void load_modules(const char *params)
 	registered = true;
 }
 
-/* Loads perftrace.ko, the module of /dev/perftrace. unload_modules() removes it. */
-static void load_perftrace(void)
+/* Loads a module that uses perfcounters.ko. unload_modules() removes it. */
+static void load_module(const char *name)
 {
-	errno = -insmod("perftrace", "");
+	errno = -insmod(name, "");
 	if (errno)
-		bail("insmod perftrace");
+		bail(name);
 }
 
 static long long driver_cmd_raw(const char *command, size_t len)
@@ -225,7 +225,7 @@ static long long driver_cmd(const char *fmt, ...)
 /* The counter pages */
 
 /* Number of instances that perfcounters.ko itself adds at load: src/perfmon/stats.rs */
-#define PC_BUILTIN 25
+#define PC_BUILTIN 24
 
 struct pc {
 	int fd;

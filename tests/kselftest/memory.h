@@ -77,7 +77,7 @@ static struct meminfo_kb settled_meminfo_kb(void)
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
 /* Memory charged to each user for accounting records, in bytes. */
-#define RECORDS		"/sys/kernel/debug/perfmon/records"
+#define RECORDS		"/sys/kernel/debug/ppa/records"
 
 static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 {

@@ -2,8 +2,8 @@
 /*
  * timeout: 600
  *
- * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. perfcounters.ko
- * can be loaded and unloaded any number of times.
+ * perfcounters.ko cannot be unloaded while a file, a mapping, a driver or another module uses it.
+ * perfcounters.ko can be loaded and unloaded any number of times.
  */
 #include "memory.h"
 
@@ -22,8 +22,10 @@ static void test_busy(void)
 
 	unload_modules();
 	is(insmod("perftrace", ""), -ENOENT, "3.1 perftrace.ko needs perfcounters.ko");
+	is(insmod("ppa", ""), -ENOENT, "4.8 ppa.ko needs perfcounters.ko");
 	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
 	ok(access("/dev/perftrace", F_OK), "3.1 perfcounters.ko alone: user tracing has no device");
+	ok(access("/dev/ppa", F_OK), "4.8 perfcounters.ko alone: accounting has no device");
 	is(insmod("perfcounters", ""), -EEXIST, "0.1 perfcounters.ko loaded: insmod is EEXIST");
 	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
@@ -56,6 +58,13 @@ static void test_busy(void)
 	   "3.1 rmmod perfcounters: EWOULDBLOCK while perftrace.ko is loaded");
 	is(rmmod("perftrace"), 0, "3.1 perftrace.ko unloads");
 	ok(access("/dev/perftrace", F_OK), "3.1 perftrace.ko unloaded: its device is removed");
+	is(insmod("ppa", ""), 0, "4.8 ppa.ko loads");
+	ok(!access("/dev/ppa", F_OK), "4.8 ppa.ko loaded: accounting has its device");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "4.8 rmmod perfcounters: EWOULDBLOCK while ppa.ko is loaded");
+	is(rmmod("ppa"), 0, "4.8 ppa.ko unloads");
+	ok(access("/dev/ppa", F_OK) && access("/proc/ppa", F_OK) &&
+	   access("/proc/sys/kernel/ppa", F_OK), "4.8 ppa.ko unloaded: its files are removed");
 	is(rmmod("perfcounters"), 0, "0.1 rmmod perfcounters: succeeds when nothing uses it");
 	ok(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
 	   "0.1 perfcounters.ko unloaded: its device nodes are removed");
@@ -79,8 +88,9 @@ static bool load_and_unload(int i)
 	good = pc_total(&pc, 1) == 100 && pc.h->nr_chunks >= 1;
 	if (i % 4 == 0)
 		good = !insmod("sample_c", "period_us=100") && !insmod("sample_rust", "") &&
-		       pc_find(&pc, "sample_rust/ticks") &&
-		       !rmmod("sample_rust") && !rmmod("sample_c") && good;
+		       !insmod("perftrace", "") && !insmod("ppa", "") &&
+		       pc_find(&pc, "sample_rust/ticks") && !rmmod("ppa") &&
+		       !rmmod("perftrace") && !rmmod("sample_rust") && !rmmod("sample_c") && good;
 	driver_close();
 	good = !rmmod("test_driver") && good;
 	pc_close(&pc);
@@ -127,7 +137,7 @@ static void test_repeated_load(void)
 
 int main(void)
 {
-	plan(22);
+	plan(29);
 	test_busy();
 	test_repeated_load();
 	return finish();

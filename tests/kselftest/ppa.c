@@ -376,6 +376,7 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	test_settings();
 	test_known_work();

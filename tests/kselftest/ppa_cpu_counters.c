@@ -106,6 +106,7 @@ int main(void)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	pc_open(&pc);
 	is(pc_find(&pc, names[0]), 0,

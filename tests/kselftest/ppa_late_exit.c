@@ -26,6 +26,7 @@ int main(void)
 	plan(4);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	pin_to_cpu(0);
 	insmod("late_exit", "");

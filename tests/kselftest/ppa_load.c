@@ -532,6 +532,7 @@ int main(void)
 	if (shared == MAP_FAILED)
 		bail("mmap");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);

@@ -141,6 +141,7 @@ int main(void)
 	plan(3 * ARRAY_SIZE(operations));
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	target = fork_sleeper();
 	if (ppa_write(SETTINGS, "1 0 0 1") || write_ppactl())
 		bail("accounting");

@@ -198,6 +198,7 @@ int main(void)
 	plan(gate_or_long(12, 16));
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	tasks = mmap(NULL, MAX_TASKS * sizeof(*tasks), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (tasks == MAP_FAILED)

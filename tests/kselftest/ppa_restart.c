@@ -229,6 +229,7 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	/*
 	 * Opens the log only after the modules are loaded, because the kernel logs the first load
 	 * of an out-of-tree module after boot.

@@ -431,6 +431,7 @@ int main(void)
 	plan(11);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	if (ppa_write(SETTINGS, "1 0 0 1"))
 		bail(SETTINGS);

@@ -104,6 +104,7 @@ bool pfm_may_watch(struct task_struct *task)
 {
 	return same_thread_group(current, task) || ptrace_rule(task, NULL);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_may_watch, "PERFCOUNTERS");
 
 /*
  * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not

@@ -7,7 +7,6 @@
 
 struct cred;
 struct dentry;
-struct seq_file;
 
 /*
  * Resources that are counted for each user. Resource in src/base/helpers.rs has the values of this
@@ -40,6 +39,5 @@ u64 pfm_account_bytes(void);
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most);
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less);
 void pfm_account_show(struct dentry *tree);
-void pfm_account_line(struct seq_file *seq, u32 uid, u64 bytes);
 
 #endif

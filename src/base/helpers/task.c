@@ -55,6 +55,7 @@ bool pfm_is_exiting(const struct task_struct *task)
 {
 	return READ_ONCE(task->flags) & PF_EXITING;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_is_exiting, "PERFCOUNTERS");
 
 /*
  * Returns true if the program of an exec has more rights than its user, or if its user may not read
@@ -87,6 +88,7 @@ bool ppa_in_syscall(struct task_struct *task)
 		return false;
 	return (int)number != -1;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_in_syscall, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has passed exit_notify(), so that its last context switch follows soon
@@ -96,6 +98,7 @@ bool ppa_has_ended(struct task_struct *task)
 {
 	return READ_ONCE(task->exit_state);
 }
+EXPORT_SYMBOL_NS_GPL(ppa_has_ended, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
@@ -106,6 +109,7 @@ bool ppa_is_dead(struct task_struct *task)
 {
 	return READ_ONCE(task->__state) == TASK_DEAD;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_is_dead, "PERFCOUNTERS");
 
 /*
  * Returns true if a running task entered the kernel by the system call sched_yield(), whose number
@@ -124,6 +128,7 @@ bool ppa_yields(struct task_struct *task)
 #endif
 	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_yields, "PERFCOUNTERS");
 
 /*
  * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;
@@ -145,6 +150,7 @@ void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *i
 	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
+EXPORT_SYMBOL_NS_GPL(ppa_task_ids, "PERFCOUNTERS");
 
 /* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
@@ -156,6 +162,7 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 		each(task, arg);
 	rcu_read_unlock();
 }
+EXPORT_SYMBOL_NS_GPL(ppa_each_task, "PERFCOUNTERS");
 
 /* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
 struct task_struct *ppa_get_task(u32 pid)
@@ -169,6 +176,7 @@ struct task_struct *ppa_get_task(u32 pid)
 	rcu_read_unlock();
 	return task;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_get_task, "PERFCOUNTERS");
 
 /*
  * Returns, with a reference, the leader of the process that owns the caller's address space. If the

@@ -158,21 +158,9 @@ void pfm_map_remove(void)
  */
 static struct dentry *tree;
 
-/* Prints the memory of task records per user. */
-static int (*show_records)(struct seq_file *seq);
-
-static int records_show(struct seq_file *seq, void *unused)
+void pfm_tree_create(void)
 {
-	seq_puts(seq, "uid\tbytes\n");
-	return show_records(seq);
-}
-DEFINE_SHOW_ATTRIBUTE(records);
-
-void pfm_tree_create(int (*records)(struct seq_file *seq))
-{
-	show_records = records;
 	tree = debugfs_create_dir("perfmon", NULL);
-	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
 	pfm_account_show(tree);
 }
 

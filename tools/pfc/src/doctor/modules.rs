@@ -39,6 +39,7 @@ impl Modules {
         let modules = [
             "perfcounters",
             "perftrace",
+            "ppa",
             "pfm_intel",
             "pfm_amd",
             "pfm_soft",
