@@ -165,6 +165,6 @@ int main(void)
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	pc_close(&pc);
-	is(rmmod("perfcounters"), 0, "4.9 rmmod: perfcounters.ko unloads after accounting");
+	is(rmmod("ppa"), 0, "4.9 rmmod: ppa.ko unloads after accounting");
 	return finish();
 }

@@ -54,6 +54,6 @@ int main(void)
 	rmmod("late_exit");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

@@ -163,6 +163,6 @@ int main(void)
 	set_user_kb(0);
 	ppa_write(LEVELS, "15");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

@@ -540,7 +540,7 @@ int main(void)
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	system("rmmod null_blk");
-	is(rmmod("perfcounters"), 0,
-	   "4.8 rmmod: perfcounters.ko unloads after accounting was busy");
+	is(rmmod("ppa"), 0,
+	   "4.8 rmmod: ppa.ko unloads after accounting was busy");
 	return finish();
 }

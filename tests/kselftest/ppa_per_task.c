@@ -445,7 +445,7 @@ static void test_unload(void)
 	ok(fd >= 0 && read(fd, &byte, 1) == 1,
 	   "4.3 rmmod: a file of /proc/ppa is open before the rmmod");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
+	is(rmmod("ppa"), 0, "4.7 rmmod: succeeds while a task is accounted");
 	is(read(fd, &byte, 1) < 0 ? errno : 0, EIO,
 	   "4.3 rmmod: reading the open file fails afterwards");
 	close(fd);

@@ -150,6 +150,6 @@ int main(void)
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
 	kill_child(target);
 	ppa_write(SETTINGS, "0 0 0 1");
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

@@ -211,6 +211,6 @@ int main(void)
 	if (is_long_run())
 		test_slow_reader();
 	ppa_write(SETTINGS, "0 0 0 1");
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

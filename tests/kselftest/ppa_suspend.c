@@ -52,6 +52,6 @@ int main(void)
 	   "4.2 suspend: the suspended time is not counted for the CPU");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

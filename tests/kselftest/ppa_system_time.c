@@ -418,7 +418,7 @@ static void test_unload(void)
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	is(wrong, 0, "4.8 page faults all the time: accounting is switched off and on");
-	is(rmmod("perfcounters"), 0, "4.8 page faults all the time: the module is unloaded");
+	is(rmmod("ppa"), 0, "4.8 page faults all the time: the module is unloaded");
 	sleep_ms(50);
 	for (size_t i = 0; i < ARRAY_SIZE(children); i++)
 		kill_child(children[i]);
