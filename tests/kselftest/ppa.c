@@ -392,5 +392,6 @@ int main(int argc, char **argv)
 	   "4.9 accounting off: idle time still grows");
 	close(dev);
 	is(rmmod("ppa"), 0, "4.8 rmmod: ppa.ko unloads after /dev/ppa is closed");
+	unload_modules();
 	return finish();
 }

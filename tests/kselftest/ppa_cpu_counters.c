@@ -166,5 +166,6 @@ int main(void)
 	close(dev);
 	pc_close(&pc);
 	is(rmmod("ppa"), 0, "4.9 rmmod: ppa.ko unloads after accounting");
+	unload_modules();
 	return finish();
 }

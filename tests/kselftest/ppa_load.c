@@ -542,5 +542,6 @@ int main(void)
 	system("rmmod null_blk");
 	is(rmmod("ppa"), 0,
 	   "4.8 rmmod: ppa.ko unloads after accounting was busy");
+	unload_modules();
 	return finish();
 }

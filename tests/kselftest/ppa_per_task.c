@@ -482,5 +482,6 @@ int main(int argc, char **argv)
 	test_many_tasks(scale_down(gate_or_long(20, 90)));
 	test_reaped();
 	test_unload();
+	unload_modules();
 	return finish();
 }

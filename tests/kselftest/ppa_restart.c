@@ -270,5 +270,6 @@ int main(int argc, char **argv)
 		in_child(usleep(100));
 	}
 	ok(!klog_has(log, log_words), "4.8 kernel log: no warnings after rmmod");
+	unload_modules();
 	return finish();
 }

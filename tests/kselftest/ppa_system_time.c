@@ -450,5 +450,6 @@ int main(void)
 	   "4.2 computing, with page faults and signals: as much system time as by getrusage()");
 	test_moved_in_fault();
 	test_unload();
+	unload_modules();
 	return finish();
 }
