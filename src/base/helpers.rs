@@ -138,6 +138,8 @@ extern "C" {
     pub fn pfm_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
     pub fn pfm_account_bytes() -> u64;
     pub fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
+    pub fn pfm_account_file_create();
+    pub fn pfm_account_file_remove();
     pub fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
     pub fn pfm_procfs_mount() -> c_int;
     pub fn pfm_procfs_unmount();

@@ -19,7 +19,7 @@ use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
-use crate::perfmon::helpers;
+use crate::helpers;
 
 // The register types are defined both in the C header and in the crate of perfmon's rules. The
 // assertions check that the two definitions agree.

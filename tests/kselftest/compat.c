@@ -221,6 +221,7 @@ int main(void)
 {
 	plan(19 + 2 + 16 + 1);
 	load_modules("");
+	load_module("perfmon");
 	load_module("perftrace");
 	load_module("ppa");
 	load_module("pfm_soft");

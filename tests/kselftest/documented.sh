@@ -106,6 +106,7 @@ start_environment() {
 	# initramfs.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
+	modprobe perfmon
 	modprobe perftrace
 	modprobe ppa
 	for m in sched syscalls irq block; do modprobe pfc_$m; done

@@ -12,6 +12,7 @@ examples=/tests/examples
 plan 11
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/ppa.ko
 insmod /modules/perftrace.ko
 insmod /modules/test_driver.ko

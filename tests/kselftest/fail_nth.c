@@ -108,7 +108,7 @@ static int while_opened(const char *const *names, int (*load)(void))
 static int load_perfcounters_while_opened(void)
 {
 	static const char *const names[] = {
-		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", NULL,
+		"/dev/perfcounters", "/dev/perfcounters_names", NULL,
 	};
 
 	return while_opened(names, load_perfcounters);
@@ -141,7 +141,7 @@ int main(void)
 	unsigned long modules;
 	pthread_t thread;
 
-	plan(NTH_OPERATIONS + 1 + 3 + 2 * 2 + 1 + 2);
+	plan(NTH_OPERATIONS + 1 + 3 + 3 * 2 + 1 + 2);
 	setup_injection();
 	reload_and_map();
 	for (int i = 0; i < 50; i++)
@@ -167,6 +167,10 @@ int main(void)
 	test_failures("0.10", &load_device_operation, " ppa");
 	is(nr_failed_while_open, 0,
 	   "9.2 insmod ppa, init fails: its device could not be opened before");
+	driver = "perfmon";
+	test_failures("0.10", &load_device_operation, " perfmon");
+	is(nr_failed_while_open, 0,
+	   "9.2 insmod perfmon, init fails: its device could not be opened before");
 	pc_close(&pc);
 	test_failures("0.10", &load_operation, "");
 	is(nr_failed_while_open, 0,

@@ -344,6 +344,9 @@ static void test_all(void)
 	driver = "ppa";
 	test_failures(&device_module_operation, " ppa");
 	test_failures(&unload_operation, " ppa");
+	driver = "perfmon";
+	test_failures(&device_module_operation, " perfmon");
+	test_failures(&unload_operation, " perfmon");
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
 	test_failures(&disk_operation, "");
@@ -355,7 +358,7 @@ static void test_all(void)
 
 int main(void)
 {
-	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 4 + 1 + 1 + 2 + 1);
+	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 1 + 2 + 1);
 	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)

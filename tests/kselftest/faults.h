@@ -143,7 +143,7 @@ static void unload_driver(void)
 		exit(1);
 }
 
-/* insmod of perftrace or ppa: modules with a device that has the name of the module */
+/* insmod of perfmon, perftrace or ppa: modules with a device that has the name of the module */
 
 static const char *device_path(void)
 {
@@ -163,7 +163,8 @@ static bool device_module_is_unloaded(void)
 	       note_unless(!strstr(devices, driver) && access(device_path(), F_OK),
 			   "the device is still registered") &
 	       note_unless(access("/proc/ppa", F_OK) && access("/proc/rawsysppa", F_OK) &&
-			   access("/proc/sys/kernel/ppa", F_OK), "it left files in /proc");
+			   access("/proc/sys/kernel/ppa", F_OK) &&
+			   access("/proc/perfmon_map", F_OK), "it left files in /proc");
 }
 
 static bool device_module_works(void)

@@ -275,7 +275,17 @@ static int users_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(users);
 
-void pfm_account_show(struct dentry *tree)
+static struct dentry *directory;
+
+/* Creates the file perfcounters/users in debugfs. */
+void pfm_account_file_create(void)
 {
-	debugfs_create_file("users", 0400, tree, NULL, &users_fops);
+	directory = debugfs_create_dir("perfcounters", NULL);
+	debugfs_create_file("users", 0400, directory, NULL, &users_fops);
+}
+
+/* Removes the file, and waits for its readers. */
+void pfm_account_file_remove(void)
+{
+	debugfs_remove(directory);
 }

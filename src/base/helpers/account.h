@@ -6,7 +6,6 @@
 #include <linux/types.h>
 
 struct cred;
-struct dentry;
 
 /*
  * Resources that are counted for each user. Resource in src/base/helpers.rs has the values of this
@@ -38,6 +37,7 @@ bool pfm_account_cred_is_unlimited(const struct cred *cred);
 u64 pfm_account_bytes(void);
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most);
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less);
-void pfm_account_show(struct dentry *tree);
+void pfm_account_file_create(void);
+void pfm_account_file_remove(void);
 
 #endif

@@ -23,6 +23,7 @@ u64 pfm_run_time(const struct task_struct *task)
 {
 	return READ_ONCE(task->se.sum_exec_runtime);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_run_time, "PERFCOUNTERS");
 
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
@@ -37,6 +38,7 @@ int pfm_running_cpu(const struct task_struct *task)
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_running_cpu, "PERFCOUNTERS");
 
 /*
  * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
@@ -45,11 +47,13 @@ u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_thread_pointer, "PERFCOUNTERS");
 
 bool pfm_is_kernel_thread(const struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_is_kernel_thread, "PERFCOUNTERS");
 
 bool pfm_is_exiting(const struct task_struct *task)
 {

@@ -19,7 +19,11 @@ pub fn check_names_device(modules: &Modules) -> Check {
 }
 
 pub fn check_contexts_device(modules: &Modules) -> Check {
-    check_device(modules, "device", perfmon::DEVICE, true)
+    match is_wanted(modules, "perfmon", perfmon::DEVICE) {
+        true => check_device(modules, "device", perfmon::DEVICE, true),
+        false => note("device", "perfmon is not loaded; there are no PMU counters")
+            .with_remedy("modprobe perfmon"),
+    }
 }
 
 pub fn check_accounting_device(modules: &Modules) -> Check {

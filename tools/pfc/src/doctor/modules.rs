@@ -38,6 +38,7 @@ impl Modules {
     pub fn find() -> Self {
         let modules = [
             "perfcounters",
+            "perfmon",
             "perftrace",
             "ppa",
             "pfm_intel",

@@ -95,9 +95,7 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
     let path = visible::escape_path(path);
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
-            format!(
-                "{path}: no such file; load the module: modprobe ppa (build it first: make)"
-            )
+            format!("{path}: no such file; load the module: modprobe ppa (build it first: make)")
         }
         ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
         _ => format!("{path}: {error}"),
