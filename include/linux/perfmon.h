@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * perfmon: the interface between perfcounters.ko and the modules that describe
+ * perfmon: the interface between perfmon.ko and the modules that describe
  * PMUs or implement sampling formats.
  *
  * A PMU description has two tables, one of PMCs (configuration registers) and one of PMDs (data
@@ -162,7 +162,7 @@ void perfmon_pmu_unregister(const struct perfmon_pmu *pmu);
  *	read-only. For a ring, address of the ring's data, which only perfmon_ring_write() may write
  * @size: size of @memory in bytes
  * @state: private data of the format, perfmon_format.state_size bytes, initially zero
- * @ring: the ring, private to perfcounters.ko; NULL if the buffer is not a ring
+ * @ring: the ring, private to perfmon.ko; NULL if the buffer is not a ring
  */
 struct perfmon_buffer {
 	void *memory;

@@ -233,7 +233,7 @@ unsafe impl Send for Registered {}
 unsafe impl Sync for Registered {}
 
 impl Pmu {
-    /// Registers the description with perfcounters.ko.
+    /// Registers the description with perfmon.ko.
     ///
     /// Context: process; may sleep.
     ///

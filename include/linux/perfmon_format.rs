@@ -257,7 +257,7 @@ impl Overflow {
         if self.nr_values == 0 || self.values.is_null() {
             return &[];
         }
-        // SAFETY: perfcounters.ko sets `values` to the address of `nr_values` words, which are not
+        // SAFETY: perfmon.ko sets `values` to the address of `nr_values` words, which are not
         // written while the overflow is handled.
         unsafe { core::slice::from_raw_parts(self.values, self.nr_values as usize) }
     }
@@ -338,7 +338,7 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
 
 /// # Safety
 ///
-/// Only perfcounters.ko may call this function, as `perfmon_format.layout` of the format `F`.
+/// Only perfmon.ko may call this function, as `perfmon_format.layout` of the format `F`.
 unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layout) -> c_int {
     // SAFETY: `arg` has `arg_size` bytes, the size of `F::Arg`, and is aligned to words. Any bytes
     // are a valid `F::Arg`, as `F::Arg` implements `FromBytes`.
@@ -354,7 +354,7 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
 
 /// # Safety
 ///
-/// Only perfcounters.ko may call this function, as `perfmon_format.init` of the format `F`.
+/// Only perfmon.ko may call this function, as `perfmon_format.init` of the format `F`.
 unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
     // SAFETY: `raw` is a new buffer of the format `F`, to which nothing else refers yet. `arg` has
     // the size of `F::Arg` and is aligned to words, and any bytes are a valid `F::Arg`.
@@ -364,24 +364,24 @@ unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void
 
 /// # Safety
 ///
-/// Only perfcounters.ko may call this function, as `perfmon_format.overflow` of the format `F`.
+/// Only perfmon.ko may call this function, as `perfmon_format.overflow` of the format `F`.
 unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
-    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // SAFETY: `raw` is a buffer of the format `F`, and perfmon.ko holds the lock of its
     // context. `o` is valid during the call.
     unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
 }
 
 /// # Safety
 ///
-/// Only perfcounters.ko may call this function, as `perfmon_format.restart` of the format `F`.
+/// Only perfmon.ko may call this function, as `perfmon_format.restart` of the format `F`.
 unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
-    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // SAFETY: `raw` is a buffer of the format `F`, and perfmon.ko holds the lock of its
     // context.
     unsafe { F::restart(&mut filled::<F>(raw)) }
 }
 
 impl RegisteredFormat {
-    /// Registers a format with perfcounters.ko.
+    /// Registers a format with perfmon.ko.
     ///
     /// Context: process; may sleep.
     ///

@@ -22,6 +22,27 @@ use super::task::TaskRef;
 /// search short.
 const MAX_CONTEXTS: usize = 16_384;
 
+/// The debugfs file `perfcounters/users`, which shows the account of each user. Dropping this value
+/// removes the file.
+pub struct UsersFile(());
+
+impl UsersFile {
+    /// Creates the file. If the kernel has no debugfs, nothing is created, and this is not an
+    /// error.
+    pub fn create() -> Self {
+        // SAFETY: The callee is called once, and drop removes the file.
+        unsafe { helpers::pfm_account_file_create() };
+        Self(())
+    }
+}
+
+impl Drop for UsersFile {
+    fn drop(&mut self) {
+        // SAFETY: `create` has created the file, which is removed once.
+        unsafe { helpers::pfm_account_file_remove() };
+    }
+}
+
 /// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.

@@ -138,6 +138,8 @@ extern "C" {
     pub fn pfm_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
     pub fn pfm_account_bytes() -> u64;
     pub fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
+    pub fn pfm_account_file_create();
+    pub fn pfm_account_file_remove();
     pub fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
     pub fn pfm_procfs_mount() -> c_int;
     pub fn pfm_procfs_unmount();
@@ -193,7 +195,6 @@ extern "C" {
     pub fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
     pub fn ppa_yields(task: *mut bindings::task_struct) -> bool;
     pub fn ppa_task_ids(task: *mut bindings::task_struct, initial: bool, who: *mut TaskIds);
-    pub fn pfm_account_line(seq: *mut bindings::seq_file, uid: u32, bytes: u64);
     pub fn ppa_each_task(
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
-//! and process accounting (`/dev/ppa`).
+//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), and the functions of
+//! `src/base/helpers` that the other modules use.
 //!
-//! The counter pages: drivers call [`mod@export`], which calls [`instances`] to add counter
+//! Drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
 //! this memory into user space. [`names`] prints the instances as text. Drivers in Rust use the
-//! module [`driver`]; provider modules in Rust use [`provider`]. The other subjects are in
-//! [`perfmon`] and [`ppa`].
+//! module [`driver`]; provider modules in Rust use [`provider`].
 //!
 //! | file | contents |
 //! |---|---|
@@ -28,9 +27,6 @@
 
 pub(crate) mod adjust;
 pub(crate) mod chunk;
-#[allow(missing_docs, reason = "documented in the C header")]
-#[path = "../../include/linux/perfmon.rs"]
-pub mod description;
 pub(crate) mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
@@ -43,15 +39,10 @@ pub(crate) mod log;
 mod names;
 pub(crate) mod owner;
 mod pages;
-#[path = "../perfmon/mod.rs"]
-mod perfmon;
-#[path = "../ppa/mod.rs"]
-mod ppa;
 pub mod provider;
 pub(crate) mod stats;
 pub(crate) mod tables;
 
-use base::hotplug::Registration;
 use kernel::prelude::*;
 
 module! {
@@ -71,96 +62,39 @@ module! {
 /// The state of perfcounters.ko while the module is loaded. When the module is unloaded, the fields
 /// are dropped in the order of their declaration: first the devices, so that no device can be
 /// opened, then the CPU hotplug callbacks, and later the counter pages. When the fields are
-/// dropped, no file of the module is open and no driver that uses the module is loaded, because
-/// each of them holds a reference to the module.
+/// dropped, no file of the module is open and no module that uses this one is loaded, because each
+/// of them holds a reference to the module.
 struct PerfCounters {
-    _perfmon: base::device::Device,
-    _work: perfmon::session::Work,
-    _nmi: perfmon::nmi::Handler,
-    _ppa: base::device::Device,
-    _ppa_files: ppa::procfs::Files,
-    _map: perfmon::pmu_map_file::MapFile,
-    _ppa_power: base::power::Registration<ppa::cpus::Power>,
-    _perfmon_power: base::power::Registration<perfmon::cpus::Power>,
     _devices: device::Devices,
-    _ppa_cpus: Registration<ppa::cpus::Hotplug>,
-    _perfmon_cpus: Registration<perfmon::cpus::Hotplug>,
-    _counters_cpus: Registration<instances::Hotplug>,
-    _ppa_dead_cpus: Registration<ppa::cpus::Hotplug>,
-    _tree: perfmon::pmu_description::DebugfsTree,
-    _accounting_stats: ppa::stats::AccountingStats,
-    _fault_stats: stats::FaultStats,
-    _costs: perfmon::stats::SelfStats,
+    _cpus: base::hotplug::Registration<instances::Hotplug>,
+    _users: base::account::UsersFile,
+    _stats: stats::FaultStats,
     _modules: owner::UnloadNotifier,
     _registry: instances::RegistryGuard,
-    _works: base::task::TaskWorks,
-    _threads: perfmon::contexts::thread_table::ThreadTable,
     _rights: base::access::ProcfsMount,
-}
-
-/// Initialises the global mutexes. The first step of module init: no device and no exported symbol
-/// of this module can be used yet.
-fn init_mutexes() {
-    use base::global_mutex::init;
-    init(&instances::REGISTRY);
-    init(&perfmon::pmus::PMUS);
-    init(&perfmon::formats::FORMATS);
-    init(&perfmon::session::SESSION);
-    init(&perfmon::reservation::RESERVED_PMU);
-    init(&ppa::accounting::ACCOUNTING);
-    init(&ppa::per_task::TASK_FILES);
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        init_mutexes();
-        let registry = instances::RegistryGuard::new(base::kernel_version::param_value(
-            &module_parameters::pages_per_chunk,
-        ))?;
+        base::global_mutex::init(&instances::REGISTRY);
+        let pages_per_chunk =
+            base::kernel_version::param_value(&module_parameters::pages_per_chunk);
+        let registry = instances::RegistryGuard::new(pages_per_chunk)?;
         let modules = owner::UnloadNotifier::register()?;
-        let costs = perfmon::stats::SelfStats::new()?;
-        let fault_stats = stats::FaultStats::new()?;
-        perfmon::stats::set_fault_counters(fault_stats.counters());
-        let accounting_stats = ppa::stats::AccountingStats::new()?;
-        // Create the debugfs tree before the hotplug callbacks of perfmon are registered, because
-        // they create a directory in the tree for each CPU.
-        let tree = perfmon::pmu_description::DebugfsTree::create(ppa::procfs::show_users);
-        let rights = base::access::ProcfsMount::mount()?;
-        let threads = perfmon::contexts::thread_table::ThreadTable::create()?;
-        let ppa_dead_cpus = Registration::register_dead()?;
-        let counters_cpus = Registration::register()?;
-        let perfmon_cpus = Registration::register()?;
-        let ppa_cpus = Registration::register()?;
+        let stats = stats::FaultStats::new()?;
         // The fields are initialized in the order below. If a field cannot be initialized, the
-        // fields before it are dropped in reverse order and the module is freed at once, so most
+        // fields before it are dropped in reverse order and the module is freed at once, so the
         // devices are registered last.
         let this = Self {
             _registry: registry,
             _modules: modules,
-            _costs: costs,
-            _fault_stats: fault_stats,
-            _accounting_stats: accounting_stats,
-            _tree: tree,
-            _ppa_dead_cpus: ppa_dead_cpus,
-            _counters_cpus: counters_cpus,
-            _perfmon_cpus: perfmon_cpus,
-            _ppa_cpus: ppa_cpus,
-            _map: perfmon::pmu_map_file::MapFile::create()?,
-            _perfmon_power: base::power::Registration::register()?,
-            _ppa_power: base::power::Registration::register()?,
-            _works: base::task::TaskWorks,
-            _threads: threads,
-            _rights: rights,
+            _stats: stats,
+            _rights: base::access::ProcfsMount::mount()?,
+            _cpus: base::hotplug::Registration::register()?,
+            _users: base::account::UsersFile::create(),
             _devices: device::Devices::register()?,
-            _nmi: perfmon::nmi::Handler::register()?,
-            _work: perfmon::session::Work::create()?,
-            _perfmon: perfmon::device::register()?,
-            _ppa_files: ppa::procfs::Files::create()?,
-            _ppa: ppa::device::register()?,
         };
         device::READY.set();
-        perfmon::device::READY.set();
-        ppa::device::READY.set();
         Ok(this)
     }
 }

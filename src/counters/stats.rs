@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about page faults in mappings of the devices of perfcounters.ko. Programs read them
-//! as instances of the counter pages.
+//! Statistics about page faults in mappings of the counter pages. Programs read them as instances
+//! of the counter pages.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 
 use kernel::prelude::*;
 
-use crate::driver::{Counter, Instance, Kind, Spec, Unit};
+use crate::driver::{Instance, Kind, Spec, Unit};
 use base::self_stat::{CostTimer, SelfStats};
 
 /// The slots: the number of page faults, and their time.
@@ -16,8 +16,8 @@ static SLOTS: SelfStats<2> = SelfStats::new();
 /// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
 /// after all code that updates the statistics has stopped.
 pub(crate) struct FaultStats {
-    served: Instance,
-    time: Instance,
+    _served: Instance,
+    _time: Instance,
 }
 
 impl FaultStats {
@@ -25,28 +25,25 @@ impl FaultStats {
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
         let served = Instance::try_add(&Spec {
-            help: c"Page faults in mappings of the devices of this module",
+            help: c"Page faults in mappings of counter pages",
             ..Spec::counter(c"perfcounters/faults/served")
         })?;
         let time = Instance::try_add(&Spec {
-            help: c"Time in page faults of the devices of this module",
+            help: c"Time in page faults of mappings of counter pages",
             kind: Kind::Time,
             unit: Unit::Seconds,
             exponent: -9,
             ..Spec::counter(c"perfcounters/faults/time")
         })?;
-        let stats = Self { served, time };
-        for (n, counter) in stats.counters().into_iter().enumerate() {
+        for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist
             // until the module is unloaded.
             unsafe { SLOTS.publish(n, counter.raw()) };
         }
-        Ok(stats)
-    }
-
-    /// Returns the counters of the number and of the time of page faults.
-    pub(crate) fn counters(&self) -> [Counter; 2] {
-        [self.served.counter(), self.time.counter()]
+        Ok(Self {
+            _served: served,
+            _time: time,
+        })
     }
 }
 

@@ -17,10 +17,10 @@
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
-pub(crate) use crate::perfmon::helpers::CpuKind;
-use crate::perfmon::msr;
-use crate::perfmon::per_cpu;
-use crate::perfmon::pmu_description::Description;
+pub(crate) use crate::helpers::CpuKind;
+use crate::msr;
+use crate::per_cpu;
+use crate::pmu_description::Description;
 use base::{cpu, cpuid};
 
 impl CpuKind {

@@ -6,11 +6,11 @@
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::loaded::{context_of, loaded};
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::pmus;
-use crate::perfmon::reservation::{reset_pmu, RESERVED_PMU};
-use crate::perfmon::stats;
+use crate::contexts::loaded::{context_of, loaded};
+use crate::contexts::target::Target;
+use crate::pmus;
+use crate::reservation::{reset_pmu, RESERVED_PMU};
+use crate::stats;
 use base::hotplug::OnlineCallbacks;
 use base::power::PowerCallbacks;
 use base::{cpu, preempt, task};

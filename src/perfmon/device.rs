@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! File operations of `/dev/perfmon`, which act on monitoring contexts. They copy structures from
-//! and to user space, and call [`crate::perfmon::contexts::context`].
+//! and to user space, and call [`crate::contexts::context`].
 
 #![expect(
     unsafe_code,
@@ -26,11 +26,11 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 
-use crate::perfmon::contexts::context::{Context, ContextConfig};
-use crate::perfmon::formats::{self, FormatId};
-use crate::perfmon::open_file::{context_of, Opened};
-use crate::perfmon::pmus::{self, to_kernel_error};
-use crate::perfmon::sample_buffer::{self, Buffer, SamplingMemory};
+use crate::contexts::context::{Context, ContextConfig};
+use crate::formats::{self, FormatId};
+use crate::open_file::{context_of, Opened};
+use crate::pmus::{self, to_kernel_error};
+use crate::sample_buffer::{self, Buffer, SamplingMemory};
 use base::device::{Device, Ops, Ready};
 use base::user_memory::{read, read_all, write, write_all};
 use base::{access, clock, random};
@@ -52,7 +52,7 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     read: Some(read_message),
     poll: Some(poll),
     fasync: Some(fasync),
-    mmap: Some(crate::perfmon::mapping::mmap),
+    mmap: Some(crate::mapping::mmap),
     ..pin_init::zeroed()
 });
 

@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::str::CString;
 
 use crate::description::RawFormat;
-use crate::perfmon::format_description::{Format, Pinned};
+use crate::format_description::{Format, Pinned};
 use base::global_mutex::global_mutex;
 use base::module::request_module;
 
@@ -49,7 +49,7 @@ fn is_valid_name(name: &CStr) -> bool {
 pub(crate) fn register(new: Format) -> Result {
     if !is_valid_name(new.name()) || !new.is_valid() {
         pr_err!(
-            "perfmon: format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
+            "format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
              overflow(), a queue_depth of 1 to 30, an argument and a state of at most a page\n",
             new.name()
         );

@@ -78,7 +78,7 @@ extern "C" {
         show: unsafe extern "C" fn(*mut bindings::seq_file, *mut c_void) -> c_int,
     ) -> c_int;
     pub(crate) fn pfm_map_remove();
-    pub(crate) fn pfm_tree_create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int);
+    pub(crate) fn pfm_tree_create();
     pub(crate) fn pfm_tree_add_pmu(pmu: *const c_void);
     pub(crate) fn pfm_tree_remove_pmu(pmu: *const c_void);
     pub(crate) fn pfm_tree_remove();

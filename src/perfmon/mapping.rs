@@ -12,9 +12,9 @@ use kernel::prelude::*;
 use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::OFFSET;
 
-use crate::perfmon::helpers;
-use crate::perfmon::open_file::context_of;
-use crate::perfmon::stats::{self, SelfStat};
+use crate::helpers;
+use crate::open_file::context_of;
+use crate::stats::{self, SelfStat};
 use base::device::Ops;
 
 static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations_struct {

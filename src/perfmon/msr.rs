@@ -4,7 +4,7 @@
 //!
 //! Callers pass only addresses that a registered PMU description contains, and only values that the
 //! description allows. Callers write only while this module has reserved the PMU
-//! (`crate::perfmon::session`). CPUs of one machine may have different registers. An access to a
+//! (`crate::session`). CPUs of one machine may have different registers. An access to a
 //! register that this CPU lacks is harmless: each access has an entry in the exception table, and
 //! tells the caller that the register is missing.
 //!
@@ -18,7 +18,7 @@ use core::arch::asm;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-use crate::perfmon::helpers;
+use crate::helpers;
 
 /// Type of the exception-table entries of `guarded!`: `EX_TYPE_IMM_REG` sets register cx to all
 /// ones, which is not the number of any MSR or counter. `src/perfmon/helpers/pmu.c` compares this

@@ -15,8 +15,8 @@ use kernel::error::{to_result, Result};
 use kernel::pid_namespace::PidNamespace;
 
 use crate::description::Overflow;
-use crate::perfmon::helpers;
-pub(crate) use crate::perfmon::helpers::NmiRegisters;
+use crate::helpers;
+pub(crate) use crate::helpers::NmiRegisters;
 
 /// Registers of the interrupted code, valid until the interrupt handler returns.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ pub(crate) fn fill_overflow(
 }
 
 /// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
-/// the lock of the overflow's context. [`crate::perfmon::contexts::interrupt::handle_deferred_nmi`]
+/// the lock of the overflow's context. [`crate::contexts::interrupt::handle_deferred_nmi`]
 /// then handles it.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.

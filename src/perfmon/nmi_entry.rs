@@ -6,8 +6,8 @@
 
 use kernel::bindings;
 
-use crate::perfmon::contexts::interrupt;
-use crate::perfmon::nmi::{IrqRegs, NmiRegisters};
+use crate::contexts::interrupt;
+use crate::nmi::{IrqRegs, NmiRegisters};
 
 /// # Safety
 ///
@@ -22,7 +22,7 @@ unsafe extern "C" fn pfm_handle_nmi(
     interrupt::handle_nmi(IrqRegs(regs), unsafe { &*global })
 }
 
-/// Handles the overflows that [`crate::perfmon::nmi::defer`] has deferred. Called by C code with
+/// Handles the overflows that [`crate::nmi::defer`] has deferred. Called by C code with
 /// interrupts off.
 #[no_mangle]
 extern "C" fn pfm_handle_deferred_nmi() {

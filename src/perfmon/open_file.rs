@@ -8,7 +8,7 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 
-use crate::perfmon::contexts::context::Context;
+use crate::contexts::context::Context;
 
 /// The private data of an open file of `/dev/perfmon`: the file's context, or `None` until an ioctl
 /// creates it.

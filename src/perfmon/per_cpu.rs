@@ -9,7 +9,7 @@ use core::arch::asm;
 
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::helpers::{self, CpuKind};
+use crate::helpers::{self, CpuKind};
 
 /// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
 #[inline]
@@ -68,7 +68,7 @@ pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
 }
 
 /// Returns the address of the context of scope `scope` on this CPU, or 0: see
-/// [`loaded`](crate::perfmon::contexts::loaded::loaded). Called with interrupts or preemption off.
+/// [`loaded`](crate::contexts::loaded::loaded). Called with interrupts or preemption off.
 #[inline]
 pub(crate) fn loaded_address(scope: Scope) -> usize {
     let context: usize;
@@ -82,7 +82,7 @@ pub(crate) fn loaded_address(scope: Scope) -> usize {
 
 /// Sets the address of the context of scope `scope` on this CPU; 0 for no context. Called with
 /// interrupts off. A context is removed from the per-CPU word before it is closed;
-/// [`Deferral::free_context`](crate::perfmon::contexts::deferral::Deferral::free_context) frees the
+/// [`Deferral::free_context`](crate::contexts::deferral::Deferral::free_context) frees the
 /// context after an RCU grace period.
 #[inline]
 pub(crate) fn set_loaded_address(scope: Scope, context: usize) {

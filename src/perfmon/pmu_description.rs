@@ -19,7 +19,7 @@ use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
-use crate::perfmon::helpers;
+use crate::helpers;
 
 // The register types are defined both in the C header and in the crate of perfmon's rules. The
 // assertions check that the two definitions agree.
@@ -313,12 +313,11 @@ fn register(row: &Row) -> Register {
 pub(crate) struct DebugfsTree(());
 
 impl DebugfsTree {
-    /// Creates the root directory of the debugfs tree, and the file `records`, which `records`
-    /// prints. If the kernel has no debugfs, nothing is created, and this is not an error.
-    pub(crate) fn create(records: unsafe extern "C" fn(*mut bindings::seq_file) -> c_int) -> Self {
-        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree. `records` is a
-        // function of this module that seq_file may call.
-        unsafe { helpers::pfm_tree_create(records) };
+    /// Creates the root directory of the debugfs tree. If the kernel has no debugfs, nothing is
+    /// created, and this is not an error.
+    pub(crate) fn create() -> Self {
+        // SAFETY: `pfm_tree_create()` is called once, and drop removes the tree.
+        unsafe { helpers::pfm_tree_create() };
         Self(())
     }
 

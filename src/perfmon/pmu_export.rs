@@ -9,8 +9,8 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 
 use crate::description::RawPmu;
-use crate::perfmon::pmu_description::Description;
-use crate::perfmon::pmus;
+use crate::pmu_description::Description;
+use crate::pmus;
 
 /// Registers a PMU description. Called in process context; may sleep.
 ///
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
         // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
         // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
-            pr_err!("perfmon: PMU description has an unexpected struct size; rebuild it against this module's headers\n");
+            pr_err!("PMU description has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
         // SAFETY: By the function's requirement the description stays valid while it is registered.

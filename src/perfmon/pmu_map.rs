@@ -6,8 +6,8 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use perfmon_rules::register_map::{kind, Register};
 
-use crate::perfmon::cpu_kinds::{self, CpuKind};
-use crate::perfmon::pmus::{text, PMUS};
+use crate::cpu_kinds::{self, CpuKind};
+use crate::pmus::{text, PMUS};
 
 /// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
 pub(crate) fn show(seq: &SeqFile) {

@@ -12,8 +12,8 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_void};
 use kernel::seq_file::SeqFile;
 
-use crate::perfmon::helpers;
-use crate::perfmon::pmu_map;
+use crate::helpers;
+use crate::pmu_map;
 
 /// The file /proc/perfmon_map. Dropping this value removes the file.
 pub(crate) struct MapFile(());

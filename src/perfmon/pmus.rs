@@ -17,11 +17,11 @@ use perfmon_rules::register_map::{
     kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
 };
 
+use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
-use crate::perfmon::cpu_kinds::{self, CpuKind};
-use crate::perfmon::msr::{self, ReservedMsrs};
-use crate::perfmon::per_cpu;
-use crate::perfmon::pmu_description::{Calls, DebugfsTree, Description, Pinned};
+use crate::msr::{self, ReservedMsrs};
+use crate::per_cpu;
+use crate::pmu_description::{Calls, DebugfsTree, Description, Pinned};
 use base::global_mutex::global_mutex;
 use base::module::request_module;
 use base::{cpu, cpuid};
@@ -335,7 +335,7 @@ fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
         true => Ok(()),
         false => {
             pr_info!(
-                "perfmon: {}: PMU registers are missing or do not keep written values; is this a VM \
+                "{}: PMU registers are missing or do not keep written values; is this a VM \
                  without a virtual PMU?\n",
                 text(new.name())
             );
@@ -364,7 +364,7 @@ fn log_cpu_kinds(pmu: &Description) {
         nr = nr.wrapping_add(u32::from(!kind.is_empty()));
         if kind.is_empty() {
             pr_info!(
-                "perfmon: {}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
+                "{}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
                 text(pmu.name()),
                 cpu
             );
@@ -373,7 +373,7 @@ fn log_cpu_kinds(pmu: &Description) {
     let first = cpu_kinds::iter().map(|(_, kind)| kind.id).min();
     if cpu_kinds::iter().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
-            "perfmon: {}: CPUs differ: a context counts only on CPUs with all of its registers; see \
+            "{}: CPUs differ: a context counts only on CPUs with all of its registers; see \
              /proc/perfmon_map\n",
             text(pmu.name())
         );
@@ -399,16 +399,9 @@ pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = description_error(&new) {
         match row {
             Some((table, n, row)) => {
-                pr_err!(
-                    "perfmon: {:?}: {}{} {:?}: {}\n",
-                    new.name(),
-                    table,
-                    n,
-                    row,
-                    why
-                );
+                pr_err!("{:?}: {}{} {:?}: {}\n", new.name(), table, n, row, why);
             }
-            None => pr_err!("perfmon: {:?}: {}\n", new.name(), why),
+            None => pr_err!("{:?}: {}\n", new.name(), why),
         }
         return Err(EINVAL);
     }

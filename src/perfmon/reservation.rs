@@ -7,11 +7,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::perfmon::msr::{self, ReservedMsrs};
-use crate::perfmon::nmi::{self, NmiRegisters};
-use crate::perfmon::per_cpu;
-use crate::perfmon::pmus;
-use crate::perfmon::wrap_timer::WrapTimer;
+use crate::msr::{self, ReservedMsrs};
+use crate::nmi::{self, NmiRegisters};
+use crate::per_cpu;
+use crate::pmus;
+use crate::wrap_timer::WrapTimer;
 use base::global_mutex::global_mutex;
 use base::{clock, cpu};
 
@@ -47,7 +47,7 @@ impl PmuReservation {
         let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
-                    "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
+                    "PMU is in use by perf or the NMI watchdog; end perf, or stop the \
                      watchdog with \"sysctl kernel.nmi_watchdog=0\"; \"pfc doctor\" lists the users\n"
                 );
             }

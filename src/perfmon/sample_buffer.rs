@@ -22,10 +22,10 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
-use crate::perfmon::format_description::{Format, Pinned};
-use crate::perfmon::formats;
-use crate::perfmon::helpers;
-use crate::perfmon::stats::{self, SelfStat};
+use crate::format_description::{Format, Pinned};
+use crate::formats;
+use crate::helpers;
+use crate::stats::{self, SelfStat};
 use base::account::Charge;
 
 /// The maximum size of a sampling buffer in bytes.
@@ -458,7 +458,7 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
         // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
         // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
-            pr_err!("perfmon: sampling format has an unexpected struct size; rebuild it against this module's headers\n");
+            pr_err!("sampling format has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
         // INVARIANT: By the function's requirement the format stays valid while it is registered.

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use perfmon_rules::program::self_page_counters;
 use protocols::self_page::SelfPage;
 
-use crate::perfmon::contexts::event_set::Set;
+use crate::contexts::event_set::Set;
 use base::account::Charge;
 use base::helpers;
 

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Statistics about perfmon itself. Programs read the statistics as instances `perfcounters/...` of
-//! the counter pages, or from files in debugfs. The statistics start at 0 when perfcounters.ko is
-//! loaded.
+//! the counter pages, or from files in debugfs. The statistics start at 0 when perfmon.ko is loaded.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::driver::{Counter, Instance, Kind, Spec, Unit};
-use crate::perfmon::stats_files::{self, File, NR_SLOTS, SLOTS};
+use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::stats_files::{self, File, NR_SLOTS, SLOTS};
 use base::self_stat::CostTimer;
 
 /// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
-/// statistics in the order of the variants, except those of page faults, whose instances all
-/// devices of perfcounters.ko share.
+/// statistics in the order of the variants.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -46,7 +44,7 @@ pub(crate) enum SelfStat {
 }
 
 /// The number of statistics in [`LIST`].
-const NR_STATS: usize = 22;
+const NR_STATS: usize = 24;
 
 type Row = (SelfStat, &'static CStr, bool, &'static CStr);
 
@@ -173,6 +171,16 @@ const LIST: [Row; NR_STATS] = {
             c"perfcounters/sets/late",
             c"Set switches that the timer did not do in time",
         ),
+        events(
+            Faults,
+            c"perfcounters/self_pages/faults",
+            c"Page faults in mappings of self pages",
+        ),
+        time(
+            FaultTime,
+            c"perfcounters/self_pages/fault_time",
+            c"Time in page faults of mappings of self pages",
+        ),
     ]
 };
 
@@ -248,13 +256,6 @@ impl SelfStats {
     }
 }
 
-/// Sets the counters of the number and of the time of page faults. Called from module init, before
-/// any code can update the statistics.
-pub(crate) fn set_fault_counters([served, time]: [Counter; 2]) {
-    stats_files::publish(SelfStat::Faults as usize, served);
-    stats_files::publish(SelfStat::FaultTime as usize, time);
-}
-
 /// Adds one to a statistic. Callable in any context.
 #[inline(always)]
 pub(crate) fn count(stat: SelfStat) {
@@ -287,5 +288,5 @@ pub(crate) fn cpu_online(cpu: u32) {
     stats_files::show(cpu, &FILES);
 }
 
-const _: () = assert!(SelfStat::Faults as usize == NR_STATS);
-const _: () = assert!((SelfStat::FaultTime as usize) < NR_SLOTS);
+const _: () = assert!(SelfStat::FaultTime as usize == NR_STATS - 1);
+const _: () = assert!(NR_STATS <= NR_SLOTS);

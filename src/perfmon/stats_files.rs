@@ -10,7 +10,7 @@
 use kernel::ffi::CStr;
 
 use crate::driver::Counter;
-use crate::perfmon::helpers::{self, CostFile};
+use crate::helpers::{self, CostFile};
 use base::self_stat::SelfStats;
 
 /// The number of slots.

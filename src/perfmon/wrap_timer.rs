@@ -7,7 +7,7 @@
 
 use kernel::error::{to_result, Result};
 
-use crate::perfmon::helpers;
+use crate::helpers;
 
 /// Queues a call of `pfm_idle_work` after `milliseconds`, which detaches the probes
 /// of the scheduler's tracepoints if no thread is monitored then. If a thread is monitored again

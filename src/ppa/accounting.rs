@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: its settings and its readers. The probes are in [`crate::ppa::probes`], the
+//! Process accounting: its settings and its readers. The probes are in [`crate::probes`], the
 //! arithmetic is in `ppa_rules`.
 
 use kernel::alloc::flags::GFP_KERNEL;
@@ -9,15 +9,15 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::ppa::config::{enodata, AccountingConfig};
-use crate::ppa::cpu_stats::{self, CpuStats};
-use crate::ppa::ended_tasks::EndedTasks;
-use crate::ppa::entries::TaskEntries;
-use crate::ppa::state::{add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
-use crate::ppa::task_record::TaskRecord;
-use crate::ppa::task_stats::{Info, TaskStats};
-use crate::ppa::user_return::KernelEntryHooks;
-use crate::ppa::worker;
+use crate::config::{enodata, AccountingConfig};
+use crate::cpu_stats::{self, CpuStats};
+use crate::ended_tasks::EndedTasks;
+use crate::entries::TaskEntries;
+use crate::state::{add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::task_record::TaskRecord;
+use crate::task_stats::{Info, TaskStats};
+use crate::user_return::KernelEntryHooks;
+use crate::worker;
 use base::global_mutex::global_mutex;
 use base::preempt::NoPreempt;
 use base::tracepoint::Probes;

@@ -17,8 +17,8 @@ use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::driver::{Instance, Kind, Spec, Unit};
-use crate::ppa::state::AccountingState;
-use crate::ppa::stats::add_on;
+use crate::state::AccountingState;
+use crate::stats::add_on;
 use base::cpu;
 
 /// The period of the worker, in milliseconds.

@@ -4,8 +4,8 @@
 
 use kernel::ffi::CStr;
 
-use crate::ppa::per_cpu::PerCpu;
-use crate::ppa::user_return;
+use crate::per_cpu::PerCpu;
+use crate::user_return;
 use base::hotplug::{DeadCallback, OnlineCallbacks};
 use base::power::PowerCallbacks;
 use base::preempt::NoPreempt;

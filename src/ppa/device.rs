@@ -15,8 +15,8 @@ use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::prelude::*;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use crate::ppa::accounting as files;
-use crate::ppa::task_stats::{Info, TaskStats};
+use crate::accounting as files;
+use crate::task_stats::{Info, TaskStats};
 use base::access;
 use base::device::{Device, Ops, Ready};
 use base::user_memory::{bytes_of, read, write};

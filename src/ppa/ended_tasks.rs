@@ -11,9 +11,9 @@ use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 
-use crate::ppa::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
-use crate::ppa::stats;
-use crate::ppa::task_record::TaskRecord;
+use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::stats;
+use crate::task_record::TaskRecord;
 
 /// Minimum number of free places at the front of the queue before the places are reused.
 const MIN_FREE: usize = 256;

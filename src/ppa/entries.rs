@@ -7,9 +7,9 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::ppa::config::AccountingConfig;
-use crate::ppa::state::{add_return, AccountingState};
-use crate::ppa::worker::Directory;
+use crate::config::AccountingConfig;
+use crate::state::{add_return, AccountingState};
+use crate::worker::Directory;
 use base::task::{self, TaskRef};
 
 /// A task that is accounted individually.

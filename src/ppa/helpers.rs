@@ -2,6 +2,7 @@
 
 //! Rust declarations of the C functions and structures of accounting.
 
+use kernel::bindings;
 use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
 
 extern "C" {
@@ -13,6 +14,7 @@ extern "C" {
     pub(crate) fn ppa_files_create() -> c_int;
     pub(crate) fn ppa_files_close();
     pub(crate) fn ppa_files_remove();
+    pub(crate) fn ppa_record_line(seq: *mut bindings::seq_file, uid: u32, bytes: u64);
     pub(crate) fn ppa_entry_create(pid: u32, id: c_ulong) -> *mut c_void;
     pub(crate) fn ppa_entry_remove(directory: *mut c_void);
     pub(crate) fn ppa_queue_worker();

@@ -15,8 +15,8 @@ use kernel::prelude::*;
 use ppa_rules::Cpu;
 use protocols::sync::Word;
 
-use crate::ppa::helpers;
-use crate::ppa::task_record::TaskRecord;
+use crate::helpers;
+use crate::task_record::TaskRecord;
 use base::clock::Clock;
 use base::{cpu, rcu};
 

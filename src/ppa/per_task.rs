@@ -14,11 +14,11 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::ppa::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
-use crate::ppa::config::{enodata, AccountingConfig};
-use crate::ppa::entries::TaskEntry;
-use crate::ppa::task_record::TaskRecord;
-use crate::ppa::worker::{self, Directory};
+use crate::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
+use crate::config::{enodata, AccountingConfig};
+use crate::entries::TaskEntry;
+use crate::task_record::TaskRecord;
+use crate::worker::{self, Directory};
 use base::clock::Clock;
 use base::global_mutex::global_mutex;
 use base::preempt::NoPreempt;

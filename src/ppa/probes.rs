@@ -23,11 +23,11 @@
 use kernel::prelude::*;
 use ppa_rules::SwitchReason;
 
-use crate::ppa::per_cpu::PerCpu;
-use crate::ppa::state::{level, AccountingState};
-use crate::ppa::task_record::TaskRecord;
-use crate::ppa::user_return;
-use crate::ppa::worker;
+use crate::per_cpu::PerCpu;
+use crate::state::{level, AccountingState};
+use crate::task_record::TaskRecord;
+use crate::user_return;
+use crate::worker;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
 use base::tracepoint::{self, *};

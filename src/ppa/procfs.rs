@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files of process accounting in `/proc`, and the worker that removes the files of tasks that
-//! have ended.
+//! The files of process accounting in `/proc` and debugfs, and the worker that removes the files of
+//! tasks that have ended.
 
 #![expect(
     unsafe_code,
@@ -16,17 +16,17 @@ use kernel::seq_file::SeqFile;
 use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::ppa::accounting as files;
-use crate::ppa::helpers;
-use crate::ppa::per_task;
+use crate::accounting as files;
+use crate::helpers;
+use crate::per_task;
 use base::access;
 
-/// The `/proc` files of process accounting. Dropping this value removes these files and the
-/// `/proc/ppa/PID` files of all tasks.
+/// The files of process accounting in `/proc` and debugfs. Dropping this value removes these files
+/// and the `/proc/ppa/PID` files of all tasks.
 pub(crate) struct Files(());
 
 impl Files {
-    /// Creates the `/proc` files of process accounting.
+    /// Creates the files of process accounting.
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: The callee is called once, and drop removes the files.
         let made = to_result(unsafe { helpers::ppa_files_create() });
@@ -88,16 +88,17 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
     })
 }
 
-/// Shows the memory of task records per user in bytes, for debugfs.
+/// Shows the debugfs file `ppa/records`: the memory of task records per user in bytes.
 ///
 /// # Safety
 ///
 /// Only seq_file calls this function.
-pub(crate) unsafe extern "C" fn show_users(seq: *mut bindings::seq_file) -> c_int {
+#[no_mangle]
+unsafe extern "C" fn ppa_show_records(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
-            unsafe { base::helpers::pfm_account_line(seq, *uid, *bytes) };
+            unsafe { helpers::ppa_record_line(seq, *uid, *bytes) };
         }
         Ok(0)
     })

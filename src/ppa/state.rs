@@ -9,9 +9,9 @@ use kernel::prelude::*;
 use ppa_rules::{Cpu, LatencyBounds};
 use protocols::sync::Word;
 
-use crate::ppa::per_cpu::{PerCpu, PerCpuTable};
-use crate::ppa::stats;
-use crate::ppa::task_record::{RetireList, TaskIndex, TaskRecord};
+use crate::per_cpu::{PerCpu, PerCpuTable};
+use crate::stats;
+use crate::task_record::{RetireList, TaskIndex, TaskRecord};
 use base::clock::Clock;
 use base::cpu::{self, CpusReadGuard};
 use base::preempt::NoPreempt;

@@ -20,7 +20,7 @@ use kernel::types::Opaque;
 use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
-use crate::ppa::helpers;
+use crate::helpers;
 use base::account::Charge;
 use base::task::{TaskIds, TaskRef};
 use base::{cpu, rcu};

@@ -8,8 +8,8 @@ use core::mem::size_of;
 
 use ppa_rules::{NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::ppa::per_cpu::PerCpuTable;
-use crate::ppa::task_record::TaskRecord;
+use crate::per_cpu::PerCpuTable;
+use crate::task_record::TaskRecord;
 use base::clock::Clock;
 use base::task::TaskRef;
 

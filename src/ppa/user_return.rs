@@ -10,8 +10,8 @@ use core::arch::asm;
 use kernel::error::{to_result, Result};
 use kernel::ffi::c_ulong;
 
-use crate::ppa::helpers;
-use crate::ppa::per_cpu::PerCpu;
+use crate::helpers;
+use crate::per_cpu::PerCpu;
 
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot,
 /// [`arm`] always returns false.

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use crate::ppa::helpers;
+use crate::helpers;
 
 /// The directory `/proc/ppa/PID` with a task's files.
 ///

@@ -5,7 +5,7 @@
 # Checks that the documentation in the sources of the modules builds without warnings. The script
 # runs rustdoc on each crate, with the flags with which Kbuild compiled the crate. It runs
 # kernel-doc on the headers for drivers and programs. As rustdoc compiles each crate once more, it
-# runs on three crates only, unless LONG=1 is set, as in make test-all and in make check.
+# runs on five crates only, unless LONG=1 is set, as in make test-all and in make check.
 
 set -u
 out=$(mktemp -d)
@@ -16,7 +16,7 @@ trap 'rm -rf "$out"' EXIT
 cd "$KBUILD_OUT" || exit 1
 # Kbuild stores the command that compiled each object in a file (.cmd). The compiler options about
 # generated code are removed from the command below, because rustdoc does not support these options.
-crates=(src/{base/.base,counters/.main,trace/.main}.o.cmd)
+crates=(src/{base/.base,counters/.main,perfmon/.main,ppa/.main,trace/.main}.o.cmd)
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"

@@ -221,13 +221,11 @@ int main(void)
 {
 	plan(19 + 2 + 16 + 1);
 	load_modules("");
-	load_perftrace();
-	errno = -insmod("pfm_soft", "");
-	if (errno)
-		bail("insmod pfm_soft");
-	errno = -insmod("pfm_ring", "");
-	if (errno)
-		bail("insmod pfm_ring");
+	load_module("perfmon");
+	load_module("perftrace");
+	load_module("ppa");
+	load_module("pfm_soft");
+	load_module("pfm_ring");
 	low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
 		   -1, 0);
 	if (low == MAP_FAILED)

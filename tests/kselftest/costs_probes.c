@@ -80,6 +80,7 @@ static void test_accounting(void)
 int main(void)
 {
 	trace_load();
+	load_module("ppa");
 	pc_open(&costs_pc);
 	plan(gate_or_long(2, 4));
 	pin_to_cpu(0);

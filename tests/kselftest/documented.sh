@@ -106,7 +106,9 @@ start_environment() {
 	# initramfs.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
+	modprobe perfmon
 	modprobe perftrace
+	modprobe ppa
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
 	/tests/examples/shop 1000000 >/dev/null &
 	shop=$!

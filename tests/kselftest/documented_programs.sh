@@ -12,6 +12,8 @@ examples=/tests/examples
 plan 11
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
+insmod /modules/ppa.ko
 insmod /modules/perftrace.ko
 insmod /modules/test_driver.ko
 insmod /modules/pfm_soft.ko

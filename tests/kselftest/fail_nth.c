@@ -108,15 +108,15 @@ static int while_opened(const char *const *names, int (*load)(void))
 static int load_perfcounters_while_opened(void)
 {
 	static const char *const names[] = {
-		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", "/dev/ppa", NULL,
+		"/dev/perfcounters", "/dev/perfcounters_names", NULL,
 	};
 
 	return while_opened(names, load_perfcounters);
 }
 
-static int load_perftrace_while_opened(void)
+static int load_driver_while_opened(void)
 {
-	static const char *const names[] = { "/dev/perftrace", NULL };
+	const char *const names[] = { device_path(), NULL };
 
 	return while_opened(names, load_driver);
 }
@@ -124,8 +124,8 @@ static int load_perftrace_while_opened(void)
 static const struct operation load_operation = {
 	"insmod perfcounters", prepare_unloaded, load_perfcounters_while_opened, is_unloaded,
 	is_empty_or_without_node, unload_perfcounters, 1, false, 8
-}, load_trace_operation = {
-	"insmod", record_live, load_perftrace_while_opened, perftrace_is_unloaded, return_true,
+}, load_device_operation = {
+	"insmod", record_live, load_driver_while_opened, device_module_is_unloaded, return_true,
 	unload_driver, 1, false, 8
 };
 
@@ -141,7 +141,7 @@ int main(void)
 	unsigned long modules;
 	pthread_t thread;
 
-	plan(NTH_OPERATIONS + 1 + 3 + 1 + 1 + 1 + 2);
+	plan(NTH_OPERATIONS + 1 + 3 + 3 * 2 + 1 + 2);
 	setup_injection();
 	reload_and_map();
 	for (int i = 0; i < 50; i++)
@@ -160,9 +160,17 @@ int main(void)
 	}
 	pthread_create(&thread, NULL, open_devices, NULL);
 	driver = "perftrace";
-	test_failures("0.10", &load_trace_operation, " perftrace");
+	test_failures("0.10", &load_device_operation, " perftrace");
 	is(nr_failed_while_open, 0,
 	   "9.2 insmod perftrace, init fails: its device could not be opened before");
+	driver = "ppa";
+	test_failures("0.10", &load_device_operation, " ppa");
+	is(nr_failed_while_open, 0,
+	   "9.2 insmod ppa, init fails: its device could not be opened before");
+	driver = "perfmon";
+	test_failures("0.10", &load_device_operation, " perfmon");
+	is(nr_failed_while_open, 0,
+	   "9.2 insmod perfmon, init fails: its device could not be opened before");
 	pc_close(&pc);
 	test_failures("0.10", &load_operation, "");
 	is(nr_failed_while_open, 0,

@@ -339,11 +339,18 @@ static void test_all(void)
 		test_failures(&unload_operation, suffix);
 	}
 	driver = "perftrace";
-	test_failures(&perftrace_operation, " perftrace");
+	test_failures(&device_module_operation, " perftrace");
 	test_failures(&unload_operation, " perftrace");
+	driver = "ppa";
+	test_failures(&device_module_operation, " ppa");
+	test_failures(&unload_operation, " ppa");
+	driver = "perfmon";
+	test_failures(&device_module_operation, " perfmon");
+	test_failures(&unload_operation, " perfmon");
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
 	test_failures(&disk_operation, "");
+	load_module("ppa");
 	test_failures(&accounting_operation, "");
 	test_failures(&tracing_operation, "");
 	test_failures(&touching_operation, "");
@@ -351,7 +358,7 @@ static void test_all(void)
 
 int main(void)
 {
-	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 2 + 1 + 1 + 2 + 1);
+	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 1 + 2 + 1);
 	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)

@@ -58,7 +58,7 @@ static int start_trace(void)
 		.markers = "faults:* kernel:sched_switch",
 	};
 	if (!is_loaded("perftrace"))
-		load_perftrace();
+		load_module("perftrace");
 	process_fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
 	if (process_fd < 0 || ioctl(process_fd, PERFTRACE_ATTACH, &attach))
 		return -errno;

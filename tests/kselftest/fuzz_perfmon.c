@@ -379,6 +379,7 @@ static void prepare(void)
 	 */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
+	load_module("perfmon");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/*

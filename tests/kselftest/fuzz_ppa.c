@@ -263,6 +263,7 @@ static void restore_settings(void)
 static void prepare(void)
 {
 	load_modules("");
+	load_module("ppa");
 	restore_settings();
 }
 

@@ -104,7 +104,7 @@ check "install /etc/modprobe.d: options are used, an invalid one fails the start
 test_foreign_driver() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
-	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep '^pf[cm]_' &&
+	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep -E '^(pf[cm]_|perfmon|ppa)' &&
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install service: the stop leaves drivers of others loaded, and logs them" test_foreign_driver
@@ -205,12 +205,12 @@ cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
 # Checks that a purge leaves nothing behind.
 systemctl stop perfcounters
-check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|perftrace|pfc_|pfm_)"'
+check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|perfmon|perftrace|ppa|pfc_|pfm_)"'
 systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
 test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt-get purge: succeeds" test_purge
-test_unloaded() { ! lsmod | grep -E '^(perfcounters|perftrace|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
+test_unloaded() { ! lsmod | grep -E '^(perfcounters|perfmon|perftrace|ppa|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
 check "install purged: modules, devices and the service are removed" test_unloaded
 # Compares the files of the system with a list that was made before the packages were installed.
 # Directories in which a running Debian writes are left out. In /var/lib/systemd, where apt's helper

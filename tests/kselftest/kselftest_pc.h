@@ -140,19 +140,28 @@ static void driver_close(void)
 	driver_fd = -1;
 }
 
-/* Removes the modules that use perfcounters.ko, then perfcounters.ko. */
-static void unload_modules(void)
+/* Removes the modules that use @name, then @name. */
+static void unload_with_users(const char *name)
 {
 	struct dirent *holder;
-	DIR *holders = opendir("/sys/module/perfcounters/holders");
+	char path[80];
+	DIR *holders;
 
-	driver_close();
+	snprintf(path, sizeof(path), "/sys/module/%s/holders", name);
+	holders = opendir(path);
 	while (holders && (holder = readdir(holders)))
 		if (holder->d_name[0] != '.')
-			rmmod(holder->d_name);
+			unload_with_users(holder->d_name);
 	if (holders)
 		closedir(holders);
-	rmmod("perfcounters");
+	rmmod(name);
+}
+
+/* Removes perfcounters.ko and all modules that use it. */
+static void unload_modules(void)
+{
+	driver_close();
+	unload_with_users("perfcounters");
 }
 
 /* At exit: closes the mappings and open files that pin perfcounters.ko, and unloads the modules. */
@@ -190,12 +199,12 @@ static void load_modules(const char *params)
 	registered = true;
 }
 
-/* Loads perftrace.ko, the module of /dev/perftrace. unload_modules() removes it. */
-static void load_perftrace(void)
+/* Loads a module that uses perfcounters.ko. unload_modules() removes it. */
+static void load_module(const char *name)
 {
-	errno = -insmod("perftrace", "");
+	errno = -insmod(name, "");
 	if (errno)
-		bail("insmod perftrace");
+		bail(name);
 }
 
 static long long driver_cmd_raw(const char *command, size_t len)
@@ -224,8 +233,8 @@ static long long driver_cmd(const char *fmt, ...)
 
 /* The counter pages */
 
-/* Number of instances that perfcounters.ko itself adds at load: src/perfmon/stats.rs */
-#define PC_BUILTIN 25
+/* Number of instances that perfcounters.ko itself adds at load: src/counters/stats.rs */
+#define PC_BUILTIN 2
 
 struct pc {
 	int fd;

@@ -59,14 +59,15 @@ static void test_no_device(void)
 	pfarg_ctx_t ctx = { 0 };
 
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
-	   "1.3 pfm_create_context: without perfcounters.ko it is ENOSYS");
+	   "1.3 pfm_create_context: without perfmon.ko it is ENOSYS");
 	/*
 	 * Turns off the limits of sampling, because samples take most of the CPU time in an
 	 * emulator.
 	 */
-	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
+	insmod("perfcounters", "");
+	errno = -insmod("perfmon", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
-		bail("insmod perfcounters");
+		bail("insmod perfmon");
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
 	   "1.3 pfm_create_context: without a PMU description it is EBUSY");
 	errno = -insmod(description, "");
@@ -452,6 +453,7 @@ int main(void)
 	test_task_smpl();
 	test_selfpage();
 	is(rmmod(description), 0, "1.2 PMU description: unloads after all contexts are closed");
-	is(rmmod("perfcounters"), 0, "1.2 perfcounters: unloads after its devices are closed");
+	is(rmmod("perfmon"), 0, "1.2 perfmon.ko: unloads after its devices are closed");
+	unload_modules();
 	return finish();
 }

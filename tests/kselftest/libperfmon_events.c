@@ -51,6 +51,7 @@ int main(void)
 	plan(8);
 	pin_to_cpu(0);
 	load_modules("");
+	load_module("perfmon");
 	insmod("pfm_intel", "");
 	fd = pfm_create_context(&ctx, NULL, NULL, 0);
 	if (fd < 0)

@@ -73,11 +73,11 @@ static struct meminfo_kb settled_meminfo_kb(void)
 }
 
 /* Memory charged to each user, in bytes; the limit for a user, in kB. */
-#define USERS		"/sys/kernel/debug/perfmon/users"
+#define USERS		"/sys/kernel/debug/perfcounters/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
 /* Memory charged to each user for accounting records, in bytes. */
-#define RECORDS		"/sys/kernel/debug/perfmon/records"
+#define RECORDS		"/sys/kernel/debug/ppa/records"
 
 static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 {

@@ -2,8 +2,8 @@
 /*
  * timeout: 600
  *
- * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. perfcounters.ko
- * can be loaded and unloaded any number of times.
+ * perfcounters.ko cannot be unloaded while a file, a mapping, a driver or another module uses it.
+ * perfcounters.ko can be loaded and unloaded any number of times.
  */
 #include "memory.h"
 
@@ -22,8 +22,12 @@ static void test_busy(void)
 
 	unload_modules();
 	is(insmod("perftrace", ""), -ENOENT, "3.1 perftrace.ko needs perfcounters.ko");
+	is(insmod("ppa", ""), -ENOENT, "4.8 ppa.ko needs perfcounters.ko");
+	is(insmod("perfmon", ""), -ENOENT, "1.1 perfmon.ko needs perfcounters.ko");
 	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
 	ok(access("/dev/perftrace", F_OK), "3.1 perfcounters.ko alone: user tracing has no device");
+	ok(access("/dev/ppa", F_OK), "4.8 perfcounters.ko alone: accounting has no device");
+	ok(access("/dev/perfmon", F_OK), "1.1 perfcounters.ko alone: contexts have no device");
 	is(insmod("perfcounters", ""), -EEXIST, "0.1 perfcounters.ko loaded: insmod is EEXIST");
 	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
@@ -56,6 +60,20 @@ static void test_busy(void)
 	   "3.1 rmmod perfcounters: EWOULDBLOCK while perftrace.ko is loaded");
 	is(rmmod("perftrace"), 0, "3.1 perftrace.ko unloads");
 	ok(access("/dev/perftrace", F_OK), "3.1 perftrace.ko unloaded: its device is removed");
+	is(insmod("ppa", ""), 0, "4.8 ppa.ko loads");
+	ok(!access("/dev/ppa", F_OK), "4.8 ppa.ko loaded: accounting has its device");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "4.8 rmmod perfcounters: EWOULDBLOCK while ppa.ko is loaded");
+	is(rmmod("ppa"), 0, "4.8 ppa.ko unloads");
+	ok(access("/dev/ppa", F_OK) && access("/proc/ppa", F_OK) &&
+	   access("/proc/sys/kernel/ppa", F_OK), "4.8 ppa.ko unloaded: its files are removed");
+	is(insmod("perfmon", ""), 0, "1.1 perfmon.ko loads");
+	ok(!access("/dev/perfmon", F_OK), "1.1 perfmon.ko loaded: contexts have their device");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "1.1 rmmod perfcounters: EWOULDBLOCK while perfmon.ko is loaded");
+	is(rmmod("perfmon"), 0, "1.1 perfmon.ko unloads");
+	ok(access("/dev/perfmon", F_OK) && access("/proc/perfmon_map", F_OK),
+	   "1.1 perfmon.ko unloaded: its files are removed");
 	is(rmmod("perfcounters"), 0, "0.1 rmmod perfcounters: succeeds when nothing uses it");
 	ok(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
 	   "0.1 perfcounters.ko unloaded: its device nodes are removed");
@@ -75,12 +93,13 @@ static bool load_and_unload(int i)
 	pc_open(&pc);
 	for (int k = 0; k < 20; k++)
 		driver_cmd("desc 32 4 1 0 64 0 -1 module/%d", k);
-	driver_cmd("loop 1 1 100 1");
-	good = pc_total(&pc, 1) == 100 && pc.h->nr_chunks >= 1;
+	driver_cmd("loop %d 1 100 1", PC_BUILTIN + 1);
+	good = pc_total(&pc, PC_BUILTIN + 1) == 100 && pc.h->nr_chunks >= 1;
 	if (i % 4 == 0)
 		good = !insmod("sample_c", "period_us=100") && !insmod("sample_rust", "") &&
-		       pc_find(&pc, "sample_rust/ticks") &&
-		       !rmmod("sample_rust") && !rmmod("sample_c") && good;
+		       !insmod("perftrace", "") && !insmod("ppa", "") && !insmod("perfmon", "") &&
+		       pc_find(&pc, "sample_rust/ticks") && !rmmod("perfmon") && !rmmod("ppa") &&
+		       !rmmod("perftrace") && !rmmod("sample_rust") && !rmmod("sample_c") && good;
 	driver_close();
 	good = !rmmod("test_driver") && good;
 	pc_close(&pc);
@@ -127,7 +146,7 @@ static void test_repeated_load(void)
 
 int main(void)
 {
-	plan(22);
+	plan(36);
 	test_busy();
 	test_repeated_load();
 	return finish();

@@ -35,6 +35,7 @@ is_written_after() { [ "$(metric_values control.time)" -gt "$1" ]; }
 plan 22
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/ppa.ko
 insmod /modules/test_driver.ko
 
 start_pmcd

@@ -28,6 +28,7 @@ start_exporter() {
 plan 20
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/ppa.ko
 insmod /modules/pfc_sched.ko
 insmod /modules/test_driver.ko
 pace=$(add_desc 0 1 0 1 "" test/pace)

@@ -36,12 +36,12 @@ static __u64 pfm_cycles(const struct pmu_model *m)
  */
 static void pfm_set_limits(const char *rate, const char *percent)
 {
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", rate);
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", percent);
+	write_file("/sys/module/perfmon/parameters/max_sample_rate", rate);
+	write_file("/sys/module/perfmon/parameters/max_sample_percent", percent);
 }
 
 /*
- * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
+ * Loads perfmon.ko and the description of this processor's PMU, with the default limits of
  * sampling. Disables modprobe, because the creation of the first context would otherwise load
  * pfm_soft as well.
  */
@@ -50,9 +50,8 @@ static void pfm_load_modules(const struct pmu_model *m)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	rmmod("pfm_soft");
 	if (access("/dev/perfmon", F_OK)) {
-		errno = -insmod("perfcounters", "");
-		if (errno)
-			bail("insmod perfcounters");
+		insmod("perfcounters", "");
+		load_module("perfmon");
 	}
 	/* An earlier test may have changed the limits of sampling. */
 	pfm_set_limits("100000", "25");

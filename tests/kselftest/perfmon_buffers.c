@@ -239,6 +239,7 @@ int main(void)
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
 	mkdir(CGROUP, 0755);
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");

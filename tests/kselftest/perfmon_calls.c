@@ -45,8 +45,8 @@ static void test_without_context(void)
 	   "1.3 create: a second context on the same file is EBUSY");
 	is(rmmod(description), -EWOULDBLOCK,
 	   "1.1 rmmod of a PMU description that a context uses is EWOULDBLOCK");
-	is(rmmod("perfcounters"), -EWOULDBLOCK,
-	   "1.2 rmmod of perfcounters.ko while /dev/perfmon is open is EWOULDBLOCK");
+	is(rmmod("perfmon"), -EWOULDBLOCK,
+	   "1.2 rmmod of perfmon.ko while /dev/perfmon is open is EWOULDBLOCK");
 	is(pfm_call(fd, 0x1234, NULL), -ENOTTY, "1.3 an unknown ioctl is ENOTTY");
 	close(fd);
 	is(insmod(description, ""), -EEXIST,

@@ -103,6 +103,7 @@ int main(int argc, char **argv)
 	}
 	plan(6);
 	load_modules("");
+	load_module("perfmon");
 	pfm_set_limits("0", "0");
 	insmod("pfm_soft", "");
 	insmod("pfm_ring", "");

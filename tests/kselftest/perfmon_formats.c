@@ -340,6 +340,7 @@ int main(void)
 	plan(36);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");

@@ -66,6 +66,7 @@ int main(void)
 	int fd;
 
 	load_modules("");
+	load_module("perfmon");
 	load_sampling_modules(guest_model());
 	plan(8);
 	fd = create_sampling(PFM_KERNEL);

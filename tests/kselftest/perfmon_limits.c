@@ -237,6 +237,8 @@ int main(void)
 
 	plan(2 * NR_LIMITS + 2);
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
+	insmod("ppa", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");

@@ -113,6 +113,7 @@ int main(void)
 	plan(5);
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
+	load_module("perfmon");
 	errno = -insmod("pfm_soft", "");
 	if (errno && errno != EEXIST)
 		bail("insmod pfm_soft");

@@ -80,6 +80,7 @@ int main(void)
 {
 	plan(6 + 1 + 2 + 1);
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");

@@ -297,6 +297,7 @@ int main(void)
 	plan(4 + 5 + 5 + 5 + 1 + 5 + (create_many ? 4 : 0));
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
+	load_module("perfmon");
 	errno = -insmod("pfm_soft", "");
 	if (errno && errno != EEXIST)
 		bail("insmod pfm_soft");

@@ -564,6 +564,7 @@ int main(void)
 	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) +
 	     (pmu ? 3 : 0) + 1);
 	load_modules("");
+	load_module("perfmon");
 	if (pmu) {
 		model = guest_model();
 		pfm_load_modules(model);

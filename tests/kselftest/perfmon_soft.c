@@ -415,6 +415,7 @@ int main(void)
 {
 	plan(47);
 	load_modules("");
+	load_module("perfmon");
 	test_autoload();
 	test_self();
 	test_virtual_pmds();

@@ -135,6 +135,7 @@ int main(void)
 	plan(4);
 	pin_to_cpu(0);
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	insmod("pfm_soft", "");
 	errno = -insmod("faults", "");
 	if (errno)

@@ -7,7 +7,7 @@
  *
  * Stress test: monitoring and monitored processes start, exit, are killed and execute programs,
  * while a CPU goes offline and online and formats are removed. At the end no module, file or
- * mapping uses perfcounters.ko. The test rig also checks the kernel log.
+ * mapping uses perfmon.ko. The test rig also checks the kernel log.
  */
 #include "kselftest_pc.h"
 #include "sampling.h"
@@ -256,13 +256,13 @@ static int refcount(void)
 {
 	char text[32];
 
-	return atoi(read_file("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
+	return atoi(read_file("/sys/module/perfmon/refcnt", text, sizeof(text)) ?: "-1");
 }
 
-/* Returns the number of modules that use perfcounters.ko and hold a reference to it. */
+/* Returns the number of modules that use perfmon.ko and hold a reference to it. */
 static int nr_holders(void)
 {
-	DIR *dir = opendir("/sys/module/perfcounters/holders");
+	DIR *dir = opendir("/sys/module/perfmon/holders");
 	struct dirent *d;
 	int nr = 0;
 
@@ -292,6 +292,7 @@ int main(int argc, char **argv)
 	plan(7);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	if (m)
 		insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	insmod("pfm_soft", "");
@@ -350,6 +351,6 @@ int main(int argc, char **argv)
 	if (m)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
 	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
-	is(refcount(), nr_holders(), "1.2 stress: no reference to perfcounters.ko is left");
+	is(refcount(), nr_holders(), "1.2 stress: no reference to perfmon.ko is left");
 	return finish();
 }

@@ -57,6 +57,7 @@ int main(void)
 	plan(21);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	insmod("pfm_soft", "");
 	/* An earlier test may have left tutorial_format loaded. */
 	rmmod("tutorial_format");

@@ -87,6 +87,7 @@ int main(int argc, char **argv)
 	plan(12);
 	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
+	load_module("ppa");
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	first = trace_info(fd);
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
@@ -122,6 +123,7 @@ int main(int argc, char **argv)
 
 	unload_modules();
 	trace_load();
+	load_module("ppa");
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
 	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");

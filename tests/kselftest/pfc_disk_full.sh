@@ -212,6 +212,8 @@ cd /tmp || exit 1
 unload_modules
 begin_few_symbols
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
+insmod /modules/ppa.ko
 insmod /modules/perftrace.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko

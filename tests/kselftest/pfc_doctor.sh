@@ -169,6 +169,8 @@ check "doctor module of another kernel: a problem with the kernel's message" tes
 check "doctor module not installed: a problem with its remedy" test_not_installed
 check "doctor compressed module: it is found" test_compressed
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
+insmod /modules/ppa.ko
 insmod /modules/perftrace.ko
 insmod /modules/pfm_soft.ko
 check "doctor modules loaded and installed: no problem" test_clean

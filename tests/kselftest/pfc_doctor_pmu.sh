@@ -26,7 +26,7 @@ test_no_description() {
 }
 test_loads_description() { # The context that pfc doctor creates loads the description.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
-	busybox rmmod perfcounters && insmod /modules/perfcounters.ko
+	busybox rmmod perfmon && insmod /modules/perfmon.ko
 	run_doctor 0 && has_finding ok contexts description "$pmu: [0-9]+ PMCs"
 }
 test_clean() {
@@ -68,6 +68,7 @@ test_no_permission() {
 plan 7
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 check "doctor PMU without a description: a problem with its remedy" test_no_description
 check "doctor PMU without a description: its own context loads it" test_loads_description
 with_json=1

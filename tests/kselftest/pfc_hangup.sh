@@ -76,7 +76,7 @@ plan 6
 mkdir -p /tmp/hangup
 cd /tmp/hangup || exit 1
 unload_modules
-for m in perfcounters perftrace pfm_soft pfm_ring; do
+for m in perfcounters perfmon perftrace ppa pfm_soft pfm_ring; do
 	insmod /modules/$m.ko
 done
 begin_few_symbols

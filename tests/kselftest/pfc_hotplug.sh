@@ -156,6 +156,7 @@ test_suspend() {
 unload_modules
 taskset -p 1 $$ >/dev/null
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 plan 9

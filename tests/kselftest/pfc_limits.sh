@@ -140,6 +140,8 @@ plan 20
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
+insmod /modules/ppa.ko
 insmod /modules/perftrace.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko

@@ -289,6 +289,7 @@ cd /tmp || exit 1
 begin_few_symbols
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 rm -rf $dir /tmp/nobody

@@ -164,6 +164,7 @@ plan 17
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 rm -rf $dir

@@ -83,7 +83,7 @@ test_files_removed() {
 	pfc ppa 1 2>words
 	rc=$?
 	cat words
-	[ $rc != 0 ] && grep -q 'modprobe perfcounters' words
+	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
 plan 13
@@ -91,6 +91,7 @@ cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
+insmod /modules/ppa.ko
 (while :; do sleep 0.01; done) &
 sleeper=$!
 check "4.8 pfc ppa while accounting is off: it names pfc ppa on" test_off
@@ -106,6 +107,6 @@ check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
 check "4.8 pfc ppa off: accounting is off" test_turn_off
 check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
 kill $sleeper
-check "4.8 pfc ppa without the module: it names modprobe perfcounters" test_files_removed
+check "4.8 pfc ppa without the module: it names modprobe ppa" test_files_removed
 rm -f words recorded drawn.svg
 exit "$failed"

@@ -314,6 +314,7 @@ begin_few_symbols
 echo >/proc/sys/kernel/modprobe
 check "1.9 pfc record without perfcounters.ko: status 2, it names modprobe" test_no_module
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 [ -z "${PMU:-}" ] || insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
 check "1.9 pfc record without pfm_ring.ko: status 2, it names the module" test_no_format

@@ -151,6 +151,7 @@ cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/$description.ko
 insmod /modules/pfm_soft.ko
 check "1.12 pfc stat: more events than counters run by turns" test_multiplexed

@@ -16,7 +16,7 @@
 own_mounts
 
 program=/tests/pfc_follow
-parameters=/sys/module/perfcounters/parameters
+parameters=/sys/module/perfmon/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
 # nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, as the format FORM marks
@@ -152,6 +152,7 @@ case $PMU in
 unequal)
 	plan 13
 	insmod /modules/perfcounters.ko
+	insmod /modules/perfmon.ko
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko
 	for form in people csv json; do
@@ -171,6 +172,7 @@ unequal)
 *)
 	plan 7
 	insmod /modules/perfcounters.ko
+	insmod /modules/perfmon.ko
 	insmod /modules/pfm_intel.ko
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko

@@ -238,6 +238,7 @@ unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
 check "1.16 pfc pmu without a module: status 2" has_status 2 pfc pmu
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 # Keeps the kernel from loading a PMU description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
 check "1.16 pfc stat without a PMU description: the command runs, events are not supported" test_no_pmu

@@ -117,7 +117,7 @@ mkdir -p /tmp/streams
 cd /tmp/streams || exit 1
 unload_modules
 begin_few_symbols
-for m in perfcounters perftrace pfm_soft pfm_ring; do
+for m in perfcounters perfmon perftrace pfm_soft pfm_ring; do
 	insmod /modules/$m.ko
 done
 check "pfc stat: standard error is full: the command's status is kept" test_stat

@@ -138,6 +138,8 @@ int main(void)
 	plan(ARRAY_SIZE(commands) * 3);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
+	insmod("ppa", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_ring", "");
 	insmod("pfc_sched", "");

@@ -53,6 +53,7 @@ plan 3
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
+insmod /modules/perfmon.ko
 insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
 check "1.6 pfc stat -p: a process with 351 threads is counted" test_counted

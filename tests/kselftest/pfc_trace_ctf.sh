@@ -120,6 +120,6 @@ test_full() {
 }
 check "3.11 trace on a full disk: babeltrace2 reads as many events as pfc says" test_full
 check "3.8 no trace is left at the end" eval '[ "$(pfc trace list --json | grep -c "\"name\"")" = 0 ]'
-check "3.8 rmmod of perfcounters.ko succeeds at the end" rmmod perfcounters
+check "3.8 rmmod of perftrace.ko succeeds at the end" rmmod perftrace
 unload_modules
 exit $failed

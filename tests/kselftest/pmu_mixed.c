@@ -437,6 +437,7 @@ int main(void)
 		plan(2);
 		unload_modules();
 		insmod("perfcounters", "");
+		insmod("perfmon", "");
 		is(insmod("pfm_intel", ""), -ENODEV,
 		   "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
 		ok(klog_contains("does not give the core type of each CPU"),
@@ -452,6 +453,7 @@ int main(void)
 	pin_to_cpu(0);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
 	is(insmod("pfm_intel", ""), 0, "1.4 insmod of pfm_intel succeeds with CPUs that differ");
 	ok(klog_contains("CPUs differ: a context counts only on CPUs"),
 	   "1.4 pfm_intel, CPUs that differ: the kernel log says so");

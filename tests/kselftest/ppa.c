@@ -358,8 +358,8 @@ static void test_bad_arguments(void)
 	is(ioctl(dev, PPA_GETINFO, (void *)8) ? -errno : 0, -EFAULT,
 	   "4.4 PPA_GETINFO: a bad address is EFAULT");
 	is(ioctl(dev, 0x1234, 0) ? -errno : 0, -ENOTTY, "4.4 ioctl: an unknown request is ENOTTY");
-	is(rmmod("perfcounters"), -EWOULDBLOCK,
-	   "4.8 rmmod: perfcounters.ko is EWOULDBLOCK while /dev/ppa is open");
+	is(rmmod("ppa"), -EWOULDBLOCK,
+	   "4.8 rmmod: ppa.ko is EWOULDBLOCK while /dev/ppa is open");
 }
 
 int main(int argc, char **argv)
@@ -376,6 +376,7 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	test_settings();
 	test_known_work();
@@ -390,6 +391,7 @@ int main(int argc, char **argv)
 	ok(b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] > a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE],
 	   "4.9 accounting off: idle time still grows");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after /dev/ppa is closed");
+	is(rmmod("ppa"), 0, "4.8 rmmod: ppa.ko unloads after /dev/ppa is closed");
+	unload_modules();
 	return finish();
 }

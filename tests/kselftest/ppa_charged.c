@@ -4,7 +4,7 @@
  * timeout: 120
  *
  * The memory of an accounted task's record, about 1 kB, is charged to the control group of the task
- * that creates it. The file perfmon/records in debugfs shows the bytes of records for each user,
+ * that creates it. The file ppa/records in debugfs shows the bytes of records for each user,
  * including the records of ended tasks that were not read yet.
  */
 #include "memory.h"
@@ -132,6 +132,7 @@ int main(void)
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
 	mkdir(CGROUP, 0755);
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	bytes_per_thread();
 	without = bytes_per_thread();
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");

@@ -106,6 +106,7 @@ int main(void)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	pc_open(&pc);
 	is(pc_find(&pc, names[0]), 0,
@@ -164,6 +165,7 @@ int main(void)
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	pc_close(&pc);
-	is(rmmod("perfcounters"), 0, "4.9 rmmod: perfcounters.ko unloads after accounting");
+	is(rmmod("ppa"), 0, "4.9 rmmod: ppa.ko unloads after accounting");
+	unload_modules();
 	return finish();
 }

@@ -26,6 +26,7 @@ int main(void)
 	plan(4);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	pin_to_cpu(0);
 	insmod("late_exit", "");
@@ -53,6 +54,6 @@ int main(void)
 	rmmod("late_exit");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

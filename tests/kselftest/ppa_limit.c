@@ -101,6 +101,7 @@ int main(void)
 	plan(18);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
@@ -162,6 +163,6 @@ int main(void)
 	set_user_kb(0);
 	ppa_write(LEVELS, "15");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

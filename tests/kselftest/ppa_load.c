@@ -532,6 +532,7 @@ int main(void)
 	if (shared == MAP_FAILED)
 		bail("mmap");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
@@ -539,7 +540,8 @@ int main(void)
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	system("rmmod null_blk");
-	is(rmmod("perfcounters"), 0,
-	   "4.8 rmmod: perfcounters.ko unloads after accounting was busy");
+	is(rmmod("ppa"), 0,
+	   "4.8 rmmod: ppa.ko unloads after accounting was busy");
+	unload_modules();
 	return finish();
 }

@@ -445,7 +445,7 @@ static void test_unload(void)
 	ok(fd >= 0 && read(fd, &byte, 1) == 1,
 	   "4.3 rmmod: a file of /proc/ppa is open before the rmmod");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
+	is(rmmod("ppa"), 0, "4.7 rmmod: succeeds while a task is accounted");
 	is(read(fd, &byte, 1) < 0 ? errno : 0, EIO,
 	   "4.3 rmmod: reading the open file fails afterwards");
 	close(fd);
@@ -471,6 +471,7 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	info = ppa_info(dev);
 	test_bad_input();
@@ -481,5 +482,6 @@ int main(int argc, char **argv)
 	test_many_tasks(scale_down(gate_or_long(20, 90)));
 	test_reaped();
 	test_unload();
+	unload_modules();
 	return finish();
 }

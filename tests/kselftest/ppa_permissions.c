@@ -141,6 +141,7 @@ int main(void)
 	plan(3 * ARRAY_SIZE(operations));
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	target = fork_sleeper();
 	if (ppa_write(SETTINGS, "1 0 0 1") || write_ppactl())
 		bail("accounting");
@@ -149,6 +150,6 @@ int main(void)
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
 	kill_child(target);
 	ppa_write(SETTINGS, "0 0 0 1");
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

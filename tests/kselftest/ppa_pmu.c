@@ -229,6 +229,8 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("perfmon", "");
+	insmod("ppa", "");
 	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
 	if (errno)
 		bail("a PMU's description");

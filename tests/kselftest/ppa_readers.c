@@ -198,6 +198,7 @@ int main(void)
 	plan(gate_or_long(12, 16));
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	tasks = mmap(NULL, MAX_TASKS * sizeof(*tasks), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (tasks == MAP_FAILED)
@@ -210,6 +211,6 @@ int main(void)
 	if (is_long_run())
 		test_slow_reader();
 	ppa_write(SETTINGS, "0 0 0 1");
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

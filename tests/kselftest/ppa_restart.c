@@ -229,6 +229,7 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	/*
 	 * Opens the log only after the modules are loaded, because the kernel logs the first load
 	 * of an out-of-tree module after boot.
@@ -261,7 +262,7 @@ int main(int argc, char **argv)
 	ok(on * 10 > off * 12,
 	   "4.8 accounting off: system calls are at least a fifth cheaper, so no probe is left");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all restarts");
+	is(rmmod("ppa"), 0, "4.8 rmmod: ppa.ko unloads after all restarts");
 	/* A probe that was left attached would be called here and run into freed module text. */
 	pin_to_cpu(0);
 	for (int i = 0; i < 200; i++) {
@@ -269,5 +270,6 @@ int main(int argc, char **argv)
 		in_child(usleep(100));
 	}
 	ok(!klog_has(log, log_words), "4.8 kernel log: no warnings after rmmod");
+	unload_modules();
 	return finish();
 }

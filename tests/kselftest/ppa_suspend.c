@@ -26,6 +26,7 @@ int main(void)
 	plan(3);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	pin_to_cpu(0);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.2 suspend: accounting is turned on");
@@ -51,6 +52,6 @@ int main(void)
 	   "4.2 suspend: the suspended time is not counted for the CPU");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
-	rmmod("perfcounters");
+	unload_modules();
 	return finish();
 }

@@ -418,7 +418,7 @@ static void test_unload(void)
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	is(wrong, 0, "4.8 page faults all the time: accounting is switched off and on");
-	is(rmmod("perfcounters"), 0, "4.8 page faults all the time: the module is unloaded");
+	is(rmmod("ppa"), 0, "4.8 page faults all the time: the module is unloaded");
 	sleep_ms(50);
 	for (size_t i = 0; i < ARRAY_SIZE(children); i++)
 		kill_child(children[i]);
@@ -431,6 +431,7 @@ int main(void)
 	plan(11);
 	unload_modules();
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	dev = ppa_open();
 	if (ppa_write(SETTINGS, "1 0 0 1"))
 		bail(SETTINGS);
@@ -449,5 +450,6 @@ int main(void)
 	   "4.2 computing, with page faults and signals: as much system time as by getrusage()");
 	test_moved_in_fault();
 	test_unload();
+	unload_modules();
 	return finish();
 }

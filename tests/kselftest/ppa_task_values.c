@@ -253,6 +253,7 @@ int main(void)
 	plan(7);
 	pin_to_cpu(0);
 	load_modules("");
+	load_module("ppa");
 	if (ppa_write(LEVELS, "7") || ppa_write(SETTINGS, "1 1 0 1"))
 		bail("accounting");
 	dev = ppa_open();

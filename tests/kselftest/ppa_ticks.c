@@ -462,6 +462,7 @@ int main(void)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	insmod("ppa", "");
 	pid = getpid();
 	zero = open("/dev/zero", O_RDONLY);
 	dev = ppa_open();

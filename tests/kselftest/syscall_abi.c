@@ -175,6 +175,7 @@ int main(int argc, char **argv)
 		return make_call(0, 9999) != -1;
 	}
 	trace_load();
+	load_module("ppa");
 	if (chdir("/tmp"))
 		bail("chdir");
 	plan(6 + 6 + 3);

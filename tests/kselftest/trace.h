@@ -52,7 +52,7 @@ static void trace_load(void)
 	static bool registered;
 
 	load_modules("");
-	load_perftrace();
+	load_module("perftrace");
 	if (!registered)
 		atexit(trace_unmap_all);
 	registered = true;

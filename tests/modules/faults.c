@@ -14,10 +14,10 @@
  *							is full; 0: of none
  *	cat /sys/module/faults/parameters/nr_slowed	number of allocations that took longer
  *
- * A call counts if a function of perfcounters.ko, perftrace.ko, a provider, a PMU description, a
- * sampling format or a sample driver is on the stack. The call may be in any task, including
- * kworkers and hotplug threads. A call fails by returning at the first instruction of the function,
- * with the value that the function returns on failure.
+ * A call counts if a function of perfcounters.ko, perfmon.ko, perftrace.ko, ppa.ko, a provider, a
+ * PMU description, a sampling format or a sample driver is on the stack. The call may be in any
+ * task, including kworkers and hotplug threads. A call fails by returning at the first instruction
+ * of the function, with the value that the function returns on failure.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -69,9 +69,9 @@ static bool is_project_module(const char *symbol)
 {
 	const char *module = strrchr(symbol, '[');
 
-	return module && (!strncmp(module, "[perfcounters", 13) ||
-			  !strncmp(module, "[perftrace", 10) || !strncmp(module, "[pfc_", 5) ||
-			  !strncmp(module, "[pfm_", 5) || !strncmp(module, "[sample_", 8));
+	return module && (!strncmp(module, "[perf", 5) || !strncmp(module, "[ppa", 4) ||
+			  !strncmp(module, "[pfc_", 5) || !strncmp(module, "[pfm_", 5) ||
+			  !strncmp(module, "[sample_", 8));
 }
 
 static bool called_by_project(void)

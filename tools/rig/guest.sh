@@ -241,7 +241,7 @@ without_foreign_races() {
 		!lines { print; next }
 		{ race = race $0 "\n"; lines-- }
 		/(\] |^)=+\r?$/ || !lines {
-			if (race ~ /\[(perfcounters|perftrace|pfc_[a-z]+|sample_[a-z]+|test_driver|faulty)\]/)
+			if (race ~ /\[(perfcounters|perfmon|perftrace|ppa|pf[cm]_[a-z]+|sample_[a-z]+|test_driver|faulty)\]/)
 				printf "%s", race
 			race = ""
 			lines = 0

@@ -104,6 +104,7 @@ bool pfm_may_watch(struct task_struct *task)
 {
 	return same_thread_group(current, task) || ptrace_rule(task, NULL);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_may_watch, "PERFCOUNTERS");
 
 /*
  * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not
@@ -455,6 +456,7 @@ bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struc
 	return state && READ_ONCE(state->dumpable) == snapshot->dumpable &&
 	       __task_cred(task) == snapshot->cred;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_snapshot_is_unchanged, "PERFCOUNTERS");
 
 /*
  * Returns true if neither the thread's credentials nor the dumpability of the program in the
@@ -486,6 +488,7 @@ struct pid *pfm_current_process(void)
 {
 	return get_pid(task_tgid(current));
 }
+EXPORT_SYMBOL_NS_GPL(pfm_current_process, "PERFCOUNTERS");
 
 /*
  * Returns true if ptrace's rule still lets @process stop the current thread. The rule is applied
@@ -517,6 +520,7 @@ bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 	put_task_struct(leader);
 	return may;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_may_stop_current, "PERFCOUNTERS");
 
 /*
  * Returns true if perf's policy and the lockdown state of the kernel allow the caller to monitor

@@ -238,6 +238,7 @@ bool pfm_account_cred_is_unlimited(const struct cred *cred)
 {
 	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_RESOURCE);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_account_cred_is_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns the limit of memory of one account, in bytes: the parameter user_kb or, if user_kb is 0,
@@ -250,11 +251,6 @@ u64 pfm_account_bytes(void)
 	return most ?: max(((u64)totalram_pages() << PAGE_SHIFT) / 64, (u64)SZ_32M);
 }
 EXPORT_SYMBOL_NS_GPL(pfm_account_bytes, "PERFCOUNTERS");
-
-void pfm_account_line(struct seq_file *seq, u32 uid, u64 bytes)
-{
-	seq_printf(seq, "%u\t%llu\n", from_kuid_munged(seq_user_ns(seq), KUIDT_INIT(uid)), bytes);
-}
 
 static int users_show(struct seq_file *seq, void *unused)
 {
@@ -279,7 +275,17 @@ static int users_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(users);
 
-void pfm_account_show(struct dentry *tree)
+static struct dentry *directory;
+
+/* Creates the file perfcounters/users in debugfs. */
+void pfm_account_file_create(void)
 {
-	debugfs_create_file("users", 0400, tree, NULL, &users_fops);
+	directory = debugfs_create_dir("perfcounters", NULL);
+	debugfs_create_file("users", 0400, directory, NULL, &users_fops);
+}
+
+/* Removes the file, and waits for its readers. */
+void pfm_account_file_remove(void)
+{
+	debugfs_remove(directory);
 }

@@ -6,8 +6,6 @@
 #include <linux/types.h>
 
 struct cred;
-struct dentry;
-struct seq_file;
 
 /*
  * Resources that are counted for each user. Resource in src/base/helpers.rs has the values of this
@@ -39,7 +37,7 @@ bool pfm_account_cred_is_unlimited(const struct cred *cred);
 u64 pfm_account_bytes(void);
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most);
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less);
-void pfm_account_show(struct dentry *tree);
-void pfm_account_line(struct seq_file *seq, u32 uid, u64 bytes);
+void pfm_account_file_create(void);
+void pfm_account_file_remove(void);
 
 #endif

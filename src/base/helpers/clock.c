@@ -35,11 +35,13 @@ u64 pfm_resolution(void)
 {
 	return hrtimer_resolution;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_resolution, "PERFCOUNTERS");
 
 u64 pfm_now(void)
 {
 	return ktime_get_mono_fast_ns();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_now, "PERFCOUNTERS");
 
 /*
  * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter

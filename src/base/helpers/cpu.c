@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Functions that return which CPUs are online, and the idle time of a CPU. */
 #include <linux/cpumask.h>
+#include <linux/export.h>
 #include <linux/kernel_stat.h>
 #include "helpers.h"
 
@@ -12,8 +13,10 @@ u64 ppa_idle_ns(unsigned int cpu)
 {
 	return kcpustat_field_idle(cpu) + kcpustat_field_iowait(cpu);
 }
+EXPORT_SYMBOL_NS_GPL(ppa_idle_ns, "PERFCOUNTERS");
 
 bool ppa_cpu_online(unsigned int cpu)
 {
 	return cpu_online(cpu);
 }
+EXPORT_SYMBOL_NS_GPL(ppa_cpu_online, "PERFCOUNTERS");

@@ -2,6 +2,7 @@
 /*
  * Functions for raw spinlocks, for preemption, and to find out whether the caller runs in an NMI.
  */
+#include <linux/export.h>
 #include <linux/preempt.h>
 #include <linux/spinlock.h>
 #include "helpers.h"
@@ -10,6 +11,7 @@ void pfm_lock_init(raw_spinlock_t *lock)
 {
 	raw_spin_lock_init(lock);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_lock_init, "PERFCOUNTERS");
 
 void pfm_preempt_disable(void)
 {
@@ -25,3 +27,4 @@ bool pfm_in_nmi(void)
 {
 	return in_nmi();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_in_nmi, "PERFCOUNTERS");

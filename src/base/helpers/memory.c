@@ -11,6 +11,7 @@ unsigned long pfc_virt_pfn(const void *p)
 {
 	return PHYS_PFN(virt_to_phys((void *)p));
 }
+EXPORT_SYMBOL_NS_GPL(pfc_virt_pfn, "PERFCOUNTERS");
 
 /*
  * Makes a mapping permanently non-executable. Returns -EACCES if the caller requested an executable
@@ -43,3 +44,4 @@ int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_stru
 	vma->vm_ops = ops;
 	return 0;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_vma_readonly, "PERFCOUNTERS");

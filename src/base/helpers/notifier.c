@@ -15,6 +15,7 @@ void pfc_notifier_init(struct pfc_notifier *notifier, void (*work)(struct irq_wo
 	notifier->wake_work = IRQ_WORK_INIT(work);
 	notifier->fasync = NULL;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_init, "PERFCOUNTERS");
 
 /* Wakes the readers, and sends SIGIO. Called by the irq_work of the notifier. */
 void pfc_notifier_wake(struct pfc_notifier *notifier)
@@ -22,6 +23,7 @@ void pfc_notifier_wake(struct pfc_notifier *notifier)
 	wake_up_interruptible_poll(&notifier->readers, EPOLLIN | EPOLLRDNORM);
 	kill_fasync(&notifier->fasync, SIGIO, POLL_IN);
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_wake, "PERFCOUNTERS");
 
 static void notifier_wake_work(struct irq_work *work)
 {
@@ -66,6 +68,7 @@ int pfc_notifier_wait(struct pfc_notifier *notifier, bool (*ready)(void *arg), v
 {
 	return wait_event_interruptible(notifier->readers, ready(arg));
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_wait, "PERFCOUNTERS");
 
 /*
  * Like pfc_notifier_wait(), but waits for at most @nanoseconds. Returns 1 if @ready returned true,
@@ -87,3 +90,4 @@ int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file
 
 	return rc < 0 ? rc : 0;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_fasync, "PERFCOUNTERS");

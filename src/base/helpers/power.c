@@ -2,6 +2,7 @@
 /*
  * Callbacks of suspend and resume.
  */
+#include <linux/export.h>
 #include <linux/slab.h>
 #include <linux/syscore_ops.h>
 #include "helpers.h"
@@ -47,9 +48,11 @@ struct pfc_power *pfc_power_register(void (*callback)(bool suspend))
 	register_syscore(&power->syscore);
 	return power;
 }
+EXPORT_SYMBOL_NS_GPL(pfc_power_register, "PERFCOUNTERS");
 
 void pfc_power_unregister(struct pfc_power *power)
 {
 	unregister_syscore(&power->syscore);
 	kfree(power);
 }
+EXPORT_SYMBOL_NS_GPL(pfc_power_unregister, "PERFCOUNTERS");

@@ -23,6 +23,7 @@ u64 pfm_run_time(const struct task_struct *task)
 {
 	return READ_ONCE(task->se.sum_exec_runtime);
 }
+EXPORT_SYMBOL_NS_GPL(pfm_run_time, "PERFCOUNTERS");
 
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
@@ -37,6 +38,7 @@ int pfm_running_cpu(const struct task_struct *task)
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_running_cpu, "PERFCOUNTERS");
 
 /*
  * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
@@ -45,16 +47,19 @@ u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
 }
+EXPORT_SYMBOL_NS_GPL(pfm_thread_pointer, "PERFCOUNTERS");
 
 bool pfm_is_kernel_thread(const struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_is_kernel_thread, "PERFCOUNTERS");
 
 bool pfm_is_exiting(const struct task_struct *task)
 {
 	return READ_ONCE(task->flags) & PF_EXITING;
 }
+EXPORT_SYMBOL_NS_GPL(pfm_is_exiting, "PERFCOUNTERS");
 
 /*
  * Returns true if the program of an exec has more rights than its user, or if its user may not read
@@ -87,6 +92,7 @@ bool ppa_in_syscall(struct task_struct *task)
 		return false;
 	return (int)number != -1;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_in_syscall, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has passed exit_notify(), so that its last context switch follows soon
@@ -96,6 +102,7 @@ bool ppa_has_ended(struct task_struct *task)
 {
 	return READ_ONCE(task->exit_state);
 }
+EXPORT_SYMBOL_NS_GPL(ppa_has_ended, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
@@ -106,6 +113,7 @@ bool ppa_is_dead(struct task_struct *task)
 {
 	return READ_ONCE(task->__state) == TASK_DEAD;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_is_dead, "PERFCOUNTERS");
 
 /*
  * Returns true if a running task entered the kernel by the system call sched_yield(), whose number
@@ -124,6 +132,7 @@ bool ppa_yields(struct task_struct *task)
 #endif
 	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_yields, "PERFCOUNTERS");
 
 /*
  * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;
@@ -145,6 +154,7 @@ void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *i
 	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
+EXPORT_SYMBOL_NS_GPL(ppa_task_ids, "PERFCOUNTERS");
 
 /* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
@@ -156,6 +166,7 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 		each(task, arg);
 	rcu_read_unlock();
 }
+EXPORT_SYMBOL_NS_GPL(ppa_each_task, "PERFCOUNTERS");
 
 /* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
 struct task_struct *ppa_get_task(u32 pid)
@@ -169,6 +180,7 @@ struct task_struct *ppa_get_task(u32 pid)
 	rcu_read_unlock();
 	return task;
 }
+EXPORT_SYMBOL_NS_GPL(ppa_get_task, "PERFCOUNTERS");
 
 /*
  * Returns, with a reference, the leader of the process that owns the caller's address space. If the

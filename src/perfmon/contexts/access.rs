@@ -10,13 +10,13 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::event_set::RegisterRequest;
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::cpu_kinds;
-use crate::perfmon::msr;
-use crate::perfmon::pmus::to_kernel_error;
-use crate::perfmon::session::{Session, SESSION};
+use crate::contexts::context::{Context, State};
+use crate::contexts::event_set::RegisterRequest;
+use crate::contexts::target::Target;
+use crate::cpu_kinds;
+use crate::msr;
+use crate::pmus::to_kernel_error;
+use crate::session::{Session, SESSION};
 use base::preempt;
 
 impl Context {

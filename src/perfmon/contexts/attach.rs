@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Attaches contexts to targets (threads or CPUs) and detaches them, and checks the permissions for
-//! the attach. [`crate::perfmon::contexts::context`] documents the lock order.
+//! the attach. [`crate::contexts::context`] documents the lock order.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -10,16 +10,16 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::Context;
-use crate::perfmon::contexts::loaded::loaded;
-use crate::perfmon::contexts::permission::Permission;
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
-use crate::perfmon::cpu_kinds;
-use crate::perfmon::msr;
-use crate::perfmon::per_cpu;
-use crate::perfmon::pmus::to_kernel_error;
-use crate::perfmon::session::{ListSlot, Session, SESSION};
+use crate::contexts::context::Context;
+use crate::contexts::loaded::loaded;
+use crate::contexts::permission::Permission;
+use crate::contexts::target::Target;
+use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
+use crate::cpu_kinds;
+use crate::msr;
+use crate::per_cpu;
+use crate::pmus::to_kernel_error;
+use crate::session::{ListSlot, Session, SESSION};
 use base::access::{self, Process};
 use base::{cpu, preempt, task};
 

@@ -8,10 +8,10 @@
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
 
-use crate::perfmon::contexts::context::Context;
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::cpus;
-use crate::perfmon::session;
+use crate::contexts::context::Context;
+use crate::contexts::target::Target;
+use crate::cpus;
+use crate::session;
 use base::{preempt, task};
 
 /// Drops the reference that a call of `Deferral::free_context` has passed on.

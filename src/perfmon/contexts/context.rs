@@ -7,7 +7,7 @@
 //! the registers of the PMU hold the current values of its active set. [`State::cpu`] is then the
 //! number of the CPU with this PMU. `State::cpu` is written only on that CPU, with interrupts off
 //! and the context's lock held. The per-CPU variables `loaded` and `counting` of
-//! [`crate::perfmon::per_cpu`] are written together with `State::cpu`. Code that needs current
+//! [`crate::per_cpu`] are written together with `State::cpu`. Code that needs current
 //! register values takes the context's lock on the CPU whose PMU holds the registers: see
 //! [`Context::with_state`].
 //!
@@ -42,19 +42,19 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
-use crate::perfmon::contexts::deferral::Deferral;
-use crate::perfmon::contexts::event_set::{Set, Sets};
-use crate::perfmon::contexts::permission::Permission;
-use crate::perfmon::contexts::sampling_state::Sampling;
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::contexts::thread_table::ThreadEntry;
-use crate::perfmon::cpu_kinds::Elsewhere;
-use crate::perfmon::msr;
-use crate::perfmon::per_cpu;
-use crate::perfmon::pmus;
-use crate::perfmon::reservation;
-use crate::perfmon::sample_buffer::{Buffer, SamplingMemory};
-use crate::perfmon::self_page::Page;
+use crate::contexts::deferral::Deferral;
+use crate::contexts::event_set::{Set, Sets};
+use crate::contexts::permission::Permission;
+use crate::contexts::sampling_state::Sampling;
+use crate::contexts::target::Target;
+use crate::contexts::thread_table::ThreadEntry;
+use crate::cpu_kinds::Elsewhere;
+use crate::msr;
+use crate::per_cpu;
+use crate::pmus;
+use crate::reservation;
+use crate::sample_buffer::{Buffer, SamplingMemory};
+use crate::self_page::Page;
 use base::access::{self, Process};
 use base::account::Charge;
 use base::raw_lock::RawLock;

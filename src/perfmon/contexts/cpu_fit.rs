@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Whether the CPU on which a context's thread runs has all PMU registers that the context uses,
-//! and the time that the thread runs on CPUs that lack some of them. [`crate::perfmon::cpu_kinds`]
+//! and the time that the thread runs on CPUs that lack some of them. [`crate::cpu_kinds`]
 //! describes the kinds of CPUs.
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::cpu_kinds::Elsewhere;
-use crate::perfmon::per_cpu;
+use crate::contexts::context::{Context, State};
+use crate::cpu_kinds::Elsewhere;
+use crate::per_cpu;
 use base::{cpu, task};
 
 impl Context {

@@ -15,7 +15,7 @@ use kernel::error::Result;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use crate::perfmon::helpers;
+use crate::helpers;
 use base::access::Process;
 use base::notifier::Notifier;
 

@@ -7,10 +7,10 @@ use perfmon_rules::abi;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::msr;
-use crate::perfmon::per_cpu;
+use crate::contexts::context::{Context, State};
+use crate::contexts::target::Target;
+use crate::msr;
+use crate::per_cpu;
 use base::raw_lock::Guard;
 
 impl Context {

@@ -5,11 +5,11 @@
 
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::{counting_bits, Context};
-use crate::perfmon::contexts::loaded::loaded;
-use crate::perfmon::msr;
-use crate::perfmon::nmi::{self, IrqRegs, NmiRegisters};
-use crate::perfmon::stats::{self, SelfStat};
+use crate::contexts::context::{counting_bits, Context};
+use crate::contexts::loaded::loaded;
+use crate::msr;
+use crate::nmi::{self, IrqRegs, NmiRegisters};
+use crate::stats::{self, SelfStat};
 use base::{clock, cpu};
 
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this

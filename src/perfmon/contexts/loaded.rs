@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The contexts to which the per-CPU words ([`crate::perfmon::per_cpu`]) and the table of monitored
-//! threads ([`crate::perfmon::contexts::thread_table`]) refer.
+//! The contexts to which the per-CPU words ([`crate::per_cpu`]) and the table of monitored
+//! threads ([`crate::contexts::thread_table`]) refer.
 
 #![expect(
     unsafe_code,
@@ -10,9 +10,9 @@
 
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::Context;
-use crate::perfmon::contexts::thread_table;
-use crate::perfmon::per_cpu;
+use crate::contexts::context::Context;
+use crate::contexts::thread_table;
+use crate::per_cpu;
 
 /// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
 /// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.

@@ -5,7 +5,7 @@
 
 use perfmon_rules::abi::{self, Message};
 
-use crate::perfmon::contexts::context::{Context, State};
+use crate::contexts::context::{Context, State};
 
 impl Context {
     /// Reports to the readers that the target of the context has ended: queues an `END` message and

@@ -20,16 +20,16 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
+use crate::contexts::context::{Context, State};
+use crate::contexts::event_set::{Registers, Set};
+use crate::contexts::sampling_state::Sampling;
+use crate::contexts::target::Target;
 use crate::description::{self, Overflow};
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::event_set::{Registers, Set};
-use crate::perfmon::contexts::sampling_state::Sampling;
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::msr;
-use crate::perfmon::nmi::{self, IrqRegs};
-use crate::perfmon::pmus::to_kernel_error;
-use crate::perfmon::sample_buffer::Buffer;
-use crate::perfmon::stats::{self, SelfStat};
+use crate::msr;
+use crate::nmi::{self, IrqRegs};
+use crate::pmus::to_kernel_error;
+use crate::sample_buffer::Buffer;
+use crate::stats::{self, SelfStat};
 use base::{clock, cpu, preempt, task};
 
 impl Context {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Checks whether a context's process still has the permission to watch or to stop the context's
-//! thread. [`crate::perfmon::contexts::permission`] describes when the permission is checked.
+//! thread. [`crate::contexts::permission`] describes when the permission is checked.
 
 use kernel::prelude::*;
 use protocols::ring::EXEC;
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::target::Target;
+use crate::contexts::context::{Context, State};
+use crate::contexts::target::Target;
 use base::access::{self, AccessSnapshot, Process};
 use base::{clock, task};
 

@@ -9,7 +9,7 @@ use perfmon_rules::abi::MAX_VALUES;
 use perfmon_rules::messages::Queue;
 use perfmon_rules::register_map::PmdSet;
 
-use crate::perfmon::sample_buffer::Buffer;
+use crate::sample_buffer::Buffer;
 
 /// The sampling state of a context.
 pub(crate) struct Sampling {

@@ -20,12 +20,12 @@ use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
 use perfmon_rules::period::Attr;
 use perfmon_rules::register_map::RegisterBitmap;
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::pmus::to_kernel_error;
-use crate::perfmon::session::SESSION;
-use crate::perfmon::stats::{self, SelfStat};
+use crate::contexts::context::{Context, State};
+use crate::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
+use crate::contexts::target::Target;
+use crate::pmus::to_kernel_error;
+use crate::session::SESSION;
+use crate::stats::{self, SelfStat};
 use base::clock;
 
 impl State {

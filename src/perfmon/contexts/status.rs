@@ -4,9 +4,9 @@
 
 use perfmon_rules::abi::{status, Status};
 
-use crate::perfmon::contexts::context::Context;
-use crate::perfmon::contexts::sampling_state::ThrottleStats;
-use crate::perfmon::contexts::target::Target;
+use crate::contexts::context::Context;
+use crate::contexts::sampling_state::ThrottleStats;
+use crate::contexts::target::Target;
 use base::clock;
 
 impl Context {

@@ -11,7 +11,7 @@ use kernel::error::{to_result, Error, Result};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-use crate::perfmon::helpers;
+use crate::helpers;
 
 /// Owner of the table of monitored threads. It is created before any code uses the table, and
 /// dropped when no code uses the table any more.

@@ -7,11 +7,11 @@ use kernel::prelude::*;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::{Context, State};
-use crate::perfmon::contexts::target::Target;
-use crate::perfmon::pmus::to_kernel_error;
-use crate::perfmon::self_page::Page;
-use crate::perfmon::stats::{self, SelfStat};
+use crate::contexts::context::{Context, State};
+use crate::contexts::target::Target;
+use crate::pmus::to_kernel_error;
+use crate::self_page::Page;
+use crate::stats::{self, SelfStat};
 use base::{clock, cpu};
 
 impl Context {

@@ -8,7 +8,7 @@ use kernel::task::Task;
 use perfmon_rules::program::VirtualCounter;
 use perfmon_rules::register_map::Scope;
 
-use crate::perfmon::contexts::context::{Context, State};
+use crate::contexts::context::{Context, State};
 
 impl Context {
     /// Returns the current value of the virtual counter `growth`, which the context uses.

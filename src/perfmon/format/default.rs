@@ -7,7 +7,7 @@
 //! overflowed has the flag `PFM_REGFL_OVFL_NOTIFY`.
 
 use kernel::prelude::*;
-use perfcounters::description::{
+use perfmon::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     LONGEST_ENTRY, OVERFLOW_NOTIFY,
 };

@@ -4,7 +4,7 @@
 //! not kept, and the buffer is never full. See `include/uapi/linux/perfmon_formats.h`.
 
 use kernel::prelude::*;
-use perfcounters::description::{
+use perfmon::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
 };
 

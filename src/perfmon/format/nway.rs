@@ -8,7 +8,7 @@
 //! `PERFMON_RESTART`.
 
 use kernel::prelude::*;
-use perfcounters::description::{
+use perfmon::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     LONGEST_ENTRY, OVERFLOW_NOTIFY, RESTART_ACTIVE,
 };

@@ -8,7 +8,7 @@
 //! one of the two.
 
 use kernel::prelude::*;
-use perfcounters::description::{
+use perfmon::description::{
     Filled, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
     STACK_OF_KERNEL, STACK_OF_USER,
 };

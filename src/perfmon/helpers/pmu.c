@@ -4,9 +4,9 @@
  * permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
  */
 #include <linux/debugfs.h>
-#include <linux/export.h>
 #include <linux/kthread.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/perf_event.h>
 #include <linux/pid_namespace.h>
 #include <linux/preempt.h>
@@ -20,10 +20,12 @@
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
 #include "../../../include/uapi/linux/perfmon.h"
-#include "../../base/helpers/account.h"
 #include "../../base/helpers/helpers.h"
 #include "stats_files.h"
 #include "pmu.h"
+
+/* C functions of src/base/helpers, which perfcounters.ko exports. */
+MODULE_IMPORT_NS("PERFCOUNTERS");
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
@@ -158,22 +160,9 @@ void pfm_map_remove(void)
  */
 static struct dentry *tree;
 
-/* Prints the memory of task records per user. */
-static int (*show_records)(struct seq_file *seq);
-
-static int records_show(struct seq_file *seq, void *unused)
+void pfm_tree_create(void)
 {
-	seq_puts(seq, "uid\tbytes\n");
-	return show_records(seq);
-}
-DEFINE_SHOW_ATTRIBUTE(records);
-
-void pfm_tree_create(int (*records)(struct seq_file *seq))
-{
-	show_records = records;
 	tree = debugfs_create_dir("perfmon", NULL);
-	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
-	pfm_account_show(tree);
 }
 
 void pfm_tree_remove(void)

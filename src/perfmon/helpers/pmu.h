@@ -45,7 +45,7 @@ void pfm_release_msr(u32 msr);
 
 int pfm_map_create(int (*show)(struct seq_file *seq, void *unused));
 void pfm_map_remove(void);
-void pfm_tree_create(int (*records)(struct seq_file *seq));
+void pfm_tree_create(void);
 void pfm_tree_add_pmu(const struct perfmon_pmu *pmu);
 void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu);
 void pfm_tree_remove(void);

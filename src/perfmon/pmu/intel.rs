@@ -10,7 +10,7 @@ use base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
-use perfcounters::description::{Pmu, Register, Registered};
+use perfmon::description::{Pmu, Register, Registered};
 
 module! {
     type: Intel,

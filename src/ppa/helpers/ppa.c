@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Process accounting: per-CPU state, and the lock of the index of task records. */
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/spinlock.h>
 #include "ppa.h"
+
+/* C functions of src/base/helpers, which perfcounters.ko exports. */
+MODULE_IMPORT_NS("PERFCOUNTERS");
 
 /*
  * Address of each CPU's accounting state (PerCpu in per_cpu.rs) while accounting is on, otherwise

@@ -29,11 +29,12 @@ void ppa_detach_seccomp(void);
 void ppa_user_return(void);
 void ppa_seccomp_begins(void);
 
-/* Functions for the files in /proc, defined in proc.c. */
+/* Functions for the files in /proc and debugfs, defined in proc.c. */
 int ppa_files_create(void);
 void ppa_files_close(void);
 void ppa_files_cancel_work(void);
 void ppa_files_remove(void);
+void ppa_record_line(struct seq_file *seq, u32 uid, u64 bytes);
 void *ppa_entry_create(u32 pid, unsigned long id);
 void ppa_entry_remove(void *dir);
 void ppa_queue_worker(void);
@@ -44,6 +45,7 @@ void ppa_queue_publisher(unsigned int ms);
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);
+int ppa_show_records(struct seq_file *seq);
 int ppa_entry_settings(unsigned long entry, int *values, bool write);
 int ppa_set_entry(u32 pid, const int *values);
 void ppa_worker(void);

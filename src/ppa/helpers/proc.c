@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
- * kernel.ppa_levels. Their contents come from procfs.rs.
+ * Files of process accounting: /proc/rawsysppa, /proc/ppa, the sysctls kernel.ppa and
+ * kernel.ppa_levels, and ppa/records in debugfs. Their contents come from procfs.rs.
  *
- * The modes let every user open the files, because modes and the rule of sysctls check user ids
- * only. Each read and write checks capabilities instead.
+ * The modes let every user open the files in /proc, because modes and the rule of sysctls check
+ * user ids only. Each read and write checks capabilities instead.
  */
+#include <linux/debugfs.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/sysctl.h>
@@ -174,7 +175,21 @@ static const struct proc_ops entries_ops = {
 	.proc_release = single_release,
 };
 
+static int records_show(struct seq_file *seq, void *unused)
+{
+	seq_puts(seq, "uid\tbytes\n");
+	return ppa_show_records(seq);
+}
+DEFINE_SHOW_ATTRIBUTE(records);
+
+/* Prints the line of a user in ppa/records: the bytes of the records of this user's tasks. */
+void ppa_record_line(struct seq_file *seq, u32 uid, u64 bytes)
+{
+	seq_printf(seq, "%u\t%llu\n", from_kuid_munged(seq_user_ns(seq), KUIDT_INIT(uid)), bytes);
+}
+
 static struct proc_dir_entry *directory;
+static struct dentry *debug_directory;
 
 /*
  * Creates the files of a task in /proc/ppa. The files hold @id, which is never reused, so the files
@@ -253,8 +268,12 @@ int ppa_files_create(void)
 	settings_header = register_sysctl("kernel", settings);
 	if (!settings_header)
 		goto no_settings;
-	if (proc_create("ppactl", 0666, directory, &entries_ops))
-		return 0;
+	if (!proc_create("ppactl", 0666, directory, &entries_ops))
+		goto no_control;
+	debug_directory = debugfs_create_dir("ppa", NULL);
+	debugfs_create_file("records", 0400, debug_directory, NULL, &records_fops);
+	return 0;
+no_control:
 	unregister_sysctl_table(settings_header);
 no_settings:
 	proc_remove(directory);
@@ -270,6 +289,7 @@ no_directory:
  */
 void ppa_files_close(void)
 {
+	debugfs_remove(debug_directory);
 	remove_proc_entry("ppactl", directory);
 	unregister_sysctl_table(settings_header);
 	remove_proc_entry("rawsysppa", NULL);

@@ -163,7 +163,7 @@ int ppa_attach_seccomp(void)
 	if (error == -ENOMEM)
 		return error;
 	if (error)
-		pr_info_once("perfcounters: accounting cannot probe seccomp (error %d); the time of seccomp filters counts as user time\n",
+		pr_info_once("ppa: cannot probe seccomp (error %d); the time of seccomp filters counts as user time\n",
 			     error);
 	return 0;
 }

@@ -58,11 +58,11 @@ has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # Removes perfcounters.ko and its users, which an earlier test may have left when it was killed.
-unload_modules() {
+unload_modules() { unload_with_users perfcounters; }
+unload_with_users() { # MODULE
 	local m
-	for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
-		busybox rmmod "$m" 2>/dev/null
-	done
+	for m in $(ls /sys/module/$1/holders 2>/dev/null); do unload_with_users $m; done
+	busybox rmmod $1 2>/dev/null
 }
 load_providers() {
 	local ko

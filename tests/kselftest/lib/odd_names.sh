@@ -42,7 +42,7 @@ is_named() {
 	[ "$(awk '!/^#/ && NF { print $NF; exit }' table)" = work_inner ]
 }
 load_modules() {
-	for m in perfcounters perftrace pfm_soft pfm_ring; do
+	for m in perfcounters perfmon perftrace ppa pfm_soft pfm_ring; do
 		insmod /modules/$m.ko
 	done
 }

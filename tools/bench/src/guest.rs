@@ -519,9 +519,9 @@ mod tests {
     }
     #[test]
     fn a_callback_and_its_module_are_read() {
-        let line = callback_line("812 47 50 notifier_timer [perfcounters]").expect("a line");
+        let line = callback_line("812 47 50 deferral_timer [perfmon]").expect("a line");
         assert_eq!((line.ticks, line.agree, line.calls), (812, 47, 50));
-        assert_eq!(line.function, "notifier_timer [perfcounters]");
+        assert_eq!(line.function, "deferral_timer [perfmon]");
         let line = callback_line("5001 40 50 perf_mux_hrtimer_handler").expect("a line");
         assert_eq!(line.function, "perf_mux_hrtimer_handler");
         assert_eq!(callback_line("5001 40 50"), None);

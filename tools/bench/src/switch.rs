@@ -72,9 +72,9 @@ impl Turns for TwoSets {
         Ok(Self(context))
     }
 
-    /// Returns true for the only timer function of the perfcounters modules.
+    /// Returns true for the only timer function of perfmon.ko.
     fn is_callback(function: &str) -> bool {
-        function.ends_with(" [perfcounters]")
+        function.ends_with(" [perfmon]")
     }
 
     /// Returns the number of times that each set was loaded.
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_functions_of_the_timers_are_known_by_name() {
-        assert!(TwoSets::is_callback("notifier_timer [perfcounters]"));
+        assert!(TwoSets::is_callback("deferral_timer [perfmon]"));
         assert!(!TwoSets::is_callback("tick_nohz_handler"));
         assert!(TwoGroups::is_callback("perf_mux_hrtimer_handler"));
         assert!(!TwoGroups::is_callback("perf_swevent_hrtimer"));

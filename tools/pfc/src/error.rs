@@ -224,7 +224,7 @@ fn accounting_message(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{}: no such device; load the module: modprobe perfcounters (build it first: make)",
+            "{}: no such device; load the module: modprobe ppa (build it first: make)",
             ppa::DEVICE
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(

@@ -58,6 +58,7 @@ mod limits;
 mod list;
 mod live;
 mod manual;
+mod module;
 mod output;
 mod permissions;
 mod pmu;

@@ -422,6 +422,6 @@ fn pfc_stat_without_the_module_says_what_to_do() {
         &["stat", "-e", "page-faults", "-x,", "true"],
         &["stat", "--no-inherit", "no_such_command"],
     ] {
-        assert_refused(args, "modprobe perfcounters");
+        assert_refused(args, "modprobe perfmon");
     }
 }

@@ -134,6 +134,6 @@ fn r4_2_without_the_module_it_says_what_to_do() {
         &["ppa", "status"],
         &["ppa", "record", "1"],
     ] {
-        assert_refused(args, "modprobe perfcounters");
+        assert_refused(args, "modprobe ppa");
     }
 }

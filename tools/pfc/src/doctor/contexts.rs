@@ -21,7 +21,7 @@ use crate::target::is_ebusy;
 /// read, because the kernel loads PMU descriptions when the first context is created.
 pub fn run_checks(modules: &Modules) -> Vec<Check> {
     let created = modules
-        .is_loaded()
+        .has(("perfmon", true))
         .then(|| Context::create(Scope::Thread).map(drop));
     let map = Map::read().unwrap_or_default();
     let cpu = CpuInfo::read();
@@ -111,11 +111,10 @@ fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool)
         return ok(subject, "not needed: there is no PMU");
     }
     let (missing, name) = ("no PMU description for this processor", cpu.module_name());
-    let found =
-        match module::kernel_log(|message| message.starts_with("perfcounters: perfmon: ")).pop() {
-            Some(message) => format!("{missing}; kernel log: {message}"),
-            None => missing.to_owned(),
-        };
+    let found = match module::kernel_log(|message| message.starts_with("perfmon: ")).pop() {
+        Some(message) => format!("{missing}; kernel log: {message}"),
+        None => missing.to_owned(),
+    };
     match modules.has((name, true)) {
         false => problem(subject, found, format!("load it: modprobe {name}")),
         true => problem(

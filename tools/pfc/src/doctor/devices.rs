@@ -19,23 +19,36 @@ pub fn check_names_device(modules: &Modules) -> Check {
 }
 
 pub fn check_contexts_device(modules: &Modules) -> Check {
-    check_device(modules, "device", perfmon::DEVICE, true)
+    match is_wanted(modules, "perfmon", perfmon::DEVICE) {
+        true => check_device(modules, "device", perfmon::DEVICE, true),
+        false => note("device", "perfmon is not loaded; there are no PMU counters")
+            .with_remedy("modprobe perfmon"),
+    }
 }
 
 pub fn check_accounting_device(modules: &Modules) -> Check {
-    check_device(modules, "device", ppa::DEVICE, false)
+    match is_wanted(modules, "ppa", ppa::DEVICE) {
+        true => check_device(modules, "device", ppa::DEVICE, false),
+        false => note("device", "ppa is not loaded; tasks cannot be accounted")
+            .with_remedy("modprobe ppa"),
+    }
 }
 
 pub fn check_tracing_device(modules: &Modules) -> Check {
-    let is_loaded = modules.has(("perftrace", true));
-    if !is_loaded && !Path::new(perftrace_reader::DEVICE).exists() {
-        return note(
+    match is_wanted(modules, "perftrace", perftrace_reader::DEVICE) {
+        true => check_device(modules, "device", perftrace_reader::DEVICE, true),
+        false => note(
             "device",
             "perftrace is not loaded; programs cannot be traced",
         )
-        .with_remedy("modprobe perftrace");
+        .with_remedy("modprobe perftrace"),
     }
-    check_device(modules, "device", perftrace_reader::DEVICE, true)
+}
+
+/// Returns true if the module `name`, which not every machine loads, is loaded or its device
+/// exists.
+fn is_wanted(modules: &Modules, name: &str, device: &str) -> bool {
+    modules.has((name, true)) || Path::new(device).exists()
 }
 
 fn check_device(modules: &Modules, subject: &'static str, path: &str, write: bool) -> Check {

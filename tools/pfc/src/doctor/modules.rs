@@ -38,7 +38,9 @@ impl Modules {
     pub fn find() -> Self {
         let modules = [
             "perfcounters",
+            "perfmon",
             "perftrace",
+            "ppa",
             "pfm_intel",
             "pfm_amd",
             "pfm_soft",

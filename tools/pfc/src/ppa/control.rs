@@ -6,9 +6,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use ppa::{Device, Info};
+use ppa::{Device, Info, DEVICE};
 
 use crate::error::Failure;
+use crate::module;
 use crate::output::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::values_json;
@@ -94,9 +95,7 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
     let path = visible::escape_path(path);
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
-            format!(
-                "{path}: no such file; load the module: modprobe perfcounters (build it first: make)"
-            )
+            format!("{path}: no such file; load the module: modprobe ppa (build it first: make)")
         }
         ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
         _ => format!("{path}: {error}"),
@@ -104,6 +103,7 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
+    module::load("ppa", DEVICE);
     let control = ControlFiles::new();
     if !args.levels.is_empty() {
         control.set_levels(&args.levels)?;

@@ -116,7 +116,7 @@ impl Run<'_> {
         let throttling = self.contexts.take_throttling();
         if !throttling.is_none() {
             message!(
-                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
+                "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfmon/parameters ]"
             );
         }
         self.nr_files += 1;

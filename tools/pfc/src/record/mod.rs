@@ -203,7 +203,7 @@ fn describe_error(error: &io::Error, format: &str) -> Failure {
             "cannot record: {error}: the ring is too large; take fewer pages (-m), or raise ulimit -l"
         )),
         (_, Some(libc::ENOTTY)) => Failure::Refused(
-            "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
+            "cannot record: the module perfmon that is loaded cannot sample; load a newer one"
                 .to_owned(),
         ),
         _ => syscall_failure("record", error),

@@ -23,7 +23,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     let device = perfmon::DEVICE;
     let has_device = Path::new(device).exists();
     let remedy = match (error.kind(), error.raw_os_error()) {
-        (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfcounters"),
+        (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),
         (_, Some(libc::EACCES)) if !may_open(device) => {
             format!("{device}: permission denied; {}", permissions::remedy(device, true))
         }

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 
 use perfcounters::Pattern;
 use perftrace_reader::filter::{self, compile};
-use perftrace_reader::{Device, Error, Trace, TraceConfig, FILTER_MAX};
+use perftrace_reader::{Device, Error, Trace, TraceConfig, DEVICE, FILTER_MAX};
 
 use crate::error::Failure;
+use crate::module;
 use crate::trace::args::ConfigArgs;
-use crate::trace::module::open_device;
+use crate::trace::arm;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
 const MAX_LISTED: usize = 12;
@@ -30,11 +31,25 @@ pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace
         wait_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
-    let trace = open_device()?.create(&recipe)?;
+    load_module();
+    let trace = Device::open()?.create(&recipe)?;
     if config.kernel.is_empty() {
         warn_if_unmatched(&config.events);
     }
     Ok(trace)
+}
+
+/// If there is no device and the caller is root, loads perftrace.ko and announces the device to
+/// running programs.
+fn load_module() {
+    if !module::load("perftrace", DEVICE) {
+        return;
+    }
+    // Programs that found no device when they started attach only after this. The error of a
+    // directory that cannot be written concerns these programs only.
+    if let Err(error) = arm::arm() {
+        message!("pfc: programs that began before are not traced: {error}");
+    }
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {

@@ -16,7 +16,6 @@ pub mod args;
 mod arm;
 mod create;
 mod list;
-mod module;
 mod recorder;
 mod sink;
 mod summary;

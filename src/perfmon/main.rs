@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! perfmon.ko: monitoring contexts (`/dev/perfmon`), event sets, sampling and PMU descriptions.
+//! Modules register PMU descriptions and sampling formats with the interface in [`description`].
+//!
+//! | file | contents |
+//! |---|---|
+//! | `device`, `open_file`, `mapping` | `/dev/perfmon`; its open files; their mappings |
+//! | `self_page` | the page from which a program reads its own context |
+//! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
+//! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
+//! | `cpus`, `cpu_kinds` | hotplug, suspend and the periodic reading of counters; which registers a CPU has |
+//! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
+//! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one of them; their registration |
+//! | `pmu_map`, `pmu_map_file` | `/proc/perfmon_map`: its text; the file |
+//! | `formats`, `format_description` | the registered sampling formats; one of them |
+//! | `sample_buffer` | the buffers that formats fill |
+//! | `nmi`, `nmi_entry`, `msr` | the overflow NMI; access to MSRs and counters |
+//! | `wrap_timer` | work that is repeated or delayed |
+//! | `stats`, `stats_files` | counters of perfmon's own cost; their files in debugfs |
+//! | `helpers` | declarations of the C code in `helpers/` |
+
+#![deny(missing_docs)]
+#![deny(unsafe_code)]
+
+/// Contexts: their registers and event sets, and what changes their state.
+mod contexts {
+    pub(crate) mod access;
+    pub(crate) mod attach;
+    pub(crate) mod callbacks;
+    pub(crate) mod context;
+    pub(crate) mod cpu_fit;
+    pub(crate) mod deferral;
+    pub(crate) mod ends;
+    pub(crate) mod event_set;
+    pub(crate) mod interrupt;
+    pub(crate) mod loaded;
+    pub(crate) mod messages;
+    pub(crate) mod overflow;
+    pub(crate) mod permission;
+    pub(crate) mod permission_checks;
+    pub(crate) mod sampling_state;
+    pub(crate) mod set_calls;
+    pub(crate) mod status;
+    pub(crate) mod target;
+    pub(crate) mod thread_table;
+    pub(crate) mod transitions;
+    pub(crate) mod virtual_counters;
+}
+
+mod cpu_kinds;
+mod cpus;
+#[allow(missing_docs, reason = "documented in the C header")]
+#[path = "../../include/linux/perfmon.rs"]
+pub mod description;
+mod device;
+#[path = "../../include/linux/perfcounters.rs"]
+mod driver;
+mod format_description;
+mod formats;
+mod helpers;
+mod mapping;
+mod msr;
+mod nmi;
+mod nmi_entry;
+mod open_file;
+mod per_cpu;
+mod pmu_description;
+mod pmu_export;
+mod pmu_map;
+mod pmu_map_file;
+mod pmus;
+mod reservation;
+mod sample_buffer;
+mod self_page;
+mod session;
+mod stats;
+mod stats_files;
+mod wrap_timer;
+
+use kernel::prelude::*;
+
+module! {
+    type: PerfMon,
+    name: "perfmon",
+    authors: ["The perfcounters developers"],
+    description: "PMU monitoring contexts (/dev/perfmon)",
+    license: "GPL",
+}
+
+/// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are
+/// dropped in the order of their declaration: first the device, so that it cannot be opened, then
+/// everything that calls the module. When the fields are dropped, no file of the device is open and
+/// no PMU description or sampling format is registered, because each of them holds a reference to
+/// the module.
+struct PerfMon {
+    _device: base::device::Device,
+    _work: session::Work,
+    _nmi: nmi::Handler,
+    _map: pmu_map_file::MapFile,
+    _power: base::power::Registration<cpus::Power>,
+    _cpus: base::hotplug::Registration<cpus::Hotplug>,
+    _tree: pmu_description::DebugfsTree,
+    _works: base::task::TaskWorks,
+    _stats: stats::SelfStats,
+    _threads: contexts::thread_table::ThreadTable,
+}
+
+/// Initialises the global mutexes. The first step of module init: no device and no exported symbol
+/// of this module can be used yet.
+fn init_mutexes() {
+    use base::global_mutex::init;
+    init(&pmus::PMUS);
+    init(&formats::FORMATS);
+    init(&session::SESSION);
+    init(&reservation::RESERVED_PMU);
+}
+
+impl kernel::Module for PerfMon {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        init_mutexes();
+        let stats = stats::SelfStats::new()?;
+        // Create the debugfs tree before the hotplug callbacks are registered, because they create
+        // a directory in the tree for each CPU.
+        let tree = pmu_description::DebugfsTree::create();
+        let threads = contexts::thread_table::ThreadTable::create()?;
+        // The fields are initialized in the order below. If a field cannot be initialized, the
+        // fields before it are dropped in reverse order and the module is freed at once, so the
+        // device is registered last.
+        let this = Self {
+            _stats: stats,
+            _tree: tree,
+            _threads: threads,
+            _works: base::task::TaskWorks,
+            _cpus: base::hotplug::Registration::register()?,
+            _map: pmu_map_file::MapFile::create()?,
+            _power: base::power::Registration::register()?,
+            _nmi: nmi::Handler::register()?,
+            _work: session::Work::create()?,
+            _device: device::register()?,
+        };
+        device::READY.set();
+        Ok(this)
+    }
+}

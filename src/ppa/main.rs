@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ppa.ko: process accounting (`/dev/ppa`, `/proc/ppa`). `Documentation/accounting.md` describes
+//! the values and the files.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `device` | `/dev/ppa` |
+//! | `accounting`, `config` | switches accounting on and off, and reads its values; its settings |
+//! | `probes`, `user_return` | what tracepoints and hooks of the kernel report |
+//! | `state` | the state of accounting while it is on |
+//! | `per_cpu`, `cpus`, `cpu_stats` | values of a CPU; hotplug and suspend; the values in the counter pages |
+//! | `task_record`, `task_stats` | records of tasks; the structures that programs read |
+//! | `ended_tasks` | records of ended tasks, for the readers of `/dev/ppa` |
+//! | `entries`, `per_task` | tasks that are accounted individually: the list; their directories in `/proc` |
+//! | `procfs`, `worker` | files in `/proc` and debugfs; the workers |
+//! | `stats` | the count of lost records |
+//! | `helpers` | declarations of the C code in `helpers/` |
+
+#![deny(unsafe_code)]
+
+mod accounting;
+mod config;
+mod cpu_stats;
+mod cpus;
+mod device;
+#[path = "../../include/linux/perfcounters.rs"]
+mod driver;
+mod ended_tasks;
+mod entries;
+mod helpers;
+mod per_cpu;
+mod per_task;
+mod probes;
+mod procfs;
+mod state;
+mod stats;
+mod task_record;
+mod task_stats;
+mod user_return;
+mod worker;
+
+use base::hotplug::Registration;
+use kernel::prelude::*;
+
+module! {
+    type: Ppa,
+    name: "ppa",
+    authors: ["The perfcounters developers"],
+    description: "Process accounting from time stamps (/dev/ppa)",
+    license: "GPL",
+}
+
+/// The state of ppa.ko while the module is loaded. When the module is unloaded, the fields are
+/// dropped in the order of their declaration: first the device and the files, which stops
+/// accounting, then the callbacks of CPU hotplug and suspend, then the statistics. When the fields
+/// are dropped, no file of the device is open, because each of them holds a reference to the
+/// module.
+struct Ppa {
+    _device: base::device::Device,
+    _files: procfs::Files,
+    _power: base::power::Registration<cpus::Power>,
+    _cpus: Registration<cpus::Hotplug>,
+    _dead_cpus: Registration<cpus::Hotplug>,
+    _stats: stats::AccountingStats,
+}
+
+impl kernel::Module for Ppa {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        base::global_mutex::init(&accounting::ACCOUNTING);
+        base::global_mutex::init(&per_task::TASK_FILES);
+        let stats = stats::AccountingStats::new()?;
+        let dead_cpus = Registration::register_dead()?;
+        // The fields are initialized in the order below. If a field cannot be initialized, the
+        // fields before it are dropped in reverse order and the module is freed at once, so the
+        // files and the device are created last.
+        let this = Self {
+            _stats: stats,
+            _dead_cpus: dead_cpus,
+            _cpus: Registration::register()?,
+            _power: base::power::Registration::register()?,
+            _files: procfs::Files::create()?,
+            _device: device::register()?,
+        };
+        device::READY.set();
+        Ok(this)
+    }
+}
