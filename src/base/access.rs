@@ -23,8 +23,8 @@ pub struct ProcfsMount(());
 impl ProcfsMount {
     /// Mounts procfs. May sleep.
     pub fn mount() -> Result<Self> {
-        // SAFETY: `pfm_procfs_mount()` is called once, before any access check can be made.
-        to_result(unsafe { helpers::pfm_procfs_mount() })?;
+        // SAFETY: `pfc_procfs_mount()` is called once, before any access check can be made.
+        to_result(unsafe { helpers::pfc_procfs_mount() })?;
         Ok(Self(()))
     }
 }
@@ -32,7 +32,7 @@ impl ProcfsMount {
 impl Drop for ProcfsMount {
     fn drop(&mut self) {
         // SAFETY: The module is being unloaded, so that no access check can be made any more.
-        unsafe { helpers::pfm_procfs_unmount() }
+        unsafe { helpers::pfc_procfs_unmount() }
     }
 }
 
@@ -46,7 +46,7 @@ impl Drop for ProcfsMount {
 /// the check could not be made.
 pub fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
-    to_result(unsafe { helpers::pfm_check_access(task.as_ptr(), attach) })
+    to_result(unsafe { helpers::pfc_check_access(task.as_ptr(), attach) })
 }
 
 /// Returns whether the caller may read a thread's state by the rules of ptrace alone; the security
@@ -54,7 +54,7 @@ pub fn check_access(task: &Task, attach: bool) -> Result {
 /// thread may be exiting.
 pub fn may_watch(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
-    unsafe { helpers::pfm_may_watch(task.as_ptr()) }
+    unsafe { helpers::pfc_may_watch(task.as_ptr()) }
 }
 
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, that is, has
@@ -109,7 +109,7 @@ fn has_capability_noaudit(capability: u32) -> bool {
 pub fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of `struct cred`.
-    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfm_get_current_cred()).cast()) }
+    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_current_cred()).cast()) }
 }
 
 /// Returns the credentials of a task. May be called in any context except an NMI.
@@ -139,7 +139,7 @@ pub fn may_evict() -> bool {
 /// capability, security modules), and the kernel must not be locked down for confidentiality.
 pub fn may_monitor_kernel() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pfm_may_monitor_kernel() }
+    unsafe { helpers::pfc_may_monitor_kernel() }
 }
 
 /// Checks whether a user with the credentials `cred` may read a process's state or, with `attach`,
@@ -154,15 +154,15 @@ pub fn may_monitor_kernel() -> bool {
 pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task alive; the caller is in process
     // context.
-    to_result(unsafe { helpers::pfm_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
+    to_result(unsafe { helpers::pfc_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
 /// Returns whether a user with the credentials `cred` could have read the process's state while the
 /// process ran the program in the snapshot `seen`. Only the rules of ptrace are applied.
 pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
-    // SAFETY: The references keep the credentials and the task alive, and `pfm_snapshot_take()` has
+    // SAFETY: The references keep the credentials and the task alive, and `pfc_snapshot_take()` has
     // filled in `seen`. The caller is in process context.
-    unsafe { helpers::pfm_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
+    unsafe { helpers::pfc_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
@@ -176,7 +176,7 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 pub fn check_cred_access(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials alive during the call; the caller is in process
     // context.
-    to_result(unsafe { helpers::pfm_check_cred_access(cred.as_ptr()) })
+    to_result(unsafe { helpers::pfc_check_cred_access(cred.as_ptr()) })
 }
 
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
@@ -184,7 +184,7 @@ pub fn check_cred_access(cred: &Credential) -> Result {
 /// all effective ones of `cred`.
 pub fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
-    unsafe { helpers::pfm_has_rights_of(cred.as_ptr()) }
+    unsafe { helpers::pfc_has_rights_of(cred.as_ptr()) }
 }
 
 /// The id of a process (`struct pid`). While a reference to a `struct pid` exists, no other process
@@ -204,7 +204,7 @@ impl Process {
     /// Returns the id of the caller's process.
     pub fn of_caller() -> Result<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
-        let number = unsafe { helpers::pfm_current_process() };
+        let number = unsafe { helpers::pfc_current_process() };
         // INVARIANT: The callee has returned a reference, which the new `Process` owns.
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
@@ -232,7 +232,7 @@ impl Drop for Process {
 ///
 /// # Invariants
 ///
-/// `pfm_snapshot_take()` has filled in `self.0`, which holds references to the credentials and to
+/// `pfc_snapshot_take()` has filled in `self.0`, which holds references to the credentials and to
 /// the `exec_state` until drop.
 pub struct AccessSnapshot(helpers::AccessSnapshot);
 
@@ -252,8 +252,8 @@ impl AccessSnapshot {
             dumpable: 0,
         };
         // SAFETY: The reference keeps the task alive, and the callee fills in `seen`.
-        to_result(unsafe { helpers::pfm_snapshot_take(&raw mut seen, task.as_ptr()) })?;
-        // INVARIANT: `pfm_snapshot_take()` has succeeded.
+        to_result(unsafe { helpers::pfc_snapshot_take(&raw mut seen, task.as_ptr()) })?;
+        // INVARIANT: `pfc_snapshot_take()` has succeeded.
         Ok(Self(seen))
     }
 
@@ -262,7 +262,7 @@ impl AccessSnapshot {
     pub fn is_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
-        unsafe { helpers::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
+        unsafe { helpers::pfc_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
     /// Returns whether the thread still runs the program of the snapshot `self`, and this program
@@ -270,7 +270,7 @@ impl AccessSnapshot {
     pub fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
-        let runs = unsafe { helpers::pfm_snapshot_same_program(&raw const self.0, task.as_ptr()) };
+        let runs = unsafe { helpers::pfc_snapshot_same_program(&raw const self.0, task.as_ptr()) };
         runs && self.0.state == then.0.state
     }
 
@@ -281,7 +281,7 @@ impl AccessSnapshot {
     pub fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
-        unsafe { helpers::pfm_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }
+        unsafe { helpers::pfc_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }
     }
 }
 
@@ -289,6 +289,6 @@ impl Drop for AccessSnapshot {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self.0` is filled in. The snapshot is not used after
         // drop.
-        unsafe { helpers::pfm_snapshot_put(&raw mut self.0) }
+        unsafe { helpers::pfc_snapshot_put(&raw mut self.0) }
     }
 }

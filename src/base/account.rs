@@ -31,7 +31,7 @@ impl UsersFile {
     /// error.
     pub fn create() -> Self {
         // SAFETY: The callee is called once, and drop removes the file.
-        unsafe { helpers::pfm_account_file_create() };
+        unsafe { helpers::pfc_account_file_create() };
         Self(())
     }
 }
@@ -39,7 +39,7 @@ impl UsersFile {
 impl Drop for UsersFile {
     fn drop(&mut self) {
         // SAFETY: `create` has created the file, which is removed once.
-        unsafe { helpers::pfm_account_file_remove() };
+        unsafe { helpers::pfc_account_file_remove() };
     }
 }
 
@@ -66,7 +66,7 @@ impl Charge {
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
     pub fn of_caller(bytes: usize) -> Result<Self> {
         // SAFETY: The callee only checks a capability of the current task.
-        let free = unsafe { helpers::pfm_account_is_unlimited() };
+        let free = unsafe { helpers::pfc_account_is_unlimited() };
         let nothing = Self {
             user: access::of_caller(),
             _context: None,
@@ -84,7 +84,7 @@ impl Charge {
     pub fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
         let user = access::of_task(task);
         // SAFETY: The reference keeps the credentials alive.
-        let unlimited = unsafe { helpers::pfm_account_cred_is_unlimited(user.as_ptr()) };
+        let unlimited = unsafe { helpers::pfc_account_cred_is_unlimited(user.as_ptr()) };
         let nothing = Self {
             user,
             unlimited,
@@ -143,7 +143,7 @@ impl Charge {
         let most = match self.unlimited {
             true => u64::MAX,
             // SAFETY: The callee only reads a module parameter and the size of memory.
-            false => unsafe { helpers::pfm_account_bytes() },
+            false => unsafe { helpers::pfc_account_bytes() },
         };
         add(&more.user, (Resource::Bytes, bytes as u64), most)?;
         more.bytes = bytes as u64;
@@ -218,7 +218,7 @@ impl Drop for ResourceCharge {
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
-        helpers::pfm_account_add(
+        helpers::pfc_account_add(
             user.as_ptr(),
             Amount {
                 resource: thing,
@@ -233,7 +233,7 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
     // SAFETY: The reference keeps the credentials alive, and `nr` was added to the same accounts
     // before.
     unsafe {
-        helpers::pfm_account_sub(
+        helpers::pfc_account_sub(
             user.as_ptr(),
             Amount {
                 resource: thing,

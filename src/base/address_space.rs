@@ -29,7 +29,7 @@ impl Mm {
     pub fn of_current() -> Option<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
         // INVARIANT: The callee has returned a reference, which the new value owns.
-        NonNull::new(unsafe { helpers::pt_mm_get() }).map(Self)
+        NonNull::new(unsafe { helpers::pfc_mm_get() }).map(Self)
     }
 
     /// Returns whether this is the address space at address `other`.
@@ -52,7 +52,7 @@ impl Mm {
 impl Drop for Mm {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
-        unsafe { helpers::pt_mm_put(self.0.as_ptr()) }
+        unsafe { helpers::pfc_mm_put(self.0.as_ptr()) }
     }
 }
 

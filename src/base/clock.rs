@@ -39,20 +39,20 @@ pub fn tsc_khz() -> u32 {
 /// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
 pub fn now() -> u64 {
     // SAFETY: The callee has no requirements.
-    unsafe { helpers::pfm_now() }
+    unsafe { helpers::pfc_now() }
 }
 
 /// Returns the resolution of high-resolution timers in nanoseconds.
 pub fn resolution() -> u64 {
     // SAFETY: The callee has no requirements.
-    unsafe { helpers::pfm_resolution() }
+    unsafe { helpers::pfc_resolution() }
 }
 
 /// Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
 /// namespace, in nanoseconds.
 pub fn time_offset() -> i64 {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pt_time_offset() }
+    unsafe { helpers::pfc_time_offset() }
 }
 
 /// Returns the lower half of the time stamp counter.
@@ -85,7 +85,7 @@ impl Clock {
     /// clock, in nanoseconds.
     pub fn choose() -> Self {
         // SAFETY: The callee only reads properties of the processor, without requirements.
-        match unsafe { helpers::ppa_tsc_khz() } {
+        match unsafe { helpers::pfc_stable_tsc_khz() } {
             0 => Self {
                 khz: 1_000_000,
                 tsc: false,
@@ -98,7 +98,7 @@ impl Clock {
     /// clock was chosen.
     pub fn is_unstable(&self) -> bool {
         // SAFETY: The callee only reads properties of the processor, without requirements.
-        self.tsc && unsafe { helpers::ppa_tsc_khz() } == 0
+        self.tsc && unsafe { helpers::pfc_stable_tsc_khz() } == 0
     }
 
     /// Returns the time in ticks of a clock that user space can read too: the TSC, or
@@ -153,7 +153,7 @@ impl Clock {
             // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
             true => unsafe { core::arch::x86_64::_rdtsc() },
             // SAFETY: The scheduler's clock can be read in any context.
-            false => unsafe { helpers::ppa_local_clock() },
+            false => unsafe { helpers::pfc_local_clock() },
         }
     }
 }

@@ -37,7 +37,7 @@ pub fn possible() -> impl Iterator<Item = u32> {
 /// Returns whether a CPU is online.
 pub fn is_online(cpu: u32) -> bool {
     // SAFETY: Callers pass a number below nr_cpu_ids.
-    unsafe { helpers::ppa_cpu_online(cpu) }
+    unsafe { helpers::pfc_cpu_online(cpu) }
 }
 
 /// Returns how many CPUs are online.
@@ -48,7 +48,7 @@ pub fn nr_online() -> u32 {
 /// Returns the total idle time of a CPU in nanoseconds, from the kernel's own statistics.
 pub fn idle_ns(cpu: u32) -> u64 {
     // SAFETY: The caller passes a number below nr_cpu_ids.
-    unsafe { helpers::ppa_idle_ns(cpu) }
+    unsafe { helpers::pfc_idle_ns(cpu) }
 }
 
 /// Returns the number of the CPU on which the caller runs. The result stays true only while

@@ -18,7 +18,7 @@ impl Identity {
     pub fn of(task: &Task) -> Self {
         let mut who = Self::default();
         // SAFETY: The reference keeps the task alive, and the callee fills in `who`.
-        unsafe { helpers::pt_identity(&mut who, task.as_ptr()) };
+        unsafe { helpers::pfc_identity(&mut who, task.as_ptr()) };
         who
     }
 }
@@ -27,5 +27,5 @@ impl Identity {
 /// Returns the overflow uid if the user id has no mapping in the caller's namespace.
 pub fn uid_of(uid: u32) -> u32 {
     // SAFETY: The callee only reads the current task's user namespace.
-    unsafe { helpers::pt_uid(uid) }
+    unsafe { helpers::pfc_uid(uid) }
 }

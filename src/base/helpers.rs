@@ -12,7 +12,7 @@ use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub const PFC_NETDEV_REMOVED: c_uint = 1;
 pub const PFC_NETDEV_ADDED: c_uint = 2;
 
-/// `struct pfm_access_snapshot`: credentials, `exec_state` and dumpability of a task at one moment.
+/// `struct pfc_access_snapshot`: credentials, `exec_state` and dumpability of a task at one moment.
 #[repr(C)]
 pub struct AccessSnapshot {
     pub cred: *const bindings::cred,
@@ -20,7 +20,7 @@ pub struct AccessSnapshot {
     pub dumpable: u32,
 }
 
-/// `enum pfm_resource`: the resources that are counted and limited for each user.
+/// `enum pfc_resource`: the resources that are counted and limited for each user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub enum Resource {
@@ -38,7 +38,7 @@ pub enum Resource {
     PermissionChecks,
 }
 
-/// `struct pfm_amount`: an amount of one resource.
+/// `struct pfc_amount`: an amount of one resource.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Amount {
@@ -46,7 +46,7 @@ pub struct Amount {
     pub nr: u64,
 }
 
-/// `struct ppa_task_ids`: the user, thread and process ids of a task.
+/// `struct pfc_task_ids`: the user, thread and process ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct TaskIds {
@@ -63,7 +63,7 @@ pub struct TaskIds {
     pub reaped: u32,
 }
 
-/// `struct pt_identity`: the user and the name of a task.
+/// `struct pfc_identity`: the user and the name of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Identity {
@@ -131,85 +131,85 @@ extern "C" {
     pub fn pfc_notifier_dev(info: *mut c_void) -> *mut bindings::net_device;
     pub fn pfc_skb_dev(skb: *const bindings::sk_buff) -> *mut bindings::net_device;
     pub fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
-    pub fn pfm_run_time(task: *const bindings::task_struct) -> u64;
-    pub fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
-    pub fn pfm_get_current_cred() -> *mut bindings::cred;
-    pub fn pfm_account_is_unlimited() -> bool;
-    pub fn pfm_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
-    pub fn pfm_account_bytes() -> u64;
-    pub fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
-    pub fn pfm_account_file_create();
-    pub fn pfm_account_file_remove();
-    pub fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
-    pub fn pfm_procfs_mount() -> c_int;
-    pub fn pfm_procfs_unmount();
-    pub fn pfm_check_access(task: *mut bindings::task_struct, attach: bool) -> c_int;
-    pub fn pfm_ptrace_allows(
+    pub fn pfc_run_time(task: *const bindings::task_struct) -> u64;
+    pub fn pfc_lock_init(lock: *mut bindings::raw_spinlock_t);
+    pub fn pfc_get_current_cred() -> *mut bindings::cred;
+    pub fn pfc_account_is_unlimited() -> bool;
+    pub fn pfc_account_cred_is_unlimited(cred: *const bindings::cred) -> bool;
+    pub fn pfc_account_bytes() -> u64;
+    pub fn pfc_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
+    pub fn pfc_account_file_create();
+    pub fn pfc_account_file_remove();
+    pub fn pfc_account_sub(cred: *const bindings::cred, less: Amount);
+    pub fn pfc_procfs_mount() -> c_int;
+    pub fn pfc_procfs_unmount();
+    pub fn pfc_check_access(task: *mut bindings::task_struct, attach: bool) -> c_int;
+    pub fn pfc_ptrace_allows(
         cred: *const bindings::cred,
         task: *mut bindings::task_struct,
         seen: *const AccessSnapshot,
     ) -> bool;
-    pub fn pfm_check_access_as(
+    pub fn pfc_check_access_as(
         cred: *const bindings::cred,
         task: *mut bindings::task_struct,
         attach: bool,
     ) -> c_int;
-    pub fn pfm_check_cred_access(cred: *const bindings::cred) -> c_int;
-    pub fn pfm_has_rights_of(cred: *const bindings::cred) -> bool;
-    pub fn pfm_snapshot_take(seen: *mut AccessSnapshot, task: *mut bindings::task_struct) -> c_int;
-    pub fn pfm_snapshot_put(seen: *mut AccessSnapshot);
-    pub fn pfm_snapshot_is_unchanged(
+    pub fn pfc_check_cred_access(cred: *const bindings::cred) -> c_int;
+    pub fn pfc_has_rights_of(cred: *const bindings::cred) -> bool;
+    pub fn pfc_snapshot_take(seen: *mut AccessSnapshot, task: *mut bindings::task_struct) -> c_int;
+    pub fn pfc_snapshot_put(seen: *mut AccessSnapshot);
+    pub fn pfc_snapshot_is_unchanged(
         seen: *const AccessSnapshot,
         task: *mut bindings::task_struct,
     ) -> bool;
-    pub fn pfm_snapshot_was_unchanged(
+    pub fn pfc_snapshot_was_unchanged(
         seen: *const AccessSnapshot,
         task: *mut bindings::task_struct,
     ) -> bool;
-    pub fn pfm_snapshot_same_program(
+    pub fn pfc_snapshot_same_program(
         seen: *const AccessSnapshot,
         task: *mut bindings::task_struct,
     ) -> bool;
-    pub fn pfm_may_watch(task: *mut bindings::task_struct) -> bool;
-    pub fn pfm_is_kernel_thread(task: *const bindings::task_struct) -> bool;
-    pub fn pfm_is_exiting(task: *const bindings::task_struct) -> bool;
-    pub fn pfm_may_monitor_kernel() -> bool;
-    pub fn pfm_thread_pointer() -> u64;
-    pub fn pfm_running_cpu(task: *const bindings::task_struct) -> c_int;
-    pub fn pfm_exec_is_secret(bprm: *const c_void) -> bool;
-    pub fn pfm_preempt_disable();
-    pub fn pfm_preempt_enable();
-    pub fn pfm_current_process() -> *mut bindings::pid;
+    pub fn pfc_may_watch(task: *mut bindings::task_struct) -> bool;
+    pub fn pfc_is_kernel_thread(task: *const bindings::task_struct) -> bool;
+    pub fn pfc_is_exiting(task: *const bindings::task_struct) -> bool;
+    pub fn pfc_may_monitor_kernel() -> bool;
+    pub fn pfc_thread_pointer() -> u64;
+    pub fn pfc_running_cpu(task: *const bindings::task_struct) -> c_int;
+    pub fn pfc_exec_is_secret(bprm: *const c_void) -> bool;
+    pub fn pfc_preempt_disable();
+    pub fn pfc_preempt_enable();
+    pub fn pfc_current_process() -> *mut bindings::pid;
     pub fn pfc_task_works_wait();
-    pub fn pfm_now() -> u64;
-    pub fn pfm_resolution() -> u64;
-    pub fn pfm_in_nmi() -> bool;
+    pub fn pfc_now() -> u64;
+    pub fn pfc_resolution() -> u64;
+    pub fn pfc_in_nmi() -> bool;
     pub fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
     pub fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
-    pub fn ppa_tsc_khz() -> u32;
-    pub fn ppa_local_clock() -> u64;
-    pub fn ppa_idle_ns(cpu: c_uint) -> u64;
-    pub fn ppa_cpu_online(cpu: c_uint) -> bool;
-    pub fn ppa_in_syscall(task: *mut bindings::task_struct) -> bool;
-    pub fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
-    pub fn ppa_is_dead(task: *mut bindings::task_struct) -> bool;
-    pub fn ppa_yields(task: *mut bindings::task_struct) -> bool;
-    pub fn ppa_task_ids(task: *mut bindings::task_struct, initial: bool, who: *mut TaskIds);
-    pub fn ppa_each_task(
+    pub fn pfc_stable_tsc_khz() -> u32;
+    pub fn pfc_local_clock() -> u64;
+    pub fn pfc_idle_ns(cpu: c_uint) -> u64;
+    pub fn pfc_cpu_online(cpu: c_uint) -> bool;
+    pub fn pfc_in_syscall(task: *mut bindings::task_struct) -> bool;
+    pub fn pfc_has_ended(task: *mut bindings::task_struct) -> bool;
+    pub fn pfc_is_dead(task: *mut bindings::task_struct) -> bool;
+    pub fn pfc_yields(task: *mut bindings::task_struct) -> bool;
+    pub fn pfc_task_ids(task: *mut bindings::task_struct, initial: bool, who: *mut TaskIds);
+    pub fn pfc_each_task(
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,
     );
-    pub fn ppa_get_task(pid: u32) -> *mut bindings::task_struct;
-    pub fn pt_mm_get() -> *mut bindings::mm_struct;
-    pub fn pt_mm_put(mm: *mut bindings::mm_struct);
-    pub fn pt_leader_get() -> *mut bindings::task_struct;
-    pub fn pt_pid_get(leader: *mut bindings::task_struct) -> *mut bindings::pid;
-    pub fn pt_pid_nr(pid: *mut bindings::pid) -> u32;
-    pub fn pt_pid_bytes(pid: *mut bindings::pid) -> usize;
-    pub fn pt_pid_own_nr(pid: *mut bindings::pid) -> u32;
-    pub fn pt_thread_nr() -> u32;
-    pub fn pt_identity(who: *mut Identity, task: *mut bindings::task_struct);
-    pub fn pt_is_dying() -> bool;
-    pub fn pt_time_offset() -> i64;
-    pub fn pt_uid(uid: u32) -> u32;
+    pub fn pfc_get_task(pid: u32) -> *mut bindings::task_struct;
+    pub fn pfc_mm_get() -> *mut bindings::mm_struct;
+    pub fn pfc_mm_put(mm: *mut bindings::mm_struct);
+    pub fn pfc_leader_get() -> *mut bindings::task_struct;
+    pub fn pfc_pid_get(leader: *mut bindings::task_struct) -> *mut bindings::pid;
+    pub fn pfc_pid_nr(pid: *mut bindings::pid) -> u32;
+    pub fn pfc_pid_bytes(pid: *mut bindings::pid) -> usize;
+    pub fn pfc_pid_own_nr(pid: *mut bindings::pid) -> u32;
+    pub fn pfc_thread_nr() -> u32;
+    pub fn pfc_identity(who: *mut Identity, task: *mut bindings::task_struct);
+    pub fn pfc_is_dying() -> bool;
+    pub fn pfc_time_offset() -> i64;
+    pub fn pfc_uid(uid: u32) -> u32;
 }

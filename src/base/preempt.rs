@@ -22,7 +22,7 @@ pub fn may_sleep() -> bool {
 #[inline]
 pub fn in_nmi() -> bool {
     // SAFETY: The callee only reads the preemption count.
-    unsafe { helpers::pfm_in_nmi() }
+    unsafe { helpers::pfc_in_nmi() }
 }
 
 /// Guard that keeps preemption off until the guard is dropped.
@@ -38,7 +38,7 @@ impl NoPreempt {
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
             // SAFETY: The drop of the guard turns preemption on again.
-            unsafe { helpers::pfm_preempt_disable() };
+            unsafe { helpers::pfc_preempt_disable() };
         }
         Self(())
     }
@@ -62,7 +62,7 @@ impl Drop for NoPreempt {
             };
         } else {
             // SAFETY: `new` has turned preemption off.
-            unsafe { helpers::pfm_preempt_enable() }
+            unsafe { helpers::pfc_preempt_enable() }
         }
     }
 }

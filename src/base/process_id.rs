@@ -27,34 +27,34 @@ impl Pid {
     pub fn of(leader: &Task) -> Option<Self> {
         // SAFETY: The reference keeps the task alive.
         // INVARIANT: The callee has returned a reference, which the new value owns.
-        NonNull::new(unsafe { helpers::pt_pid_get(leader.as_ptr()) }).map(Self)
+        NonNull::new(unsafe { helpers::pfc_pid_get(leader.as_ptr()) }).map(Self)
     }
 
     /// Returns the number of the process in its own PID namespace.
     pub fn own_number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
-        unsafe { helpers::pt_pid_own_nr(self.0.as_ptr()) }
+        unsafe { helpers::pfc_pid_own_nr(self.0.as_ptr()) }
     }
 
     /// Returns the number of the process in the caller's PID namespace, or 0 if the process is not
     /// visible in that namespace.
     pub fn number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
-        unsafe { helpers::pt_pid_nr(self.0.as_ptr()) }
+        unsafe { helpers::pfc_pid_nr(self.0.as_ptr()) }
     }
 }
 
 /// Returns the number of the current thread in its own PID namespace.
 pub fn thread_number() -> u32 {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pt_thread_nr() }
+    unsafe { helpers::pfc_thread_nr() }
 }
 
 impl Pid {
     /// Returns the size in bytes of the `struct pid`, which the reference keeps allocated.
     pub fn bytes(&self) -> usize {
         // SAFETY: The id is valid, by the type's invariant.
-        unsafe { helpers::pt_pid_bytes(self.0.as_ptr()) }
+        unsafe { helpers::pfc_pid_bytes(self.0.as_ptr()) }
     }
 }
 

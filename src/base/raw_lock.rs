@@ -36,7 +36,7 @@ impl<T> RawLock<T> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {
                 // SAFETY: The spinlock is being initialised in place, and `RawLock` pins it.
-                unsafe { helpers::pfm_lock_init(lock) }
+                unsafe { helpers::pfc_lock_init(lock) }
             }),
             value <- init::cell(value),
         })

@@ -132,28 +132,28 @@ impl TaskRef<'_> {
     /// for a running task and for a kernel thread.
     pub fn is_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { helpers::ppa_in_syscall(self.0.as_ptr()) }
+        unsafe { helpers::pfc_in_syscall(self.0.as_ptr()) }
     }
 
     /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
     /// follows soon or is over.
     pub fn has_ended(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { helpers::ppa_has_ended(self.0.as_ptr()) }
+        unsafe { helpers::pfc_has_ended(self.0.as_ptr()) }
     }
 
     /// Returns whether the task's state is `TASK_DEAD`: the task has turned preemption off for its
     /// last context switch, or this switch is over.
     pub fn is_dead(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { helpers::ppa_is_dead(self.0.as_ptr()) }
+        unsafe { helpers::pfc_is_dead(self.0.as_ptr()) }
     }
 
     /// Returns whether the task, which is the current task, is in the system call sched_yield().
     #[inline]
     pub fn yields(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { helpers::ppa_yields(self.0.as_ptr()) }
+        unsafe { helpers::pfc_yields(self.0.as_ptr()) }
     }
 
     /// Returns the ids of the task. If `initial` is set, the ids are those in the initial user and
@@ -161,7 +161,7 @@ impl TaskRef<'_> {
     pub fn ids(&self, initial: bool) -> TaskIds {
         let mut who = TaskIds::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
-        unsafe { helpers::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
+        unsafe { helpers::pfc_task_ids(self.0.as_ptr(), initial, &mut who) };
         who
     }
 }
@@ -197,7 +197,7 @@ pub fn current() -> usize {
 pub fn thread_pointer() -> u64 {
     // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
     // task.
-    unsafe { helpers::pfm_thread_pointer() }
+    unsafe { helpers::pfc_thread_pointer() }
 }
 
 /// Finds a thread by its id in the caller's PID namespace.
@@ -229,21 +229,21 @@ pub fn is_of_caller(task: &Task) -> bool {
 /// Returns whether the task is a kernel thread.
 pub fn is_kernel_thread(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
-    unsafe { helpers::pfm_is_kernel_thread(task.as_ptr()) }
+    unsafe { helpers::pfc_is_kernel_thread(task.as_ptr()) }
 }
 
 /// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
 /// `sched_process_exit` tracepoint already.
 pub fn has_ended(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
-    unsafe { helpers::pfm_is_exiting(task.as_ptr()) }
+    unsafe { helpers::pfc_is_exiting(task.as_ptr()) }
 }
 
 /// Returns the CPU on which a thread runs or from which it is just being switched out, or `None` if
 /// the thread does not run.
 pub fn running_cpu(task: &Task) -> Option<u32> {
     // SAFETY: The reference keeps the task alive.
-    let cpu = unsafe { helpers::pfm_running_cpu(task.as_ptr()) };
+    let cpu = unsafe { helpers::pfc_running_cpu(task.as_ptr()) };
     u32::try_from(cpu).ok()
 }
 
@@ -251,7 +251,7 @@ pub fn running_cpu(task: &Task) -> Option<u32> {
 /// switch.
 pub fn run_time(task: &Task) -> u64 {
     // SAFETY: The reference keeps the task alive.
-    unsafe { helpers::pfm_run_time(task.as_ptr()) }
+    unsafe { helpers::pfc_run_time(task.as_ptr()) }
 }
 
 /// Calls `function` with each task except the idle tasks. `function` must not sleep.
@@ -266,7 +266,7 @@ pub fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
     // SAFETY: The callee uses `function` only during the call.
-    unsafe { helpers::ppa_each_task(each, function.cast()) }
+    unsafe { helpers::pfc_each_task(each, function.cast()) }
 }
 
 /// Returns the current task. Called in a probe, or with preemption off.
@@ -282,7 +282,7 @@ pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
     // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
     // wrapper of `task_struct`.
     unsafe {
-        let task = helpers::ppa_get_task(pid);
+        let task = helpers::pfc_get_task(pid);
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
@@ -294,14 +294,14 @@ pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
 pub fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
     // owns; `Task` is a transparent wrapper of `task_struct`.
-    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pt_leader_get()).cast()) }
+    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfc_leader_get()).cast()) }
 }
 
 /// Returns whether the current thread has a pending fatal signal. A long loop should end early if
 /// such a signal is pending.
 pub fn is_dying() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pt_is_dying() }
+    unsafe { helpers::pfc_is_dying() }
 }
 
 /// Returns whether the current system call uses the i386 ABI. Called in process context.

@@ -6,8 +6,8 @@
 //! Drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
-//! this memory into user space. [`names`] prints the instances as text. Drivers in Rust use the
-//! module [`driver`]; provider modules in Rust use [`provider`].
+//! this memory into user space. [`names`] prints the instances as text. Drivers in Rust include the
+//! module [`driver`]; provider modules in Rust use the crate `provider` (`provider.rs`).
 //!
 //! | file | contents |
 //! |---|---|
@@ -19,7 +19,7 @@
 //! | `device`, `names` | the devices; the list of names |
 //! | `owner` | modules as owners of instances |
 //! | `stats`, `log` | counters of page faults; rate limits of log lines |
-//! | `provider`, `keyed_counters` | the interface for providers; tables that find instances by key in a probe |
+//! | `provider`, `keyed_counters` | the crate `provider`: the interface for providers; tables that find instances by key in a probe |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(missing_docs)]
@@ -29,17 +29,15 @@ pub(crate) mod adjust;
 pub(crate) mod chunk;
 pub(crate) mod device;
 #[path = "../../include/linux/perfcounters.rs"]
-pub mod driver;
+mod driver;
 pub(crate) mod export;
 pub(crate) mod header;
 pub(crate) mod helpers;
-pub mod instances;
-pub mod keyed_counters;
+mod instances;
 pub(crate) mod log;
 mod names;
 pub(crate) mod owner;
 mod pages;
-pub mod provider;
 pub(crate) mod stats;
 pub(crate) mod tables;
 
@@ -51,6 +49,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "Per-CPU counter pages, mapped read-only into user space",
     license: "GPL",
+    alias: ["devname:perfcounters"],
     params: {
         pages_per_chunk: u32 {
             default: 1,

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The interface for providers that are written in Rust: counter instances, probes and keyed
-//! counters.
+//! counters. It is a crate of its own. Like `src/base`, each provider compiles its own copies of the
+//! functions that it uses.
 //!
 //! A provider is a small kernel module that counts events of one subsystem. A provider consists of
 //! a structure of [`Instance`]s, a [`Handler`] for each tracepoint whose events it counts, and a
 //! [`Probes`], which holds the structure and the attached probes. `src/counters/providers/sched.rs`
 //! is the smallest provider.
 
-use kernel::fmt;
+#![deny(missing_docs)]
+#![deny(unsafe_code)]
+
+#[path = "../../include/linux/perfcounters.rs"]
+mod driver;
+mod keyed_counters;
 
 use kernel::error::Result;
+use kernel::fmt;
 use kernel::str::CString;
 
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
@@ -18,6 +25,9 @@ pub use crate::keyed_counters::KeyedCounters;
 pub use base::key::{Key, Text};
 pub use base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
 pub use base::{block, net};
+
+/// The prefix of log lines.
+const __LOG_PREFIX: &[u8] = b"perfcounters\0";
 
 /// The description of a counter instance, without the name of the instance.
 pub struct InstanceSpec {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! perfmon.ko: monitoring contexts (`/dev/perfmon`), event sets, sampling and PMU descriptions.
-//! Modules register PMU descriptions and sampling formats with the interface in [`description`].
+//! Modules register PMU descriptions and sampling formats with the interface in [`description`],
+//! which they include as well.
 //!
 //! | file | contents |
 //! |---|---|
@@ -20,7 +21,6 @@
 //! | `stats`, `stats_files` | counters of perfmon's own cost; their files in debugfs |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
-#![deny(missing_docs)]
 #![deny(unsafe_code)]
 
 /// Contexts: their registers and event sets, and what changes their state.
@@ -50,9 +50,8 @@ mod contexts {
 
 mod cpu_kinds;
 mod cpus;
-#[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
-pub mod description;
+mod description;
 mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
@@ -86,6 +85,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "PMU monitoring contexts (/dev/perfmon)",
     license: "GPL",
+    alias: ["devname:perfmon"],
 }
 
 /// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are

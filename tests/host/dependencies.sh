@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks which files of src depend on which others. The test fails if files depend on each other in
-# a cycle, or if a file uses a component that tests/host/components does not allow. The file
-# tests/host/components also lists exceptions; an exception that is no longer needed must be
-# deleted. This command prints the dependencies of all files:
+# a cycle, or if a file uses a component that tests/host/components does not allow. This command
+# prints the dependencies of all files:
 #
 #	python3 tests/host/lib/dependencies.py . tests/host/components list
 
@@ -23,9 +22,9 @@ errors() {
 plan 9
 for kind in cycles components stale; do
 	case $kind in
-	cycles) name="src: files have no cyclic dependencies except the listed ones" ;;
-	components) name="src: each file is in a component, and uses only allowed components except the listed ones" ;;
-	stale) name="components: each listed exception and each listed file exists" ;;
+	cycles) name="src: files have no cyclic dependencies" ;;
+	components) name="src: each file is in a component, and uses only allowed components" ;;
+	stale) name="components: each listed file exists" ;;
 	esac
 	nothing "$name" "$(errors "$TOP" "$TOP/tests/host/components" "$kind")"
 done
@@ -78,9 +77,6 @@ component high src/high/*
 component api include/linux/*
 may high low
 may low api
-cyclic src/high/inline/part.rs src/high/high.rs
-cyclic src/low/inner/leaf.rs src/low/main.rs
-crossing src/low/main.rs high
 component none src/none/*
 END
 as_wanted "dependencies: found in use, code, mod, extern blocks and #include; not in comments and strings" \
@@ -95,15 +91,15 @@ src/low/inner/leaf.rs src/low/inner.rs
 src/low/main.rs include/linux/api.rs
 src/low/main.rs src/low/inner.rs"
 as_wanted "dependencies: a cycle of files is an error" "$(errors "$work" "$work/components" cycles)" \
-	"cycle: src/low/inner.rs -> src/low/inner/leaf.rs -> src/low/inner.rs
+	"cycle: src/high/high.rs -> src/high/inline/part.rs -> src/high/high.rs
+cycle: src/high/inline/part.rs -> src/high/high.rs -> src/high/inline/part.rs
+cycle: src/low/inner.rs -> src/low/inner/leaf.rs -> src/low/inner.rs
 cycle: src/low/inner/leaf.rs -> src/low/inner.rs -> src/low/inner/leaf.rs"
 as_wanted "dependencies: the use of a component that may not be used is an error" "$(errors "$work" "$work/components" components)" \
 	"src/high/high.rs (high) uses include/linux/api.rs (api)"
 touch "$work/src/new.rs"
 as_wanted "dependencies: a file in no component is an error" "$(errors "$work" "$work/components" components | grep new)" \
 	"src/new.rs: in no component"
-as_wanted "dependencies: exceptions and patterns without a file are errors" "$(errors "$work" "$work/components" stale)" \
-	"cyclic src/low/inner/leaf.rs src/low/main.rs: no such dependency
-crossing src/low/main.rs high: no such dependency
-component src/none/*: no such file"
+as_wanted "dependencies: a pattern without a file is an error" "$(errors "$work" "$work/components" stale)" \
+	"component src/none/*: no such file"
 exit $failed

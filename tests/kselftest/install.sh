@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 35
+plan 38
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -41,11 +41,26 @@ test_service() {
 	is_equal "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
 }
 check "install service: loads the providers named in /etc/default/perfcounters" test_service
-test_owners() { is_equal "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa | xargs)" \
-	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root"; }
-check "install udev: the devices have the group perfcounters and their modes" within 30 test_owners
-test_no_tracing() { [ ! -d /sys/module/perftrace ] && [ ! -e /dev/perftrace ]; }
-check "install service: does not load perftrace, which /etc/default/perfcounters does not name" test_no_tracing
+# has_devices DEVICE...: the devices of perfcounters, with their modes and groups, are these.
+has_devices() { is_equal "$(cd /dev && stat -c '%n %a %G' $(ls | grep -E '^(perf|ppa$)') | xargs)" "$*"; }
+has_counters_only() { has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters; }
+test_default() { within 30 has_counters_only && ! lsmod | grep -E '^(perfmon|perftrace|ppa|pfm_)'; }
+check "install service: by default loads the counter pages and providers only, with the group perfcounters" test_default
+# The service loads the modules that /etc/default/perfcounters names.
+test_selection() { # MODULES DEVICE...
+	local rc
+	systemctl reset-failed perfcounters
+	sed -i.was "s/^MODULES=.*/MODULES=\"$1\"/" /etc/default/perfcounters
+	shift
+	systemctl restart perfcounters && within 30 has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters "$@"
+	rc=$?
+	mv /etc/default/perfcounters.was /etc/default/perfcounters
+	systemctl restart perfcounters && within 30 has_counters_only && return $rc
+}
+check "install service: loads perfmon if it is named" test_selection perfmon perfmon 660 perfcounters
+check "install service: loads ppa if it is named" test_selection ppa ppa 444 root
+check "install service: loads perftrace if it is named" test_selection perftrace perftrace 666 root
+check "install service: loads all modules that are named" test_selection "perfmon ppa perftrace" perfmon 660 perfcounters perftrace 666 root ppa 444 root
 run_as_nobody() { setpriv --reuid 65534 --regid 65534 "$@"; }
 test_member() { run_as_nobody --groups perfcounters pfc list >list && has_patterns list sched/context_switches; }
 check "install pfc list: works for a member of the group" test_member
@@ -55,12 +70,12 @@ check "install pfc list: fails for other users and names the device" test_other_
 test_watch() { pfc watch --count 3 </dev/null >watched && has_patterns watched "generation" "sched/"; }
 check "install pfc watch: prints counters" test_watch
 test_stat() { pfc stat -o counted ls /usr >/dev/null && has_patterns counted "context-switches" "page-faults"; }
-check "install pfc stat: counts a command" test_stat
+check "install pfc stat: loads perfmon, and counts a command" test_stat
 # Records samples of a command that has symbols.
 test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
 check "install pfc record, pfc report: show symbols of a command" test_record
 test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
-check "install pfc ppa: prints the times of CPUs" test_ppa
+check "install pfc ppa: loads ppa, and prints the times of CPUs" test_ppa
 test_trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is_equal "$(grep -c requests: events)" 1001 &&
 	is_equal "$(stat -c '%a %G' /dev/perftrace)" "666 root"; }
 check "install libperftrace-dev: pfc trace loads perftrace, and records a program compiled with it" test_trace

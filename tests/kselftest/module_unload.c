@@ -14,17 +14,34 @@
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24
 
+/* Returns the number of misc devices. */
+static int nr_misc_devices(void)
+{
+	char devices[8192];
+	int nr = 0;
+
+	read_file("/proc/misc", devices, sizeof(devices));
+	for (const char *line = devices; (line = strchr(line, '\n')); line++)
+		nr++;
+	return nr;
+}
+
 static void test_busy(void)
 {
 	struct perfcounters_header *h;
-	int fd, names;
+	int fd, names, nr_devices;
 	pid_t child;
 
 	unload_modules();
 	is(insmod("perftrace", ""), -ENOENT, "3.1 perftrace.ko needs perfcounters.ko");
 	is(insmod("ppa", ""), -ENOENT, "4.8 ppa.ko needs perfcounters.ko");
 	is(insmod("perfmon", ""), -ENOENT, "1.1 perfmon.ko needs perfcounters.ko");
+	nr_devices = nr_misc_devices();
 	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
+	is(nr_misc_devices(), nr_devices + 2, "0.1 perfcounters.ko registers two devices");
+	ok(!access("/dev/perfcounters", F_OK) && !access("/dev/perfcounters_names", F_OK) &&
+	   access("/proc/perfmon_map", F_OK) && access("/proc/ppa", F_OK) &&
+	   access("/proc/sys/kernel/ppa", F_OK), "0.1 perfcounters.ko has no files in /proc");
 	ok(access("/dev/perftrace", F_OK), "3.1 perfcounters.ko alone: user tracing has no device");
 	ok(access("/dev/ppa", F_OK), "4.8 perfcounters.ko alone: accounting has no device");
 	ok(access("/dev/perfmon", F_OK), "1.1 perfcounters.ko alone: contexts have no device");
@@ -146,7 +163,7 @@ static void test_repeated_load(void)
 
 int main(void)
 {
-	plan(36);
+	plan(38);
 	test_busy();
 	test_repeated_load();
 	return finish();

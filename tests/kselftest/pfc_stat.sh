@@ -54,6 +54,12 @@ test_all_counted() {
 	grep -q "'minor-faults': it is an event of perf" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
 		! grep -q '^0,' all && [ "$(event_values all INSTRUCTIONS)" -gt 2000000 ] && [ "$(event_values all perf::instructions)" -gt 2000000 ]
 }
+test_loads_module() {
+	pfc pmu >all 2>words
+	rc=$?
+	cat words
+	[ $rc = 0 ] && grep -qx "pfc: loaded perfmon.ko, the module of /dev/perfmon" words && [ -c /dev/perfmon ]
+}
 test_no_output() {
 	pfc doctor >found
 	[ $? = 1 ] && cat found && grep -q "modprobe perfcounters" found
@@ -233,10 +239,12 @@ test_unprivileged() {
 	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
-plan 37
+plan 38
 unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
-check "1.16 pfc pmu without a module: status 2" has_status 2 pfc pmu
+check "1.16 pfc pmu without a module, not as root: status 2" has_status 2 su nobody -s /bin/sh -c "pfc pmu"
+check "1.16 pfc pmu without a module, as root: loads perfmon" test_loads_module
+unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/perfmon.ko
 # Keeps the kernel from loading a PMU description when pfc creates a context.

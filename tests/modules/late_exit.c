@@ -77,8 +77,8 @@ static int on_exit(struct kprobe *probe, struct pt_regs *regs)
 }
 
 static struct kprobe probes[] = {
-	{ .symbol_name = "ppa_is_dead", .pre_handler = on_question },
-	{ .symbol_name = "ppa_each_task", .pre_handler = on_pass },
+	{ .symbol_name = "pfc_is_dead", .pre_handler = on_question },
+	{ .symbol_name = "pfc_each_task", .pre_handler = on_pass },
 	{ .symbol_name = "exit_task_stack_account", .pre_handler = on_exit },
 };
 

@@ -3,8 +3,8 @@
 //! tutorial_provider: counts the signals that are delivered: all of them, and SIGUSR1.
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::SignalDeliver;
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::probe::SignalDeliver;
+use provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,

@@ -46,7 +46,7 @@ static void mount_proc(struct work_struct *work)
 	mount_request->mount = type ? kern_mount(type) : ERR_PTR(-ENODEV);
 }
 
-int pfm_procfs_mount(void)
+int pfc_procfs_mount(void)
 {
 	struct mount_request mount_request;
 
@@ -60,7 +60,7 @@ int pfm_procfs_mount(void)
 	return 0;
 }
 
-void pfm_procfs_unmount(void)
+void pfc_procfs_unmount(void)
 {
 	/* Wait for pending RCU callbacks of free_state(), which is code of this module. */
 	rcu_barrier();
@@ -100,11 +100,11 @@ static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *
  * Returns true if the caller may read the memory of @task by ptrace's rule. The security modules
  * are not asked.
  */
-bool pfm_may_watch(struct task_struct *task)
+bool pfc_may_watch(struct task_struct *task)
 {
 	return same_thread_group(current, task) || ptrace_rule(task, NULL);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_may_watch, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_may_watch, "PERFCOUNTERS");
 
 /*
  * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not
@@ -252,7 +252,7 @@ static int ask_procfs(struct task_struct *task, bool attach)
  * rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH if the process is
  * exiting. May sleep. Caller holds none of the module's locks.
  */
-int pfm_check_access(struct task_struct *task, bool attach)
+int pfc_check_access(struct task_struct *task, bool attach)
 {
 	int error;
 
@@ -261,15 +261,15 @@ int pfm_check_access(struct task_struct *task, bool attach)
 	error = stable_ptrace_rule(task);
 	return error ? error : ask_procfs(task, attach);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_check_access, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_check_access, "PERFCOUNTERS");
 
 /*
  * Returns whether ptrace's rule lets a task with the credentials @cred read the memory of @task,
  * even if the caller is a thread of the same process. With @snapshot, the rule is applied to the
  * program in @snapshot, even if the process runs another program now. Called in process context.
  */
-bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
-		       const struct pfm_access_snapshot *snapshot)
+bool pfc_ptrace_allows(const struct cred *cred, struct task_struct *task,
+		       const struct pfc_access_snapshot *snapshot)
 {
 	const struct cred *old = override_creds(cred);
 	bool may = ptrace_rule(task, snapshot ? snapshot->state : NULL);
@@ -277,7 +277,7 @@ bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
 	revert_creds(old);
 	return may;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_ptrace_allows, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_ptrace_allows, "PERFCOUNTERS");
 
 struct access_check {
 	struct work_struct work;
@@ -300,10 +300,10 @@ static void access_check_work(struct work_struct *work)
  * Checks whether a task with the credentials @cred may read the memory of the process of @task or,
  * with @attach, stop the process. Ptrace's rule and the security modules decide. If the caller is a
  * thread of this process, a kernel worker makes the check, because security modules allow a process
- * any access to itself. Returns the same errors as pfm_check_access(). May sleep. Caller holds none
+ * any access to itself. Returns the same errors as pfc_check_access(). May sleep. Caller holds none
  * of the module's locks.
  */
-int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
+int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
 	struct access_check check = { .cred = cred, .task = task, .attach = attach };
 	const struct cred *old = override_creds(cred);
@@ -322,7 +322,7 @@ int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 	destroy_work_on_stack(&check.work);
 	return check.result;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_check_access_as, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_check_access_as, "PERFCOUNTERS");
 
 /*
  * A kernel thread that takes given credentials, so that procfs can check access to a task that has
@@ -359,7 +359,7 @@ static int cred_thread_fn(void *data)
  * opens a link in the directory "ns" of this thread, because other files require the task to have
  * memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
-int pfm_check_cred_access(const struct cred *cred)
+int pfc_check_cred_access(const struct cred *cred)
 {
 	struct cred_thread in = {
 		.cred = cred,
@@ -378,31 +378,31 @@ int pfm_check_cred_access(const struct cred *cred)
 	kthread_stop(task);
 	return error == -ESRCH ? -EPERM : error;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_check_cred_access, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_check_cred_access, "PERFCOUNTERS");
 
 /* Returns true if the caller has all rights of a task with the credentials @cred. */
-bool pfm_has_rights_of(const struct cred *cred)
+bool pfc_has_rights_of(const struct cred *cred)
 {
 	const struct cred *mine = current_cred();
 
 	return uid_eq(mine->euid, cred->euid) && mine->user_ns == cred->user_ns &&
 	       cap_issubset(cred->cap_effective, mine->cap_permitted);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_has_rights_of, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_has_rights_of, "PERFCOUNTERS");
 
 /* Returns the caller's credentials, with a reference. */
-const struct cred *pfm_get_current_cred(void)
+const struct cred *pfc_get_current_cred(void)
 {
 	return get_current_cred();
 }
-EXPORT_SYMBOL_NS_GPL(pfm_get_current_cred, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_get_current_cred, "PERFCOUNTERS");
 
 /*
  * Takes a snapshot of the properties of a thread that decide who may access the thread: its
  * program, the program's dumpability, and the thread's credentials. Returns -ESRCH if the thread
  * has released its program.
  */
-int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *task)
+int pfc_snapshot_take(struct pfc_access_snapshot *snapshot, struct task_struct *task)
 {
 	struct task_exec_state *state;
 
@@ -420,7 +420,7 @@ int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *
 	snapshot->cred = get_task_cred(task);
 	return 0;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_snapshot_take, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_take, "PERFCOUNTERS");
 
 static void free_state(struct rcu_head *rcu)
 {
@@ -435,19 +435,19 @@ static void free_state(struct rcu_head *rcu)
  * Drops the references of a snapshot. The code repeats that of put_task_exec_state(), which is not
  * exported. May be called in any context except an NMI.
  */
-void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
+void pfc_snapshot_put(struct pfc_access_snapshot *snapshot)
 {
 	put_cred(snapshot->cred);
 	if (refcount_dec_and_test(&snapshot->state->count))
 		call_rcu(&snapshot->state->rcu, free_state);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_snapshot_put, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_put, "PERFCOUNTERS");
 
 /*
  * Returns true if the thread's credentials and dumpability are those of the snapshot, even if the
  * thread has executed another program since the snapshot.
  */
-bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
+bool pfc_snapshot_is_unchanged(const struct pfc_access_snapshot *snapshot, struct task_struct *task)
 {
 	const struct task_exec_state *state;
 
@@ -456,39 +456,39 @@ bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struc
 	return state && READ_ONCE(state->dumpable) == snapshot->dumpable &&
 	       __task_cred(task) == snapshot->cred;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_snapshot_is_unchanged, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_is_unchanged, "PERFCOUNTERS");
 
 /*
  * Returns true if neither the thread's credentials nor the dumpability of the program in the
  * snapshot have changed since the snapshot. If the thread is in exec, the dumpability of the old
  * program is compared. After exec has changed the credentials, the result is false.
  */
-bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
+bool pfc_snapshot_was_unchanged(const struct pfc_access_snapshot *snapshot,
 				struct task_struct *task)
 {
 	guard(rcu)();
 	return READ_ONCE(snapshot->state->dumpable) == snapshot->dumpable &&
 	       __task_cred(task) == snapshot->cred;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_snapshot_was_unchanged, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_was_unchanged, "PERFCOUNTERS");
 
 /* Returns true if the thread still runs the program that it ran at the time of the snapshot. */
-bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
+bool pfc_snapshot_same_program(const struct pfc_access_snapshot *snapshot, struct task_struct *task)
 {
 	guard(rcu)();
 	return rcu_access_pointer(task->exec_state) == snapshot->state;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_snapshot_same_program, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_same_program, "PERFCOUNTERS");
 
 /*
  * Returns the struct pid of the caller's process, with a reference. The struct pid stays the same
  * when another thread becomes the leader of the process.
  */
-struct pid *pfm_current_process(void)
+struct pid *pfc_current_process(void)
 {
 	return get_pid(task_tgid(current));
 }
-EXPORT_SYMBOL_NS_GPL(pfm_current_process, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_current_process, "PERFCOUNTERS");
 
 /*
  * Returns true if ptrace's rule still lets @process stop the current thread. The rule is applied
@@ -499,7 +499,7 @@ EXPORT_SYMBOL_NS_GPL(pfm_current_process, "PERFCOUNTERS");
  * task that asks, and that task would be the worker. Called in process context. With @ask_lsm,
  * caller holds none of the module's locks.
  */
-bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
+bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 {
 	struct task_struct *leader = get_pid_task(process, PIDTYPE_TGID);
 	const struct cred *cred;
@@ -513,22 +513,22 @@ bool pfm_may_stop_current(struct pid *process, bool ask_lsm)
 		may = true;
 	} else {
 		cred = get_task_cred(leader);
-		may = pfm_ptrace_allows(cred, current, NULL) &&
-		      !(ask_lsm && pfm_check_access_as(cred, current, false) == -EPERM);
+		may = pfc_ptrace_allows(cred, current, NULL) &&
+		      !(ask_lsm && pfc_check_access_as(cred, current, false) == -EPERM);
 		put_cred(cred);
 	}
 	put_task_struct(leader);
 	return may;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_may_stop_current, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_may_stop_current, "PERFCOUNTERS");
 
 /*
  * Returns true if perf's policy and the lockdown state of the kernel allow the caller to monitor
  * the kernel. This function is written in C because security_locked_down() is inline in a kernel
  * without security modules.
  */
-bool pfm_may_monitor_kernel(void)
+bool pfc_may_monitor_kernel(void)
 {
 	return !security_locked_down(LOCKDOWN_PERF) && !perf_allow_kernel();
 }
-EXPORT_SYMBOL_NS_GPL(pfm_may_monitor_kernel, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_may_monitor_kernel, "PERFCOUNTERS");

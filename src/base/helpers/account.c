@@ -52,10 +52,10 @@ struct account {
 	unsigned int space;
 };
 
-struct pfm_user {
+struct pfc_user {
 	struct hlist_node node;
 	struct account account;
-	u64 amounts[PFM_NR_RESOURCES];
+	u64 amounts[PFC_NR_RESOURCES];
 };
 
 static DEFINE_HASHTABLE(users, 8);
@@ -88,7 +88,7 @@ static struct account account_of_owner(const struct user_namespace *ns)
 }
 
 /*
- * Returns true if pfm_account_add(), which walks from @cred's user namespace to its ancestors, has
+ * Returns true if pfc_account_add(), which walks from @cred's user namespace to its ancestors, has
  * charged @account before it reached @last. Several namespaces may have the same owner, whose
  * account must be charged only once.
  */
@@ -104,9 +104,9 @@ static bool was_charged(const struct cred *cred, const struct user_namespace *la
 	return false;
 }
 
-static struct pfm_user *user_of(struct account account)
+static struct pfc_user *user_of(struct account account)
 {
-	struct pfm_user *user;
+	struct pfc_user *user;
 
 	hash_for_each_possible(users, user, node, key_of(account))
 		if (account_eq(user->account, account))
@@ -114,7 +114,7 @@ static struct pfm_user *user_of(struct account account)
 	return NULL;
 }
 
-static bool is_empty(const struct pfm_user *user)
+static bool is_empty(const struct pfc_user *user)
 {
 	return !memchr_inv(user->amounts, 0, sizeof(user->amounts));
 }
@@ -123,9 +123,9 @@ static bool is_empty(const struct pfm_user *user)
  * Adds @more to one account. Returns -EDQUOT if the account would exceed @most, or -ENOMEM. Caller
  * holds users_lock.
  */
-static int charge_account(struct account account, struct pfm_amount more, u64 most)
+static int charge_account(struct account account, struct pfc_amount more, u64 most)
 {
-	struct pfm_user *user = user_of(account);
+	struct pfc_user *user = user_of(account);
 
 	if (!more.nr)
 		return 0;
@@ -146,9 +146,9 @@ static int charge_account(struct account account, struct pfm_amount more, u64 mo
  * Subtracts @less from one account, and frees the account if all its amounts are 0. Caller holds
  * users_lock.
  */
-static void uncharge_account(struct account account, struct pfm_amount less)
+static void uncharge_account(struct account account, struct pfc_amount less)
 {
-	struct pfm_user *user = user_of(account);
+	struct pfc_user *user = user_of(account);
 
 	if (!less.nr)
 		return;
@@ -162,11 +162,11 @@ static void uncharge_account(struct account account, struct pfm_amount less)
 }
 
 /*
- * Subtracts @less once from each account that pfm_account_add() charges. With @last, only from the
- * accounts that pfm_account_add() charges before it reaches the namespace @last. Caller holds
+ * Subtracts @less once from each account that pfc_account_add() charges. With @last, only from the
+ * accounts that pfc_account_add() charges before it reaches the namespace @last. Caller holds
  * users_lock.
  */
-static void uncharge_all(const struct cred *cred, struct pfm_amount less,
+static void uncharge_all(const struct cred *cred, struct pfc_amount less,
 			 const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
@@ -186,7 +186,7 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
  * -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
  * run-queue lock.
  */
-int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
+int pfc_account_add(const struct cred *cred, struct pfc_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
@@ -205,13 +205,13 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	spin_unlock_irqrestore(&users_lock, flags);
 	return error;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_account_add, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_account_add, "PERFCOUNTERS");
 
 /*
- * Undoes a call of pfm_account_add() with the same credentials and amount. Also called by RCU
+ * Undoes a call of pfc_account_add() with the same credentials and amount. Also called by RCU
  * callbacks, in a softirq. Must not be called under a run-queue lock.
  */
-void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
+void pfc_account_sub(const struct cred *cred, struct pfc_amount less)
 {
 	unsigned long flags;
 
@@ -219,42 +219,42 @@ void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 	uncharge_all(cred, less, NULL);
 	spin_unlock_irqrestore(&users_lock, flags);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_account_sub, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_account_sub, "PERFCOUNTERS");
 
 /*
  * Returns true if the caller is exempt from the limit of memory, because it has CAP_SYS_RESOURCE.
  */
-bool pfm_account_is_unlimited(void)
+bool pfc_account_is_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_account_is_unlimited, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_account_is_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns true if a task with these credentials is exempt from the limit of memory. The security
  * modules are not asked, because they answer only for the caller.
  */
-bool pfm_account_cred_is_unlimited(const struct cred *cred)
+bool pfc_account_cred_is_unlimited(const struct cred *cred)
 {
 	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_RESOURCE);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_account_cred_is_unlimited, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_account_cred_is_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns the limit of memory of one account, in bytes: the parameter user_kb or, if user_kb is 0,
  * 1/64 of the machine's memory, but at least 32 MB.
  */
-u64 pfm_account_bytes(void)
+u64 pfc_account_bytes(void)
 {
 	u64 most = (u64)READ_ONCE(user_kb) << 10;
 
 	return most ?: max(((u64)totalram_pages() << PAGE_SHIFT) / 64, (u64)SZ_32M);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_account_bytes, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_account_bytes, "PERFCOUNTERS");
 
 static int users_show(struct seq_file *seq, void *unused)
 {
-	struct pfm_user *user;
+	struct pfc_user *user;
 	int bucket;
 
 	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\tcontexts\n");
@@ -266,7 +266,7 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "user:[%u]", account->space);
 		else
 			seq_printf(seq, "%u", from_kuid_munged(seq_user_ns(seq), account->uid));
-		for (int resource = 0; resource < PFM_PERMISSION_CHECKS; resource++)
+		for (int resource = 0; resource < PFC_PERMISSION_CHECKS; resource++)
 			seq_printf(seq, "\t%llu", user->amounts[resource]);
 		seq_putc(seq, '\n');
 	}
@@ -278,14 +278,14 @@ DEFINE_SHOW_ATTRIBUTE(users);
 static struct dentry *directory;
 
 /* Creates the file perfcounters/users in debugfs. */
-void pfm_account_file_create(void)
+void pfc_account_file_create(void)
 {
 	directory = debugfs_create_dir("perfcounters", NULL);
 	debugfs_create_file("users", 0400, directory, NULL, &users_fops);
 }
 
 /* Removes the file, and waits for its readers. */
-void pfm_account_file_remove(void)
+void pfc_account_file_remove(void)
 {
 	debugfs_remove(directory);
 }

@@ -10,16 +10,16 @@
  * prevents the reuse of the mm's address, so that the address can be compared with those of other
  * mms.
  */
-struct mm_struct *pt_mm_get(void)
+struct mm_struct *pfc_mm_get(void)
 {
 	if (current->mm)
 		mmgrab(current->mm);
 	return current->mm;
 }
-EXPORT_SYMBOL_NS_GPL(pt_mm_get, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_mm_get, "PERFCOUNTERS");
 
-void pt_mm_put(struct mm_struct *mm)
+void pfc_mm_put(struct mm_struct *mm)
 {
 	mmdrop(mm);
 }
-EXPORT_SYMBOL_NS_GPL(pt_mm_put, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_mm_put, "PERFCOUNTERS");

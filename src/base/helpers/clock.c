@@ -31,39 +31,39 @@ u32 pfc_tsc_scale(void)
 }
 EXPORT_SYMBOL_NS_GPL(pfc_tsc_scale, "PERFCOUNTERS");
 
-u64 pfm_resolution(void)
+u64 pfc_resolution(void)
 {
 	return hrtimer_resolution;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_resolution, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_resolution, "PERFCOUNTERS");
 
-u64 pfm_now(void)
+u64 pfc_now(void)
 {
 	return ktime_get_mono_fast_ns();
 }
-EXPORT_SYMBOL_NS_GPL(pfm_now, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_now, "PERFCOUNTERS");
 
 /*
  * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
  * unstable. In this case, accounting uses local_clock() of the scheduler.
  */
-u32 ppa_tsc_khz(void)
+u32 pfc_stable_tsc_khz(void)
 {
 	return boot_cpu_has(X86_FEATURE_TSC) && !check_tsc_unstable() ? tsc_khz : 0;
 }
-EXPORT_SYMBOL_NS_GPL(ppa_tsc_khz, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_stable_tsc_khz, "PERFCOUNTERS");
 
-u64 ppa_local_clock(void)
+u64 pfc_local_clock(void)
 {
 	return local_clock();
 }
-EXPORT_SYMBOL_NS_GPL(ppa_local_clock, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_local_clock, "PERFCOUNTERS");
 
 /*
  * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
  * namespace, in nanoseconds.
  */
-s64 pt_time_offset(void)
+s64 pfc_time_offset(void)
 {
 #ifdef CONFIG_TIME_NS
 	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
@@ -71,4 +71,4 @@ s64 pt_time_offset(void)
 	return 0;
 #endif
 }
-EXPORT_SYMBOL_NS_GPL(pt_time_offset, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_time_offset, "PERFCOUNTERS");

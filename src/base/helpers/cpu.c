@@ -9,14 +9,14 @@
  * Returns the idle time of a CPU, including its I/O wait time, from the kernel's own statistics.
  * Used while accounting is off.
  */
-u64 ppa_idle_ns(unsigned int cpu)
+u64 pfc_idle_ns(unsigned int cpu)
 {
 	return kcpustat_field_idle(cpu) + kcpustat_field_iowait(cpu);
 }
-EXPORT_SYMBOL_NS_GPL(ppa_idle_ns, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_idle_ns, "PERFCOUNTERS");
 
-bool ppa_cpu_online(unsigned int cpu)
+bool pfc_cpu_online(unsigned int cpu)
 {
 	return cpu_online(cpu);
 }
-EXPORT_SYMBOL_NS_GPL(ppa_cpu_online, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_cpu_online, "PERFCOUNTERS");

@@ -48,32 +48,32 @@ struct net_device *pfc_notifier_dev(void *info);
 struct net_device *pfc_skb_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 
-u64 pfm_now(void);
-u64 pfm_resolution(void);
-u32 ppa_tsc_khz(void);
-u64 ppa_local_clock(void);
-s64 pt_time_offset(void);
+u64 pfc_now(void);
+u64 pfc_resolution(void);
+u32 pfc_stable_tsc_khz(void);
+u64 pfc_local_clock(void);
+s64 pfc_time_offset(void);
 
-void pfm_lock_init(raw_spinlock_t *lock);
-void pfm_preempt_disable(void);
-void pfm_preempt_enable(void);
-bool pfm_in_nmi(void);
+void pfc_lock_init(raw_spinlock_t *lock);
+void pfc_preempt_disable(void);
+void pfc_preempt_enable(void);
+bool pfc_in_nmi(void);
 
-u64 ppa_idle_ns(unsigned int cpu);
-bool ppa_cpu_online(unsigned int cpu);
+u64 pfc_idle_ns(unsigned int cpu);
+bool pfc_cpu_online(unsigned int cpu);
 
-u64 pfm_run_time(const struct task_struct *task);
-int pfm_running_cpu(const struct task_struct *task);
-u64 pfm_thread_pointer(void);
-bool pfm_is_kernel_thread(const struct task_struct *task);
-bool pfm_is_exiting(const struct task_struct *task);
-bool pfm_exec_is_secret(const struct linux_binprm *bprm);
-bool ppa_in_syscall(struct task_struct *task);
-bool ppa_has_ended(struct task_struct *task);
-bool ppa_is_dead(struct task_struct *task);
-bool ppa_yields(struct task_struct *task);
+u64 pfc_run_time(const struct task_struct *task);
+int pfc_running_cpu(const struct task_struct *task);
+u64 pfc_thread_pointer(void);
+bool pfc_is_kernel_thread(const struct task_struct *task);
+bool pfc_is_exiting(const struct task_struct *task);
+bool pfc_exec_is_secret(const struct linux_binprm *bprm);
+bool pfc_in_syscall(struct task_struct *task);
+bool pfc_has_ended(struct task_struct *task);
+bool pfc_is_dead(struct task_struct *task);
+bool pfc_yields(struct task_struct *task);
 
-struct ppa_task_ids {
+struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
 	/*
 	 * Not 0 if the task has been reaped. A reaped task has no pid any more.
@@ -81,28 +81,28 @@ struct ppa_task_ids {
 	u32 reaped;
 };
 
-void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids);
-void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
-struct task_struct *ppa_get_task(u32 pid);
-struct task_struct *pt_leader_get(void);
-struct pid *pt_pid_get(struct task_struct *leader);
-u32 pt_pid_nr(struct pid *pid);
-size_t pt_pid_bytes(struct pid *pid);
-u32 pt_pid_own_nr(struct pid *pid);
-u32 pt_thread_nr(void);
+void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *ids);
+void pfc_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
+struct task_struct *pfc_get_task(u32 pid);
+struct task_struct *pfc_leader_get(void);
+struct pid *pfc_pid_get(struct task_struct *leader);
+u32 pfc_pid_nr(struct pid *pid);
+size_t pfc_pid_bytes(struct pid *pid);
+u32 pfc_pid_own_nr(struct pid *pid);
+u32 pfc_thread_nr(void);
 
 /* Identity of a process that is traced or that creates a trace. */
-struct pt_identity {
+struct pfc_identity {
 	/* The effective user id in the initial user namespace. */
 	u32 uid;
 	char comm[16];
 };
 
-void pt_identity(struct pt_identity *identity, struct task_struct *task);
-bool pt_is_dying(void);
-u32 pt_uid(u32 uid);
+void pfc_identity(struct pfc_identity *identity, struct task_struct *task);
+bool pfc_is_dying(void);
+u32 pfc_uid(u32 uid);
 
-struct mm_struct *pt_mm_get(void);
-void pt_mm_put(struct mm_struct *mm);
+struct mm_struct *pfc_mm_get(void);
+void pfc_mm_put(struct mm_struct *mm);
 
 #endif

@@ -7,24 +7,24 @@
 #include <linux/spinlock.h>
 #include "helpers.h"
 
-void pfm_lock_init(raw_spinlock_t *lock)
+void pfc_lock_init(raw_spinlock_t *lock)
 {
 	raw_spin_lock_init(lock);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_lock_init, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_lock_init, "PERFCOUNTERS");
 
-void pfm_preempt_disable(void)
+void pfc_preempt_disable(void)
 {
 	preempt_disable();
 }
 
-void pfm_preempt_enable(void)
+void pfc_preempt_enable(void)
 {
 	preempt_enable();
 }
 
-bool pfm_in_nmi(void)
+bool pfc_in_nmi(void)
 {
 	return in_nmi();
 }
-EXPORT_SYMBOL_NS_GPL(pfm_in_nmi, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_in_nmi, "PERFCOUNTERS");

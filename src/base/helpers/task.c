@@ -19,11 +19,11 @@
 #include "helpers.h"
 
 /* Returns the CPU time of a task in nanoseconds, as of its last tick or context switch. */
-u64 pfm_run_time(const struct task_struct *task)
+u64 pfc_run_time(const struct task_struct *task)
 {
 	return READ_ONCE(task->se.sum_exec_runtime);
 }
-EXPORT_SYMBOL_NS_GPL(pfm_run_time, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
 
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
@@ -32,50 +32,50 @@ EXPORT_SYMBOL_NS_GPL(pfm_run_time, "PERFCOUNTERS");
  * that the caller made before the call, when the thread runs next. The scheduler sets on_cpu, then
  * the probe takes the lock of the context, which is a full barrier.
  */
-int pfm_running_cpu(const struct task_struct *task)
+int pfc_running_cpu(const struct task_struct *task)
 {
 	/* Pairs with the lock of the monitoring context in the probe of sched_exit_tp. */
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_running_cpu, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_running_cpu, "PERFCOUNTERS");
 
 /*
  * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
  */
-u64 pfm_thread_pointer(void)
+u64 pfc_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
 }
-EXPORT_SYMBOL_NS_GPL(pfm_thread_pointer, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_thread_pointer, "PERFCOUNTERS");
 
-bool pfm_is_kernel_thread(const struct task_struct *task)
+bool pfc_is_kernel_thread(const struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_is_kernel_thread, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_kernel_thread, "PERFCOUNTERS");
 
-bool pfm_is_exiting(const struct task_struct *task)
+bool pfc_is_exiting(const struct task_struct *task)
 {
 	return READ_ONCE(task->flags) & PF_EXITING;
 }
-EXPORT_SYMBOL_NS_GPL(pfm_is_exiting, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_exiting, "PERFCOUNTERS");
 
 /*
  * Returns true if the program of an exec has more rights than its user, or if its user may not read
  * the program's file.
  */
-bool pfm_exec_is_secret(const struct linux_binprm *bprm)
+bool pfc_exec_is_secret(const struct linux_binprm *bprm)
 {
 	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
 }
-EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
+EXPORT_SYMBOL_GPL(pfc_exec_is_secret);
 
 /*
  * Returns true if a task that is not running is inside a system call. For a running task and for a
  * kernel thread, the result is always false.
  */
-bool ppa_in_syscall(struct task_struct *task)
+bool pfc_in_syscall(struct task_struct *task)
 {
 	void *stack = READ_ONCE(task->stack);
 	unsigned long number;
@@ -92,34 +92,34 @@ bool ppa_in_syscall(struct task_struct *task)
 		return false;
 	return (int)number != -1;
 }
-EXPORT_SYMBOL_NS_GPL(ppa_in_syscall, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_in_syscall, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has passed exit_notify(), so that its last context switch follows soon
  * or is over.
  */
-bool ppa_has_ended(struct task_struct *task)
+bool pfc_has_ended(struct task_struct *task)
 {
 	return READ_ONCE(task->exit_state);
 }
-EXPORT_SYMBOL_NS_GPL(ppa_has_ended, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_has_ended, "PERFCOUNTERS");
 
 /*
  * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
  * off, and preemption stays off until the task's last context switch. An RCU grace period that
  * begins after TASK_DEAD was set therefore waits for this switch.
  */
-bool ppa_is_dead(struct task_struct *task)
+bool pfc_is_dead(struct task_struct *task)
 {
 	return READ_ONCE(task->__state) == TASK_DEAD;
 }
-EXPORT_SYMBOL_NS_GPL(ppa_is_dead, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_dead, "PERFCOUNTERS");
 
 /*
  * Returns true if a running task entered the kernel by the system call sched_yield(), whose number
  * depends on the ABI of the call.
  */
-bool ppa_yields(struct task_struct *task)
+bool pfc_yields(struct task_struct *task)
 {
 	unsigned long number;
 
@@ -132,13 +132,13 @@ bool ppa_yields(struct task_struct *task)
 #endif
 	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
-EXPORT_SYMBOL_NS_GPL(ppa_yields, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_yields, "PERFCOUNTERS");
 
 /*
  * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;
  * otherwise, the ids in the caller's namespaces.
  */
-void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids)
+void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *ids)
 {
 	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
 	struct pid_namespace *pids = initial ? &init_pid_ns : task_active_pid_ns(current);
@@ -154,10 +154,10 @@ void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *i
 	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
-EXPORT_SYMBOL_NS_GPL(ppa_task_ids, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_task_ids, "PERFCOUNTERS");
 
 /* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
-void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
+void pfc_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 {
 	struct task_struct *process, *task;
 
@@ -166,10 +166,10 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 		each(task, arg);
 	rcu_read_unlock();
 }
-EXPORT_SYMBOL_NS_GPL(ppa_each_task, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_each_task, "PERFCOUNTERS");
 
 /* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
-struct task_struct *ppa_get_task(u32 pid)
+struct task_struct *pfc_get_task(u32 pid)
 {
 	struct task_struct *task;
 
@@ -180,13 +180,13 @@ struct task_struct *ppa_get_task(u32 pid)
 	rcu_read_unlock();
 	return task;
 }
-EXPORT_SYMBOL_NS_GPL(ppa_get_task, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_get_task, "PERFCOUNTERS");
 
 /*
  * Returns, with a reference, the leader of the process that owns the caller's address space. If the
  * caller is a child of vfork(), the owner is the parent, whose address space the child shares.
  */
-struct task_struct *pt_leader_get(void)
+struct task_struct *pfc_leader_get(void)
 {
 	struct task_struct *leader = current->group_leader;
 #ifdef CONFIG_MEMCG
@@ -199,63 +199,63 @@ struct task_struct *pt_leader_get(void)
 #endif
 	return get_task_struct(leader);
 }
-EXPORT_SYMBOL_NS_GPL(pt_leader_get, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_leader_get, "PERFCOUNTERS");
 
-struct pid *pt_pid_get(struct task_struct *leader)
+struct pid *pfc_pid_get(struct task_struct *leader)
 {
 	return get_task_pid(leader, PIDTYPE_TGID);
 }
-EXPORT_SYMBOL_NS_GPL(pt_pid_get, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_pid_get, "PERFCOUNTERS");
 
 /*
  * Returns the number of @pid in the caller's pid namespace, or 0 if @pid has no number in that
  * namespace.
  */
-u32 pt_pid_nr(struct pid *pid)
+u32 pfc_pid_nr(struct pid *pid)
 {
 	return pid_vnr(pid);
 }
-EXPORT_SYMBOL_NS_GPL(pt_pid_nr, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_pid_nr, "PERFCOUNTERS");
 
-size_t pt_pid_bytes(struct pid *pid)
+size_t pfc_pid_bytes(struct pid *pid)
 {
 	return struct_size(pid, numbers, pid->level + 1);
 }
-EXPORT_SYMBOL_NS_GPL(pt_pid_bytes, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_pid_bytes, "PERFCOUNTERS");
 
 /* Returns the number of @pid in its own pid namespace: the result of getpid() in this process. */
-u32 pt_pid_own_nr(struct pid *pid)
+u32 pfc_pid_own_nr(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
-EXPORT_SYMBOL_NS_GPL(pt_pid_own_nr, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_pid_own_nr, "PERFCOUNTERS");
 
 /* Returns the thread id of the caller in the caller's own pid namespace. */
-u32 pt_thread_nr(void)
+u32 pfc_thread_nr(void)
 {
 	struct pid *pid = task_pid(current);
 
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
-EXPORT_SYMBOL_NS_GPL(pt_thread_nr, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_thread_nr, "PERFCOUNTERS");
 
-void pt_identity(struct pt_identity *identity, struct task_struct *task)
+void pfc_identity(struct pfc_identity *identity, struct task_struct *task)
 {
 	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
 	get_task_comm(identity->comm, task);
 }
-EXPORT_SYMBOL_NS_GPL(pt_identity, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_identity, "PERFCOUNTERS");
 
 /* Returns true if the caller has a pending fatal signal. */
-bool pt_is_dying(void)
+bool pfc_is_dying(void)
 {
 	return fatal_signal_pending(current);
 }
-EXPORT_SYMBOL_NS_GPL(pt_is_dying, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_dying, "PERFCOUNTERS");
 
 /* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
-u32 pt_uid(u32 uid)
+u32 pfc_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }
-EXPORT_SYMBOL_NS_GPL(pt_uid, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_uid, "PERFCOUNTERS");

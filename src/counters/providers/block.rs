@@ -11,11 +11,9 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::block::{Device, Name, Operation, Request};
-use perfcounters::provider::probe::{BlockComplete, BlockDone};
-use perfcounters::provider::{
-    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit,
-};
+use provider::block::{Device, Name, Operation, Request};
+use provider::probe::{BlockComplete, BlockDone};
+use provider::{Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit};
 
 module! {
     type: Provider,

@@ -9,8 +9,8 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::{self, IrqEntry, SoftirqEntry};
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
+use provider::probe::{self, IrqEntry, SoftirqEntry};
+use provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,

@@ -7,8 +7,8 @@
 //! and also counts faults that get_user_pages() handles without an exception.
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::{PageFaultKernel, PageFaultUser};
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::probe::{PageFaultKernel, PageFaultUser};
+use provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,

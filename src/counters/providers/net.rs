@@ -14,9 +14,9 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::net::{Interface, InterfaceListener};
-use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
-use perfcounters::provider::{
+use provider::net::{Interface, InterfaceListener};
+use provider::probe::{NetDrop, NetReceive, NetXmit};
+use provider::{
     Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Text, Unit,
 };
 

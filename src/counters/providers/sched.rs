@@ -6,10 +6,10 @@
 //! `sched/forks` corresponds to `processes` in /proc/stat.
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::{
+use provider::probe::{
     ProcessExec, ProcessExit, SchedMigrate, SchedSwitch, SchedWakeup, SchedWakeupNew, TaskNew,
 };
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,

@@ -12,8 +12,8 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::probe::{Abi, SysEnter};
-use perfcounters::provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
+use provider::probe::{Abi, SysEnter};
+use provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,

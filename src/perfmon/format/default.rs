@@ -6,11 +6,14 @@
 //! it counts nothing until `PERFMON_RESTART`. A message is queued if the PMD (data register) that
 //! overflowed has the flag `PFM_REGFL_OVFL_NOTIFY`.
 
-use kernel::prelude::*;
-use perfmon::description::{
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     LONGEST_ENTRY, OVERFLOW_NOTIFY,
 };
+use kernel::prelude::*;
 
 module! {
     type: Module,

@@ -3,10 +3,13 @@
 //! pfm_histogram: counts samples by instruction address, as DCPI and OProfile did. The samples are
 //! not kept, and the buffer is never full. See `include/uapi/linux/perfmon_formats.h`.
 
-use kernel::prelude::*;
-use perfmon::description::{
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
 };
+use kernel::prelude::*;
 
 module! {
     type: Module,

@@ -7,11 +7,14 @@
 //! when all buffers are full is the context masked, so that it counts nothing until
 //! `PERFMON_RESTART`.
 
-use kernel::prelude::*;
-use perfmon::description::{
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     LONGEST_ENTRY, OVERFLOW_NOTIFY, RESTART_ACTIVE,
 };
+use kernel::prelude::*;
 
 module! {
     type: Module,

@@ -7,11 +7,14 @@
 //! The format "call-stack" records the kernel stack and the user stack, unless the argument selects
 //! one of the two.
 
-use kernel::prelude::*;
-use perfmon::description::{
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{
     Filled, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
     STACK_OF_KERNEL, STACK_OF_USER,
 };
+use kernel::prelude::*;
 
 module! {
     type: Module,

@@ -68,14 +68,14 @@ static void deferral_block_work(struct callback_head *head)
 {
 	struct pfm_deferral *deferral = container_of(head, struct pfm_deferral, block_work);
 	struct pid *requester = deferral->requester;
-	bool may = pfm_may_stop_current(requester, false);
+	bool may = pfc_may_stop_current(requester, false);
 	const void *context;
 
 	/* After @is_blocking is 0, another overflow can queue this task work again. */
 	atomic_set(&deferral->is_blocking, 0);
 	while (may && !wait_event_interruptible_timeout(deferral->restart_waiters,
 							READ_ONCE(deferral->may_continue), HZ))
-		may = pfm_may_stop_current(requester, true);
+		may = pfc_may_stop_current(requester, true);
 	put_pid(requester);
 	if (!may) {
 		/*

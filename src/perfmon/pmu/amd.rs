@@ -4,11 +4,14 @@
 //! processor has four counters at the MSR addresses of K7, or six counters if it has the core
 //! extension. PerfMonV2 adds a global-control MSR.
 
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{Pmu, Register, Registered};
 use base::cpuid::{self, cpuid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
-use perfmon::description::{Pmu, Register, Registered};
 
 module! {
     type: Amd,
@@ -16,11 +19,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "perfmon: AMD performance counters",
     license: "GPL",
-    alias: [
-        "cpu:type:x86,ven0002fam*mod*:feature:*",
-        "cpu:type:x86,ven0009fam*mod*:feature:*",
-        "perfmon-AuthenticAMD",
-    ],
+    alias: ["perfmon-AuthenticAMD"],
 }
 
 const ENABLE: u64 = 1 << 22;

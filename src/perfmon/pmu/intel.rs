@@ -6,11 +6,14 @@
 //! Version 6 is not supported. The event select registers of version 6 have other addresses, and
 //! the kernel cannot reserve registers at these addresses against perf.
 
+#[path = "../../../include/linux/perfmon.rs"]
+mod description;
+
+use crate::description::{Pmu, Register, Registered};
 use base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
-use perfmon::description::{Pmu, Register, Registered};
 
 module! {
     type: Intel,
@@ -18,7 +21,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "perfmon: Intel architectural performance monitoring",
     license: "GPL",
-    alias: ["cpu:type:x86,ven0000fam*mod*:feature:*", "perfmon-GenuineIntel"],
+    alias: ["perfmon-GenuineIntel"],
 }
 
 const ENABLE: u64 = 1 << 22;

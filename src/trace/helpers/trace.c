@@ -257,6 +257,6 @@ void pt_queue_shared_thread(struct task_struct *child)
 	unsigned long mm = (unsigned long)current->mm;
 
 	if (mm && atomic_read(traced_of(mm)) &&
-	    queue_thread_work(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
+	    queue_thread_work(child, pfc_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
 		add_unreported(mm);
 }

@@ -265,14 +265,12 @@ def find_dependencies(root):
     return {path: sorted(dependencies[path] - {path}) for path in sources}
 
 
-def find_chain(dependencies, start, end, without=frozenset()):
+def find_chain(dependencies, start, end):
     """Returns the shortest chain of dependencies from a file to another, or an empty list."""
     before, left = {start: None}, deque([start])
     while left:
         file = left.popleft()
         for to in dependencies.get(file, ()):
-            if (file, to) in without:
-                continue
             if to == end:
                 chain = [end]
                 while file is not None:
@@ -286,11 +284,10 @@ def find_chain(dependencies, start, end, without=frozenset()):
 
 
 class Table:
-    """The table of components: the files of each component, the components that it may use, and the
-    known exceptions."""
+    """The table of components: the files of each component, and the components that it may use."""
 
     def __init__(self, path):
-        self.components, self.may, self.cyclic, self.crossing = [], {}, set(), set()
+        self.components, self.may = [], {}
         for line in read(path).splitlines():
             words = line.split()
             if not words or words[0] == "#":
@@ -299,10 +296,6 @@ class Table:
                 self.components += [(pattern, words[1]) for pattern in words[2:]]
             elif words[0] == "may":
                 self.may[words[1]] = set(words[2:])
-            elif words[0] == "cyclic":
-                self.cyclic.add((words[1], words[2]))
-            elif words[0] == "crossing":
-                self.crossing.add((words[1], words[2]))
             else:
                 sys.exit(f"{path}: unknown line: {line}")
 
@@ -337,26 +330,17 @@ def main():
     elif kind == "cycles":
         for file, targets in dependencies.items():
             for to in targets:
-                if (file, to) not in table.cyclic:
-                    back = find_chain(dependencies, to, file, table.cyclic)
-                    if back:
-                        print("cycle:", " -> ".join([file] + back))
+                back = find_chain(dependencies, to, file)
+                if back:
+                    print("cycle:", " -> ".join([file] + back))
     elif kind == "components":
         for file in dependencies:
             if table.component_of(file) is None:
                 print(f"{file}: in no component")
         for (file, component), targets in table.crossings(dependencies).items():
-            if (file, component) not in table.crossing:
-                own, used = table.component_of(file), ", ".join(targets)
-                print(f"{file} ({own}) uses {used} ({component})")
+            own, used = table.component_of(file), ", ".join(targets)
+            print(f"{file} ({own}) uses {used} ({component})")
     elif kind == "stale":
-        for file, to in sorted(table.cyclic):
-            if to not in dependencies.get(file, ()):
-                print(f"cyclic {file} {to}: no such dependency")
-            elif not find_chain(dependencies, to, file, table.cyclic):
-                print(f"cyclic {file} {to}: closes no cycle")
-        for file, component in sorted(table.crossing - set(table.crossings(dependencies))):
-            print(f"crossing {file} {component}: no such dependency")
         for pattern, _ in table.components:
             if not any(fnmatch.fnmatchcase(file, pattern) for file in dependencies):
                 print(f"component {pattern}: no such file")

@@ -6,17 +6,26 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use perfmon::{Map, PmuDescription};
+use perfmon::{Context, Map, PmuDescription, Scope};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
 use crate::error::{Failure, TryingTo};
+use crate::module;
 use crate::output::Out;
 use crate::stat::syscall_failure;
 use crate::table::{Align, Table};
 
-/// Reads the list of registers from /proc/perfmon_map. If the module perfcounters is not loaded,
-/// the machine has no such list, and the result is empty.
+/// Loads perfmon.ko if it is not loaded and the caller is root. Creates a context, because the
+/// kernel loads the modules of the PMU descriptions when the first context is created.
+pub fn load_modules() {
+    module::load("perfmon", perfmon::DEVICE);
+    // The command reports an error when it creates the contexts that it needs.
+    let _ = Context::create(Scope::Thread);
+}
+
+/// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the machine has
+/// no such list, and the result is empty.
 pub fn read_registers() -> Result<Map, Failure> {
     match Map::read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
@@ -27,6 +36,7 @@ pub fn read_registers() -> Result<Map, Failure> {
 }
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
+    load_modules();
     let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {

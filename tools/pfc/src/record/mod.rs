@@ -36,6 +36,7 @@ use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::{Failure, TryingTo};
 use crate::message;
+use crate::pmu::load_modules;
 use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{spawn_beside, Child};
 use crate::stat::event_loop::{EventLoop, WakeReason};
@@ -110,6 +111,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
+    load_modules();
     let machine = Machine::read(target.cpus())?;
     let (events, config) = choose_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes(&events, &config, args);

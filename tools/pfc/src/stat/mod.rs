@@ -63,6 +63,7 @@ use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::sum_by_cpu;
 use crate::output::Out;
+use crate::pmu::load_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
 pub use counting::ContextConfig;
 pub use failure::syscall_failure;
@@ -90,6 +91,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
+    load_modules();
     let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
