@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rust declarations of the C functions and structures of the counter pages.
+//! Declarations of the C functions and structures in `helpers/`, which bindgen generates
+//! (`src/Kbuild.bindgen`).
 
-use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
+#![allow(
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_code,
+    unsafe_op_in_unsafe_fn,
+    reason = "generated from C"
+)]
 
-extern "C" {
-    pub(crate) static mut perf_counter_seqflag: *mut u64;
-    pub(crate) static perf_counter_nowhere: *mut i64;
-    pub(crate) fn pfc_module_notifier_register() -> c_int;
-    pub(crate) fn pfc_module_notifier_unregister();
-    pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
-    pub(crate) fn pfc_may_log(kind: c_uint) -> bool;
-}
+use kernel::bindings::*;
+use kernel::ffi;
+
+include!(concat!(env!("PFC_OUT"), "/counters/helpers_generated.rs"));
