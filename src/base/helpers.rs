@@ -1,24 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Declarations of the C functions and structures in `helpers/`, which bindgen generates
-//! (`src/Kbuild.bindgen`).
+//! Declarations of the C functions and structures in `helpers/`.
 
-#![allow(
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    improper_ctypes,
-    missing_docs,
-    non_camel_case_types,
-    non_upper_case_globals,
-    unsafe_op_in_unsafe_fn,
-    reason = "generated from C"
-)]
+/// Includes the declarations that bindgen has generated for the directory `helpers` of a subject
+/// (`src/Kbuild.bindgen`). `types` are structures of Rust that the declarations name.
+#[macro_export]
+macro_rules! include_helpers {
+    ($vis:vis use $subject:literal $(, $types:item)?) => {
+        #[allow(
+            clippy::all,
+            clippy::undocumented_unsafe_blocks,
+            dead_code,
+            improper_ctypes,
+            missing_docs,
+            non_camel_case_types,
+            non_upper_case_globals,
+            unreachable_pub,
+            unsafe_code,
+            unsafe_op_in_unsafe_fn,
+            reason = "generated from C"
+        )]
+        mod generated {
+            use kernel::bindings::*;
+            use kernel::ffi;
+            $($types)?
 
-use kernel::bindings::*;
-use kernel::ffi;
+            include!(concat!(env!("PFC_OUT"), "/", $subject, "/helpers_generated.rs"));
+        }
 
-include!(concat!(env!("PFC_OUT"), "/base/helpers_generated.rs"));
+        $vis use generated::*;
+    };
+}
 
+include_helpers!(pub use "base");
 pub use {
     pfc_access_snapshot as AccessSnapshot, pfc_amount as Amount, pfc_identity as Identity,
     pfc_notifier as Notifier, pfc_resource as Resource, pfc_task_ids as TaskIds,

@@ -80,10 +80,7 @@ bool pfc_yields(struct task_struct *task);
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/*
-	 * Not 0 if the task has been reaped. A reaped task has no pid any more, and its last
-	 * context switch follows soon or is over.
-	 */
+	/* Not 0 if the task has been reaped: it has no pid, and its last switch follows or is over. */
 	u32 reaped;
 };
 
