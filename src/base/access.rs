@@ -109,7 +109,9 @@ fn has_capability_noaudit(capability: u32) -> bool {
 pub fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of `struct cred`.
-    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_current_cred()).cast()) }
+    unsafe {
+        ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_current_cred().cast_mut()).cast())
+    }
 }
 
 /// Returns the credentials of a task. May be called in any context except an NMI.

@@ -110,7 +110,7 @@ impl Charge {
         let error = Error::from_errno(-(bindings::EDQUOT as i32));
         charge._context = Some(ResourceCharge::of(
             &charge.user,
-            Resource::Contexts,
+            Resource::PFC_CONTEXTS,
             most,
             error,
         )?);
@@ -145,7 +145,7 @@ impl Charge {
             // SAFETY: The callee only reads a module parameter and the size of memory.
             false => unsafe { helpers::pfc_account_bytes() },
         };
-        add(&more.user, (Resource::Bytes, bytes as u64), most)?;
+        add(&more.user, (Resource::PFC_BYTES, bytes as u64), most)?;
         more.bytes = bytes as u64;
         Ok(more)
     }
@@ -172,7 +172,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        sub(&self.user, (Resource::Bytes, self.bytes));
+        sub(&self.user, (Resource::PFC_BYTES, self.bytes));
     }
 }
 

@@ -52,7 +52,7 @@ impl Notifier {
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
         // which lives until the call returns.
         to_result(unsafe {
-            helpers::pfc_notifier_wait(self.raw.as_ptr(), function, (&raw mut ready).cast())
+            helpers::pfc_notifier_wait(self.raw.as_ptr(), Some(function), (&raw mut ready).cast())
         })
     }
 
@@ -64,7 +64,7 @@ impl Notifier {
         // which lives until the call returns.
         let rc = unsafe {
             let arg = (&raw mut ready).cast();
-            helpers::pfc_notifier_wait_for(self.raw.as_ptr(), function, arg, nanoseconds)
+            helpers::pfc_notifier_wait_for(self.raw.as_ptr(), Some(function), arg, nanoseconds)
         };
         to_result(rc)?;
         Ok(rc != 0)

@@ -6,7 +6,6 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use kernel::error::Result;
-use kernel::ffi::c_void;
 use kernel::prelude::*;
 
 use super::helpers;
@@ -39,7 +38,7 @@ unsafe extern "C" fn suspend_or_resume<T: PowerCallbacks>(suspend: bool) {
 ///
 /// `raw` is a registration that `self` owns.
 pub struct Registration<T> {
-    raw: NonNull<c_void>,
+    raw: NonNull<helpers::pfc_power>,
     _callbacks: PhantomData<T>,
 }
 
@@ -52,7 +51,7 @@ impl<T: PowerCallbacks> Registration<T> {
     /// Registers the callbacks. Returns `ENOMEM` if memory is short. May sleep.
     pub fn register() -> Result<Self> {
         // SAFETY: `suspend_or_resume` is a function of this module, and drop unregisters it.
-        let raw = unsafe { helpers::pfc_power_register(suspend_or_resume::<T>) };
+        let raw = unsafe { helpers::pfc_power_register(Some(suspend_or_resume::<T>)) };
         // INVARIANT: The callbacks were just registered.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,

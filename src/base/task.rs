@@ -266,7 +266,7 @@ pub fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
     // SAFETY: The callee uses `function` only during the call.
-    unsafe { helpers::pfc_each_task(each, function.cast()) }
+    unsafe { helpers::pfc_each_task(Some(each), function.cast()) }
 }
 
 /// Returns the current task. Called in a probe, or with preemption off.

@@ -168,7 +168,7 @@ event! {
         /// (`secureexec`, for example a set-user-ID program), or its user may not read the
         /// program's file.
         // SAFETY: `bprm` points to a `struct linux_binprm` that is valid during the call.
-        secret: bool = unsafe { helpers::pfc_exec_is_secret(bprm) },
+        secret: bool = unsafe { helpers::pfc_exec_is_secret(bprm.cast()) },
     }
 }
 event! {

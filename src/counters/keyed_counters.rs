@@ -209,7 +209,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         ));
         // SAFETY: The table is pinned, and `work` is the table's first field. Drop cancels the
         // work.
-        unsafe { helpers::pfc_work_init(this.work.get(), Self::run) };
+        unsafe { helpers::pfc_work_init(this.work.get(), Some(Self::run)) };
         Ok(this)
     }
 

@@ -81,9 +81,7 @@ impl kernel::Module for PerfCounters {
         let registry = instances::RegistryGuard::new(pages_per_chunk)?;
         let modules = owner::UnloadNotifier::register()?;
         let stats = stats::FaultStats::new()?;
-        // The fields are initialized in the order below. If a field cannot be initialized, the
-        // fields before it are dropped in reverse order and the module is freed at once, so the
-        // devices are registered last.
+        // The devices come last, because the module is freed at once after an error.
         let this = Self {
             _registry: registry,
             _modules: modules,

@@ -106,27 +106,18 @@ struct PerfMon {
     _threads: contexts::thread_table::ThreadTable,
 }
 
-/// Initialises the global mutexes. The first step of module init: no device and no exported symbol
-/// of this module can be used yet.
-fn init_mutexes() {
-    use base::global_mutex::init;
-    init(&pmus::PMUS);
-    init(&formats::FORMATS);
-    init(&session::SESSION);
-    init(&reservation::RESERVED_PMU);
-}
-
 impl kernel::Module for PerfMon {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        init_mutexes();
+        base::global_mutex::init(&pmus::PMUS);
+        base::global_mutex::init(&formats::FORMATS);
+        base::global_mutex::init(&session::SESSION);
+        base::global_mutex::init(&reservation::RESERVED_PMU);
         let stats = stats::SelfStats::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.
         let tree = pmu_description::DebugfsTree::create();
         let threads = contexts::thread_table::ThreadTable::create()?;
-        // The fields are initialized in the order below. If a field cannot be initialized, the
-        // fields before it are dropped in reverse order and the module is freed at once, so the
-        // device is registered last.
+        // The device comes last, because the module is freed at once after an error.
         let this = Self {
             _stats: stats,
             _tree: tree,

@@ -43,7 +43,7 @@ pub(crate) fn fill_overflow(
             true => helpers::pfm_deferred_ip(),
             false => 0,
         };
-        helpers::pfm_fill_overflow(overflow, regs, missed, kernel, ns.as_ptr());
+        helpers::pfm_fill_overflow(overflow, regs.cast_mut(), missed, kernel, ns.as_ptr());
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn fill_overflow(
 /// then handles it.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
-    unsafe { helpers::pfm_defer_nmi(interrupted.0) }
+    unsafe { helpers::pfm_defer_nmi(interrupted.0.cast_mut()) }
 }
 
 /// Returns the time stamp of the first NMI that was deferred on this CPU since the last call of

@@ -12,7 +12,7 @@ use core::slice;
 
 use kernel::bindings;
 use kernel::error::{to_result, Result};
-use kernel::ffi::{c_char, c_int, CStr};
+use kernel::ffi::{c_char, CStr};
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::task::Task;

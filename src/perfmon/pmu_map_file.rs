@@ -23,7 +23,7 @@ impl MapFile {
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: `pfm_map_create()` is called once. `show` is a function of this module, and drop
         // removes the file.
-        to_result(unsafe { helpers::pfm_map_create(show) })?;
+        to_result(unsafe { helpers::pfm_map_create(Some(show)) })?;
         Ok(Self(()))
     }
 }

@@ -72,9 +72,7 @@ impl kernel::Module for Ppa {
         base::global_mutex::init(&per_task::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = Registration::register_dead()?;
-        // The fields are initialized in the order below. If a field cannot be initialized, the
-        // fields before it are dropped in reverse order and the module is freed at once, so the
-        // files and the device are created last.
+        // The files and the device come last: the module is freed at once after an error.
         let this = Self {
             _stats: stats,
             _dead_cpus: dead_cpus,

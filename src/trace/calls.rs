@@ -92,8 +92,11 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     if !caller.capable {
         // Limit the concurrent calls of one user, because each call of check_cred_access() creates
         // a kernel thread that exists until the call returns.
-        let _asks =
-            ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
+        let _asks = ResourceCharge::of_caller(
+            Resource::PFC_PERMISSION_CHECKS,
+            MAX_PERMISSION_CHECKS,
+            EBUSY,
+        )?;
         access::check_cred_access(&maker)?;
     }
     let mut all = TRACING.lock();

@@ -2,6 +2,22 @@
 
 //! Ending and freeing of traces and of ended processes.
 //!
+//! ```text
+//!   A trace:     CREATE           begin_end           finish_end         free_trace
+//!               --------> active -----------> ending ------------> ended ----------> freed
+//!
+//!   A process:   ATTACH             end            take_unreferenced
+//!               --------> attached -----> ended -------------------> freed
+//!                            ^
+//!                fork()      | attach_child
+//!               --------> unattached: a child that has not accessed its mappings yet
+//! ```
+//!
+//! An active trace has a slot. While a trace is ending (`Trace::is_ending`), its processes are
+//! removed from it. A trace that has ended has no slot; its buffers can be read while files refer
+//! to it. An attached process has a mapping and pages (`Process::control`). A process that has
+//! ended has neither; its markers stay while a trace has buffers of the process.
+//!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
 //! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
 

@@ -178,7 +178,7 @@ fn max_per_user() -> usize {
 
 /// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
 fn share_of_caller() -> Result<ResourceCharge> {
-    ResourceCharge::of_caller(Resource::Processes, max_per_user(), ENOSPC)
+    ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_per_user(), ENOSPC)
 }
 
 impl Process {
@@ -424,7 +424,7 @@ impl Process {
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
-            Resource::Processes,
+            Resource::PFC_PROCESSES,
             max_per_user(),
             ENOSPC,
         )?);

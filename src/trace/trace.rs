@@ -87,9 +87,9 @@ impl PermissionCheck {
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
-    /// The trace is counted in `Resource::HeldTraces` until it is freed.
+    /// The trace is counted in `Resource::PFC_HELD_TRACES` until it is freed.
     pub(super) _until_freed: ResourceCharge,
-    /// The trace is counted in `Resource::Traces` until it ends.
+    /// The trace is counted in `Resource::PFC_TRACES` until it ends.
     pub(super) until_ended: Option<ResourceCharge>,
 }
 

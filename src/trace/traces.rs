@@ -281,8 +281,8 @@ impl Tracing {
         }
         let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
         let shares = TraceQuota {
-            _until_freed: share(Resource::HeldTraces, MAX_HELD_PER_USER)?,
-            until_ended: Some(share(Resource::Traces, MAX_TRACES_PER_USER)?),
+            _until_freed: share(Resource::PFC_HELD_TRACES, MAX_HELD_PER_USER)?,
+            until_ended: Some(share(Resource::PFC_TRACES, MAX_TRACES_PER_USER)?),
         };
         let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
         let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));

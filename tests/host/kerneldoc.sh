@@ -20,9 +20,8 @@ crates=(src/{base/.base,counters/.main,perfmon/.main,ppa/.main,trace/.main}.o.cm
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
-# The Kbuild file of the provider of system calls sets PFC_SYSCALL_NAMES. The provider includes the
-# file that PFC_SYSCALL_NAMES names.
-export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/counters/providers/syscall_names.rs
+# The sources include generated files from the directory PFC_OUT, which Kbuild sets.
+export RUSTC_BOOTSTRAP=1 PFC_OUT=$KBUILD_OUT/src
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Access checks. src/base/helpers.rs declares the same functions for Rust. */
+/* Access checks. */
 #ifndef _PERFCOUNTERS_ACCESS_H
 #define _PERFCOUNTERS_ACCESS_H
 
@@ -22,8 +22,8 @@ bool pfc_has_rights_of(const struct cred *cred);
 const struct cred *pfc_get_current_cred(void);
 
 /*
- * Snapshot of a thread's credentials and program (exec_state), with a reference to each.
- * AccessSnapshot in src/base/helpers.rs has the layout of this structure.
+ * Snapshot of a thread's credentials, its program (exec_state) and its dumpability, with a reference
+ * to the first two.
  */
 struct pfc_access_snapshot {
 	const struct cred *cred;

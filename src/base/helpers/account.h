@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Memory and object limits per user. src/base/helpers.rs declares the same functions for Rust. */
+/* Memory and object limits per user. */
 #ifndef _PERFCOUNTERS_ACCOUNT_H
 #define _PERFCOUNTERS_ACCOUNT_H
 
@@ -7,10 +7,7 @@
 
 struct cred;
 
-/*
- * Resources that are counted for each user. Resource in src/base/helpers.rs has the values of this
- * enumeration.
- */
+/* Resources that are counted and limited for each user. */
 enum pfc_resource {
 	PFC_BYTES,
 	/* Processes that are traced, or that have ended and are still in a trace. */
@@ -21,8 +18,12 @@ enum pfc_resource {
 	 */
 	PFC_TRACES,
 	PFC_HELD_TRACES,
+	/* Contexts that exist. */
 	PFC_CONTEXTS,
-	/* Concurrent calls of PERFTRACE_OPEN. This count is not shown in debugfs. */
+	/*
+	 * Concurrent calls of PERFTRACE_OPEN that check permission with the security modules. Each
+	 * such call creates a kernel thread. This count is not shown in debugfs.
+	 */
 	PFC_PERMISSION_CHECKS,
 	PFC_NR_RESOURCES,
 };

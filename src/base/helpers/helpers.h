@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * C functions that Rust code calls: wrappers of macros, of inline functions and of symbols that
- * Rust code cannot use. src/base/helpers.rs declares the same functions.
+ * Rust code cannot use.
  */
 #ifndef _PERFCOUNTERS_HELPERS_H
 #define _PERFCOUNTERS_HELPERS_H
@@ -39,7 +39,11 @@ struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
 void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
-#define PFC_NETDEV_REMOVED		1
+/*
+ * Bits that pfc_netdev_change() returns for a notification: the interface was removed, or the
+ * interface was added. For a rename both bits are set.
+ */
+#define PFC_NETDEV_REMOVED	1
 #define PFC_NETDEV_ADDED	2
 unsigned int pfc_netdev_index(const struct net_device *dev);
 unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
@@ -73,11 +77,10 @@ bool pfc_has_ended(struct task_struct *task);
 bool pfc_is_dead(struct task_struct *task);
 bool pfc_yields(struct task_struct *task);
 
+/* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/*
-	 * Not 0 if the task has been reaped. A reaped task has no pid any more.
-	 */
+	/* Not 0 if the task has been reaped: it has no pid, and its last switch follows or is over. */
 	u32 reaped;
 };
 

@@ -17,11 +17,13 @@ void pfc_preempt_disable(void)
 {
 	preempt_disable();
 }
+EXPORT_SYMBOL_NS_GPL(pfc_preempt_disable, "PERFCOUNTERS");
 
 void pfc_preempt_enable(void)
 {
 	preempt_enable();
 }
+EXPORT_SYMBOL_NS_GPL(pfc_preempt_enable, "PERFCOUNTERS");
 
 bool pfc_in_nmi(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Notifiers, which wake readers. src/base/helpers.rs declares the functions that Rust calls. */
+/* Notifiers, which wake readers. */
 #ifndef _PERFCOUNTERS_NOTIFIER_H
 #define _PERFCOUNTERS_NOTIFIER_H
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * C functions of the counter pages that Rust code calls. src/counters/helpers.rs declares the
- * same functions.
- */
+/* C functions of the counter pages that Rust code calls. */
 #ifndef _PERFCOUNTERS_COUNTERS_H
 #define _PERFCOUNTERS_COUNTERS_H
 

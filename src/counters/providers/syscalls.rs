@@ -25,7 +25,10 @@ module! {
 
 /// The names of the system calls of x86_64, i386 and x32, by number, and `None` for numbers without
 /// a call.
-static NAMES: [&[Option<&str>]; 3] = include!(env!("PFC_SYSCALL_NAMES"));
+static NAMES: [&[Option<&str>]; 3] = include!(concat!(
+    env!("PFC_OUT"),
+    "/counters/providers/syscall_names.rs"
+));
 
 struct Provider {
     _probes: Probes<Counts>,

@@ -2,6 +2,29 @@
 
 //! State transitions of a context: it is programmed into the PMU of a CPU, removed from the PMU,
 //! started and stopped.
+//!
+//! ```text
+//!             LOAD                 the thread exits or loses its permission, the CPU
+//!                                  goes offline, eviction, a register that fails
+//!   Detached ------> Thread, Cpu -------------------------------------------------> Dead
+//!       ^                 |                                                           |
+//!       +---- UNLOAD -----+------------------------- UNLOAD --------------------------+
+//!
+//! While the target is a thread or a CPU:
+//!             START              the target runs: sched_in
+//!   stopped --------> in memory ----------------------------> in a PMU
+//!      ^               |   ^                                    |   |
+//!      |               |   +--- the target stops: sched_out ----+   |
+//!      +---- STOP -----+---------------------- STOP ----------------+
+//! ```
+//!
+//! | field | states |
+//! |---|---|
+//! | [`State::target`] | detached, attached to a thread or a CPU, or ended |
+//! | [`State::started`] | whether the context counts when its target runs |
+//! | [`State::cpu`] | in memory, or in the PMU of a CPU |
+//! | `Sampling::masked` | an overflow has masked the context: in memory until `PERFMON_RESTART` |
+//! | `Sampling::throttled` | the context is in a PMU, but takes no samples until a time is over |
 
 use kernel::prelude::*;
 use perfmon_rules::error::Error;

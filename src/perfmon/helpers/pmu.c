@@ -47,16 +47,16 @@ DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
 /* The kind of each CPU: its core type and registers. Set by src/perfmon/cpu_kinds.rs. */
-DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
+DEFINE_PER_CPU(struct pfm_cpu_kind, pfm_kind);
 
 /* Copies the kind of @cpu to @kind. Leaves @kind unchanged if @cpu is not a possible CPU. */
-void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
+void pfm_kind_of(u32 cpu, struct pfm_cpu_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
 		*kind = per_cpu(pfm_kind, cpu);
 }
 
-void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
+void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
 		per_cpu(pfm_kind, cpu) = *kind;

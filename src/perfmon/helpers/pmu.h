@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * C functions that {contexts/thread_table,mapping,msr,per_cpu,pmu_description,wrap_timer}.rs call.
- * src/perfmon/helpers.rs declares these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_HELPERS_PMU_H
 #define _PERFCOUNTERS_HELPERS_PMU_H
@@ -18,20 +17,24 @@ struct vm_operations_struct;
 
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
-/*
- * The kind of a CPU: its core type and registers. CpuKind in src/perfmon/helpers.rs has the
- * layout of this structure.
+/**
+ * struct pfm_cpu_kind - the PMU registers and the core type of a CPU
+ * @id: number of the kind, equal for all CPUs of the kind; 0 while no description of the hardware
+ *	PMU is registered
+ * @core: core type of the CPU, from CPUID leaf 0x1a; 0 if the processor is not hybrid
+ * @pmcs: bit n is set if the CPU has the hardware PMC n (control register)
+ * @pmds: bit n is set if the CPU has the hardware PMD n (data register)
  */
-struct pfm_kind {
+struct pfm_cpu_kind {
 	u32 id;
 	u32 core;
 	u64 pmcs;
 	u64 pmds;
 };
 
-DECLARE_PER_CPU(struct pfm_kind, pfm_kind);
-void pfm_kind_of(u32 cpu, struct pfm_kind *kind);
-void pfm_kind_set(u32 cpu, const struct pfm_kind *kind);
+DECLARE_PER_CPU(struct pfm_cpu_kind, pfm_kind);
+void pfm_kind_of(u32 cpu, struct pfm_cpu_kind *kind);
+void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind);
 
 DECLARE_PER_CPU(u64, pfm_reset_for);
 u64 pfm_reset_for_of(u32 cpu);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * C functions that {contexts/deferral,nmi,sample_buffer}.rs call. src/perfmon/helpers.rs declares
- * these functions for Rust.
- */
+/* C functions that {contexts/deferral,nmi,sample_buffer}.rs call. */
 #ifndef _PERFCOUNTERS_HELPERS_SAMPLING_H
 #define _PERFCOUNTERS_HELPERS_SAMPLING_H
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * C functions that stats_files.rs uses. src/perfmon/helpers.rs declares the same functions for
- * Rust. The number of a cost fits in a byte.
- */
+/* C functions that stats_files.rs uses. */
 #ifndef _PERFCOUNTERS_HELPERS_COSTS_H
 #define _PERFCOUNTERS_HELPERS_COSTS_H
 

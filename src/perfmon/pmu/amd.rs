@@ -10,6 +10,7 @@ mod description;
 use crate::description::{Pmu, Register, Registered};
 use base::cpuid::{self, cpuid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::bitfield;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
 
@@ -22,26 +23,83 @@ module! {
     alias: ["perfmon-AuthenticAMD"],
 }
 
-const ENABLE: u64 = 1 << 22;
-const INT: u64 = 1 << 20;
-const OS: u64 = 1 << 17;
-/// Reserved bits of a PMC (control register): pin control (bit 19), bit 21, and bits 36 to 63,
-/// which include the bits for guest only and host only.
-const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
-/// Reserved bits of a PMC on K7. The reserved bits of K7 include bits 32 to 35, because event
-/// numbers of K7 have only 8 bits.
-const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
+bitfield! {
+    /// PerfEvtSeln (APM volume 2, "Performance Event-Select Registers").
+    struct EventSelect(u64) {
+        /// Event numbers of K7 have only 8 bits.
+        35:32 event_high;
+        31:24 counter_mask;
+        23:23 invert;
+        22:22 enable;
+        21:21 bit_21;
+        20:20 interrupt;
+        19:19 pin_control;
+        18:18 edge;
+        17:17 os;
+        16:16 user;
+        15:8 unit_mask;
+        7:0 event;
+    }
+}
 
+impl EventSelect {
+    /// Reserved bits on K7: all from 32 on, bit 21, and pin control.
+    const K7_RESERVED: u64 = !(u32::MAX as u64) | Self::BIT_21_MASK | Self::PIN_CONTROL_MASK;
+    /// Reserved bits on later processors, among them those for guest only and host only.
+    const CORE_RESERVED: u64 = Self::K7_RESERVED & !Self::EVENT_HIGH_MASK;
+}
+
+bitfield! {
+    /// CPUID Fn8000_0001_ECX (APM volume 3, "Feature Identifiers"): the core extension.
+    struct Features(u32) {
+        23:23 perfctr_core;
+    }
+}
+
+// CPUID Fn8000_0022 (APM volume 3, "Extended Performance Monitoring and Debug"): EAX and EBX.
+bitfield! {
+    struct MonitoringFeatures(u32) {
+        0:0 perfmon_v2;
+    }
+}
+bitfield! {
+    struct MonitoringCounters(u32) {
+        3:0 core_counters;
+    }
+}
+
+/// The first event select register and the first counter of K7, and those of the core extension,
+/// whose event select registers and counters alternate (APM volume 2, "MSR Cross-Reference").
+const K7_PERFEVTSEL0: u64 = 0xc001_0000;
+const K7_PERFCTR0: u64 = 0xc001_0004;
+const CORE_PERFEVTSEL0: u64 = 0xc001_0200;
+const CORE_PERFCTR0: u64 = 0xc001_0201;
 const GLOBAL_CTRL: u64 = 0xc000_0301;
 const GLOBAL_STATUS: u64 = 0xc000_0300;
 const GLOBAL_CLEAR: u64 = 0xc000_0302;
 
 const fn select(name: &'static CStr, address: u64, reserved: u64) -> Register {
     Register::control(name, address)
-        .enable(ENABLE)
-        .interrupt(INT)
-        .kernel(OS)
+        .enable(EventSelect::ENABLE_MASK)
+        .interrupt(EventSelect::INTERRUPT_MASK)
+        .kernel(EventSelect::OS_MASK)
         .reserved(reserved)
+}
+
+const fn k7_select(name: &'static CStr, n: u64) -> Register {
+    select(name, K7_PERFEVTSEL0 + n, EventSelect::K7_RESERVED)
+}
+
+const fn core_select(name: &'static CStr, n: u64) -> Register {
+    select(name, CORE_PERFEVTSEL0 + 2 * n, EventSelect::CORE_RESERVED)
+}
+
+const fn k7_counter(name: &'static CStr, n: u32) -> Register {
+    counter(name, K7_PERFCTR0 + n as u64, n)
+}
+
+const fn core_counter(name: &'static CStr, n: u32) -> Register {
+    counter(name, CORE_PERFCTR0 + 2 * n as u64, n)
 }
 
 const fn counter(name: &'static CStr, address: u64, n: u32) -> Register {
@@ -49,35 +107,35 @@ const fn counter(name: &'static CStr, address: u64, n: u32) -> Register {
 }
 
 const K7_PMCS: [Register; 4] = [
-    select(c"PerfEvtSel0", 0xc001_0000, K7_RESERVED),
-    select(c"PerfEvtSel1", 0xc001_0001, K7_RESERVED),
-    select(c"PerfEvtSel2", 0xc001_0002, K7_RESERVED),
-    select(c"PerfEvtSel3", 0xc001_0003, K7_RESERVED),
+    k7_select(c"PerfEvtSel0", 0),
+    k7_select(c"PerfEvtSel1", 1),
+    k7_select(c"PerfEvtSel2", 2),
+    k7_select(c"PerfEvtSel3", 3),
 ];
 
 const K7_PMDS: [Register; 4] = [
-    counter(c"PerfCtr0", 0xc001_0004, 0),
-    counter(c"PerfCtr1", 0xc001_0005, 1),
-    counter(c"PerfCtr2", 0xc001_0006, 2),
-    counter(c"PerfCtr3", 0xc001_0007, 3),
+    k7_counter(c"PerfCtr0", 0),
+    k7_counter(c"PerfCtr1", 1),
+    k7_counter(c"PerfCtr2", 2),
+    k7_counter(c"PerfCtr3", 3),
 ];
 
 const CORE_PMCS: [Register; 6] = [
-    select(c"Core_X86_PerfEvtSel0", 0xc001_0200, RESERVED),
-    select(c"Core_X86_PerfEvtSel1", 0xc001_0202, RESERVED),
-    select(c"Core_X86_PerfEvtSel2", 0xc001_0204, RESERVED),
-    select(c"Core_X86_PerfEvtSel3", 0xc001_0206, RESERVED),
-    select(c"Core_X86_PerfEvtSel4", 0xc001_0208, RESERVED),
-    select(c"Core_X86_PerfEvtSel5", 0xc001_020a, RESERVED),
+    core_select(c"Core_X86_PerfEvtSel0", 0),
+    core_select(c"Core_X86_PerfEvtSel1", 1),
+    core_select(c"Core_X86_PerfEvtSel2", 2),
+    core_select(c"Core_X86_PerfEvtSel3", 3),
+    core_select(c"Core_X86_PerfEvtSel4", 4),
+    core_select(c"Core_X86_PerfEvtSel5", 5),
 ];
 
 const CORE_PMDS: [Register; 6] = [
-    counter(c"Core_X86_PerfCtr0", 0xc001_0201, 0),
-    counter(c"Core_X86_PerfCtr1", 0xc001_0203, 1),
-    counter(c"Core_X86_PerfCtr2", 0xc001_0205, 2),
-    counter(c"Core_X86_PerfCtr3", 0xc001_0207, 3),
-    counter(c"Core_X86_PerfCtr4", 0xc001_0209, 4),
-    counter(c"Core_X86_PerfCtr5", 0xc001_020b, 5),
+    core_counter(c"Core_X86_PerfCtr0", 0),
+    core_counter(c"Core_X86_PerfCtr1", 1),
+    core_counter(c"Core_X86_PerfCtr2", 2),
+    core_counter(c"Core_X86_PerfCtr3", 3),
+    core_counter(c"Core_X86_PerfCtr4", 4),
+    core_counter(c"Core_X86_PerfCtr5", 5),
 ];
 
 /// The generation of the processor's counters.
@@ -93,11 +151,13 @@ fn kind() -> Option<Kind> {
         return None;
     }
     // CPUID feature PERFCTR_CORE indicates the core extension.
-    if cpuid(0x8000_0001, 0).ecx >> 23 & 1 == 0 {
+    let features = Features::from_raw(cpuid(0x8000_0001, 0).ecx);
+    if features.perfctr_core().get() == 0 {
         return Some(Kind::K7);
     }
     // CPUID feature PERFMON_V2 indicates PerfMonV2.
-    Some(match cpuid(0x8000_0022, 0).eax & 1 {
+    let monitoring = MonitoringFeatures::from_raw(cpuid(0x8000_0022, 0).eax);
+    Some(match monitoring.perfmon_v2().get() {
         0 => Kind::Core,
         _ => Kind::V2,
     })
@@ -107,15 +167,16 @@ fn kind() -> Option<Kind> {
 /// PerfMonV2; on other processors the function returns `usize::MAX`. A virtual machine can have
 /// fewer counters than the processor of its host.
 fn counters() -> usize {
-    match cpuid(0x8000_0022, 0) {
-        leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,
-        _ => usize::MAX,
+    let leaf = cpuid(0x8000_0022, 0);
+    match MonitoringFeatures::from_raw(leaf.eax).perfmon_v2().get() {
+        0 => usize::MAX,
+        _ => MonitoringCounters::from_raw(leaf.ebx).core_counters().get() as usize,
     }
 }
 
 /// Returns whether this CPU has the MSR at `address`.
 extern "C" fn here(address: u64, _: c_uint) -> bool {
-    match address.wrapping_sub(0xc001_0200) {
+    match address.wrapping_sub(CORE_PERFEVTSEL0) {
         n @ 0..=0xf => ((n / 2) as usize) < counters(),
         _ => true,
     }

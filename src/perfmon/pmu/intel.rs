@@ -12,6 +12,7 @@ mod description;
 use crate::description::{Pmu, Register, Registered};
 use base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::bitfield;
 use kernel::ffi::c_uint;
 use kernel::prelude::*;
 
@@ -24,19 +25,83 @@ module! {
     alias: ["perfmon-GenuineIntel"],
 }
 
-const ENABLE: u64 = 1 << 22;
-const INT: u64 = 1 << 20;
-const OS: u64 = 1 << 17;
-/// The AnyThread bit of an event select register: events of the sibling thread are counted as well.
-/// Only versions 3 and 4 of architectural performance monitoring have the AnyThread bit.
-const ANY: u64 = 1 << 21;
-/// Reserved bits of an event select register: pin control, and bits 32 to 63.
-const RESERVED: u64 = !0xffff_ffff | (1 << 19);
+bitfield! {
+    /// IA32_PERFEVTSELx (SDM volume 3, "Layout of IA32_PERFEVTSELx MSRs"). This module describes no
+    /// bits above 31.
+    struct EventSelect(u64) {
+        31:24 counter_mask;
+        23:23 invert;
+        22:22 enable;
+        /// Events of the sibling thread are counted as well. Only versions 3 and 4 have this bit.
+        21:21 any_thread;
+        20:20 interrupt;
+        19:19 pin_control;
+        18:18 edge;
+        17:17 os;
+        16:16 user;
+        15:8 unit_mask;
+        7:0 event;
+    }
+}
 
+bitfield! {
+    /// The four bits of fixed counter 0 in IA32_FIXED_CTR_CTRL (SDM volume 3, "Layout of
+    /// IA32_FIXED_CTR_CTRL MSR"). The bits of counter n are 4 n bits higher.
+    struct FixedControl(u64) {
+        3:3 interrupt;
+        /// As in an event select register, versions 3 and 4 only.
+        2:2 any_thread;
+        1:1 user;
+        0:0 os;
+    }
+}
+
+impl FixedControl {
+    /// The bits that enable a counter.
+    const ENABLE: u64 = Self::OS_MASK | Self::USER_MASK;
+    /// All bits of a counter.
+    const ALL: u64 = Self::ENABLE | Self::ANY_THREAD_MASK | Self::INTERRUPT_MASK;
+
+    /// Returns `bits` of fixed counter 0 as those of counter `n`.
+    const fn of(bits: u64, n: u32) -> u64 {
+        bits << (4 * n)
+    }
+
+    /// Returns `bits` of each fixed counter for which this module has a register row.
+    const fn of_all(bits: u64) -> u64 {
+        Self::of(bits, 0) | Self::of(bits, 1) | Self::of(bits, 2) | Self::of(bits, 3)
+    }
+}
+
+bitfield! {
+    /// CPUID.0AH:EAX (SDM volume 2, "Architectural Performance Monitoring Leaf").
+    struct LeafEax(u32) {
+        23:16 width;
+        15:8 counters;
+        7:0 version;
+    }
+}
+
+bitfield! {
+    /// CPUID.0AH:EDX.
+    struct LeafEdx(u32) {
+        12:5 fixed_width;
+        4:0 fixed_counters;
+    }
+}
+
+/// The first event select register, the first counter, the first fixed counter, and the control
+/// register of all fixed counters (SDM volume 4, "Architectural MSRs").
+const PERFEVTSEL0: u64 = 0x186;
+const PMC0: u64 = 0xc1;
+const FIXED_CTR0: u64 = 0x309;
+const FIXED_CTR_CTRL: u64 = 0x38d;
 const GLOBAL_CTRL: u64 = 0x38f;
 const GLOBAL_STATUS: u64 = 0x38e;
 /// IA32_PERF_GLOBAL_OVF_CTRL, called IA32_PERF_GLOBAL_STATUS_RESET from version 4 on.
 const GLOBAL_CLEAR: u64 = 0x390;
+/// The bit of RDPMC's argument that selects fixed counters.
+const RDPMC_FIXED: u32 = 1 << 30;
 /// The last version of architectural performance monitoring whose control registers the kernel can
 /// reserve.
 const LAST_VERSION: u32 = 5;
@@ -47,38 +112,38 @@ const FIXED: usize = 16;
 /// counter n.
 const FIXED_ALL: u32 = 0xf;
 
-const fn select(name: &'static CStr, address: u64) -> Register {
-    Register::control(name, address)
-        .enable(ENABLE)
-        .interrupt(INT)
-        .kernel(OS | ANY)
-        .reserved(RESERVED)
+const fn select(name: &'static CStr, n: u64) -> Register {
+    Register::control(name, PERFEVTSEL0 + n)
+        .enable(EventSelect::ENABLE_MASK)
+        .interrupt(EventSelect::INTERRUPT_MASK)
+        .kernel(EventSelect::OS_MASK | EventSelect::ANY_THREAD_MASK)
+        .reserved(!(u32::MAX as u64) | EventSelect::PIN_CONTROL_MASK)
 }
 
 const fn counter(name: &'static CStr, n: u32) -> Register {
-    Register::counter(name, 0xc1 + n as u64, 48)
+    Register::counter(name, PMC0 + n as u64, 48)
         .rdpmc(n)
         .pmcs(1 << n)
 }
 
 const fn fixed(name: &'static CStr, n: u32) -> Register {
-    Register::counter(name, 0x309 + n as u64, 48)
-        .rdpmc((1 << 30) | n)
+    Register::counter(name, FIXED_CTR0 + n as u64, 48)
+        .rdpmc(RDPMC_FIXED | n)
         .pmcs(1 << FIXED)
-        .enable(0xf << (4 * n))
-        .interrupt(0x8 << (4 * n))
+        .enable(FixedControl::of(FixedControl::ALL, n))
+        .interrupt(FixedControl::of(FixedControl::INTERRUPT_MASK, n))
 }
 
 /// The event select registers that versions 1 to 5 may have. PMC numbers 8 to 15 are not used.
 const SELECTS: [Register; 8] = [
-    select(c"IA32_PERFEVTSEL0", 0x186),
-    select(c"IA32_PERFEVTSEL1", 0x187),
-    select(c"IA32_PERFEVTSEL2", 0x188),
-    select(c"IA32_PERFEVTSEL3", 0x189),
-    select(c"IA32_PERFEVTSEL4", 0x18a),
-    select(c"IA32_PERFEVTSEL5", 0x18b),
-    select(c"IA32_PERFEVTSEL6", 0x18c),
-    select(c"IA32_PERFEVTSEL7", 0x18d),
+    select(c"IA32_PERFEVTSEL0", 0),
+    select(c"IA32_PERFEVTSEL1", 1),
+    select(c"IA32_PERFEVTSEL2", 2),
+    select(c"IA32_PERFEVTSEL3", 3),
+    select(c"IA32_PERFEVTSEL4", 4),
+    select(c"IA32_PERFEVTSEL5", 5),
+    select(c"IA32_PERFEVTSEL6", 6),
+    select(c"IA32_PERFEVTSEL7", 7),
 ];
 
 const COUNTERS: [Register; 8] = [
@@ -92,10 +157,12 @@ const COUNTERS: [Register; 8] = [
     counter(c"IA32_PMC7", 7),
 ];
 
-const FIXED_CONTROL: Register = Register::control(c"IA32_FIXED_CTR_CTRL", 0x38d)
-    .enable(0x3333)
-    .interrupt(0x8888)
-    .kernel(0x5555);
+const FIXED_CONTROL: Register = Register::control(c"IA32_FIXED_CTR_CTRL", FIXED_CTR_CTRL)
+    .enable(FixedControl::of_all(FixedControl::ENABLE))
+    .interrupt(FixedControl::of_all(FixedControl::INTERRUPT_MASK))
+    .kernel(FixedControl::of_all(
+        FixedControl::OS_MASK | FixedControl::ANY_THREAD_MASK,
+    ));
 
 const FIXED_COUNTERS: [Register; 4] = [
     fixed(c"IA32_FIXED_CTR0", 0),
@@ -120,21 +187,22 @@ fn leaf() -> Option<Leaf> {
         return None;
     }
     let leaf = cpuid(0xa, 0);
-    let version = leaf.eax & 0xff;
+    let (eax, edx) = (LeafEax::from_raw(leaf.eax), LeafEdx::from_raw(leaf.edx));
+    let version = eax.version().get();
     if !(1..=LAST_VERSION).contains(&version) {
         return None;
     }
-    let fixed = match version {
-        1 => 0,
-        2..=4 => (1 << (leaf.edx & 0x1f)) - 1,
-        _ => (1 << (leaf.edx & 0x1f)) - 1 | leaf.ecx,
-    };
+    let first_fixed = (1 << edx.fixed_counters().get()) - 1;
     Some(Leaf {
         version,
-        counters: (leaf.eax >> 8 & 0xff) as usize,
-        width: (leaf.eax >> 16 & 0xff) as u16,
-        fixed,
-        fixed_width: (leaf.edx >> 5 & 0xff) as u16,
+        counters: eax.counters().get() as usize,
+        width: eax.width().get() as u16,
+        fixed: match version {
+            1 => 0,
+            2..=4 => first_fixed,
+            _ => first_fixed | leaf.ecx,
+        },
+        fixed_width: edx.fixed_width().get() as u16,
     })
 }
 
@@ -157,12 +225,12 @@ extern "C" fn here(address: u64, width: c_uint) -> bool {
     let Some(leaf) = leaf() else { return false };
     let is = |first: u64, n: u64| address.wrapping_sub(first) < n;
     let counters = leaf.counters as u64;
-    if is(0x186, counters) {
+    if is(PERFEVTSEL0, counters) {
         true
-    } else if is(0xc1, counters) {
+    } else if is(PMC0, counters) {
         width == leaf.width.into()
-    } else if is(0x309, 32) {
-        let n = address.wrapping_sub(0x309) as u32;
+    } else if is(FIXED_CTR0, 32) {
+        let n = address.wrapping_sub(FIXED_CTR0) as u32;
         leaf.fixed.wrapping_shr(n) & 1 != 0 && width == leaf.fixed_width.into()
     } else {
         leaf.fixed != 0
@@ -176,10 +244,10 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
     row.reserved = !0;
     for n in (0..FIXED_COUNTERS.len() as u32).filter(|n| fixed >> n & 1 != 0) {
-        row.reserved &= !(0xf << (4 * n));
+        row.reserved &= !FixedControl::of(FixedControl::ALL, n);
     }
     if !any {
-        row.reserved |= 0x4444;
+        row.reserved |= FixedControl::of_all(FixedControl::ANY_THREAD_MASK);
     }
     row.enable &= !row.reserved;
     row.interrupt &= !row.reserved;
@@ -190,7 +258,7 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
 /// Logs why the counters of the processor cannot be used. Logs nothing if the processor has no
 /// counters.
 fn log_reason() {
-    let version = cpuid(0xa, 0).eax & 0xff;
+    let version = LeafEax::from_raw(cpuid(0xa, 0).eax).version().get();
     if vendor() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
         pr_info!("architectural perfmon version {} is not supported: its registers cannot be reserved against perf\n", version);
@@ -229,8 +297,8 @@ impl kernel::Module for Intel {
                     (pmc, pmd) = (*select, *counter);
                     pmd.width = leaf.width;
                     if !any {
-                        pmc.kernel &= !ANY;
-                        pmc.reserved |= ANY;
+                        pmc.kernel &= !EventSelect::ANY_THREAD_MASK;
+                        pmc.reserved |= EventSelect::ANY_THREAD_MASK;
                     }
                 }
             }

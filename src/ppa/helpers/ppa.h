@@ -5,7 +5,7 @@
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
 
-#include <linux/percpu-defs.h>
+#include <linux/percpu.h>
 #include <linux/types.h>
 
 struct seq_file;
