@@ -49,7 +49,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "Per-CPU counter pages, mapped read-only into user space",
     license: "GPL",
-    alias: ["devname:perfcounters"],
     params: {
         pages_per_chunk: u32 {
             default: 1,

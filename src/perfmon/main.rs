@@ -85,7 +85,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "PMU monitoring contexts (/dev/perfmon)",
     license: "GPL",
-    alias: ["devname:perfmon"],
 }
 
 /// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are

@@ -49,7 +49,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "Process accounting from time stamps (/dev/ppa)",
     license: "GPL",
-    alias: ["devname:ppa"],
 }
 
 /// The state of ppa.ko while the module is loaded. When the module is unloaded, the fields are

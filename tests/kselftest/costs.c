@@ -15,8 +15,8 @@
 static __s64 before[3];
 
 /*
- * Checks number, position and description of all cost instances, right after the load of
- * perfcounters.ko.
+ * Checks number, position and description of the cost instances of perfcounters.ko and perfmon.ko,
+ * right after the load of both.
  */
 static void test_instances(void)
 {
