@@ -80,7 +80,7 @@ impl kernel::Module for PerfCounters {
         let registry = instances::RegistryGuard::new(pages_per_chunk)?;
         let modules = owner::UnloadNotifier::register()?;
         let stats = stats::FaultStats::new()?;
-        // The devices come last, because the module is freed at once after an error.
+        // The devices are registered last: after an error the module is freed at once.
         let this = Self {
             _registry: registry,
             _modules: modules,
