@@ -22,7 +22,7 @@
 #![allow(unsafe_code, reason = "calls of C, and per-CPU slots of counters")]
 
 use core::arch::asm;
-use kernel::error::{to_result, Result};
+use kernel::error::{code::ENOSPC, to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
@@ -198,6 +198,19 @@ impl Instance {
         let this = Self::add(spec);
         to_result(this.number)?;
         Ok(this)
+    }
+
+    /// Adds an instance like [`Self::try_add`], but also succeeds if all numbers are in use. The
+    /// instance then counts nothing that a reader can see.
+    ///
+    /// Context: process; may sleep.
+    #[inline]
+    pub fn add_if_room(spec: &Spec<'_>) -> Result<Self> {
+        let this = Self::add(spec);
+        match to_result(this.number) {
+            Err(error) if error != ENOSPC => Err(error),
+            _ => Ok(this),
+        }
     }
 
     /// Returns the instance number, or a negative errno if the instance could not be added.

@@ -49,7 +49,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "Per-CPU counter pages, mapped read-only into user space",
     license: "GPL",
-    alias: ["devname:perfcounters"],
     params: {
         pages_per_chunk: u32 {
             default: 1,
@@ -81,7 +80,7 @@ impl kernel::Module for PerfCounters {
         let registry = instances::RegistryGuard::new(pages_per_chunk)?;
         let modules = owner::UnloadNotifier::register()?;
         let stats = stats::FaultStats::new()?;
-        // The devices come last, because the module is freed at once after an error.
+        // The devices are registered last: after an error the module is freed at once.
         let this = Self {
             _registry: registry,
             _modules: modules,

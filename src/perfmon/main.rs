@@ -85,7 +85,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "PMU monitoring contexts (/dev/perfmon)",
     license: "GPL",
-    alias: ["devname:perfmon"],
 }
 
 /// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are
@@ -117,7 +116,7 @@ impl kernel::Module for PerfMon {
         // a directory in the tree for each CPU.
         let tree = pmu_description::DebugfsTree::create();
         let threads = contexts::thread_table::ThreadTable::create()?;
-        // The device comes last, because the module is freed at once after an error.
+        // The device is registered last: after an error the module is freed at once.
         let this = Self {
             _stats: stats,
             _tree: tree,

@@ -246,7 +246,7 @@ impl SelfStats {
                 },
                 false => counter,
             };
-            let instance = Instance::try_add(&spec)?;
+            let instance = Instance::add_if_room(&spec)?;
             stats_files::publish(cost as usize, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }

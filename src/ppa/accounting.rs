@@ -542,6 +542,7 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
+    all.ended = EndedTasks::NONE;
     // Wait until the task records were freed. stop() waits only if accounting is on.
     rcu::wait_for_frees();
 }

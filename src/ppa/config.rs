@@ -34,15 +34,15 @@ impl AccountingConfig {
         let [on, latencies, timers, scaling] = *values;
         let mut flags = [on, latencies, timers].into_iter();
         if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
-            pr_notice!("ppa: expected \"ON LATENCIES TIMERS CPUS\", three flags of 0 or 1 and CPUs per group >= 1\n");
+            pr_notice!("expected \"ON LATENCIES TIMERS CPUS\", three flags of 0 or 1 and CPUs per group >= 1\n");
             return Err(EINVAL);
         }
         if timers != 0 {
-            pr_notice!("ppa: timers (third value) are not supported; set it to 0\n");
+            pr_notice!("timers (third value) are not supported; set it to 0\n");
             return Err(Error::from_errno(-95));
         }
         if latencies > on {
-            pr_notice!("ppa: latencies (second value) require accounting on (first value 1)\n");
+            pr_notice!("latencies (second value) require accounting on (first value 1)\n");
             return Err(EINVAL);
         }
         Ok(Self {

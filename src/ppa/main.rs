@@ -49,7 +49,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "Process accounting from time stamps (/dev/ppa)",
     license: "GPL",
-    alias: ["devname:ppa"],
 }
 
 /// The state of ppa.ko while the module is loaded. When the module is unloaded, the fields are
@@ -72,7 +71,7 @@ impl kernel::Module for Ppa {
         base::global_mutex::init(&per_task::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = Registration::register_dead()?;
-        // The files and the device come last: the module is freed at once after an error.
+        // Files and device are created last: after an error the module is freed at once.
         let this = Self {
             _stats: stats,
             _dead_cpus: dead_cpus,

@@ -23,7 +23,7 @@ impl AccountingStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::try_add(&Spec {
+        let lost = Instance::add_if_room(&Spec {
             help: c"Records of ended tasks dropped before they were read",
             ..Spec::counter(c"perfcounters/accounting/lost")
         })?;

@@ -45,7 +45,6 @@ module! {
     authors: ["The perfcounters developers"],
     description: "User-space tracing into buffers shared with the kernel (/dev/perftrace)",
     license: "GPL",
-    alias: ["devname:perftrace"],
 }
 
 /// The state of perftrace.ko while the module is loaded. When the module is unloaded, the fields

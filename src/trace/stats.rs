@@ -28,15 +28,15 @@ impl TraceStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::try_add(&Spec {
+        let lost = Instance::add_if_room(&Spec {
             help: c"Kernel events lost because the buffer of a trace was full",
             ..Spec::counter(c"perfcounters/tracing/lost")
         })?;
-        let faults = Instance::try_add(&Spec {
+        let faults = Instance::add_if_room(&Spec {
             help: c"Page faults in mappings of /dev/perftrace",
             ..Spec::counter(c"perfcounters/tracing/faults")
         })?;
-        let fault_time = Instance::try_add(&Spec {
+        let fault_time = Instance::add_if_room(&Spec {
             help: c"Time in page faults of mappings of /dev/perftrace",
             kind: Kind::Time,
             unit: Unit::Seconds,

@@ -108,7 +108,6 @@ start_environment() {
 	modprobe perfcounters
 	modprobe perfmon
 	modprobe perftrace
-	modprobe ppa
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
 	/tests/examples/shop 1000000 >/dev/null &
 	shop=$!

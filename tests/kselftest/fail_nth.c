@@ -141,7 +141,7 @@ int main(void)
 	unsigned long modules;
 	pthread_t thread;
 
-	plan(NTH_OPERATIONS + 1 + 3 + 3 * 2 + 1 + 2);
+	plan(NTH_OPERATIONS + 3 + 3 * 2 + 2 + 1);
 	setup_injection();
 	reload_and_map();
 	for (int i = 0; i < 50; i++)

@@ -362,7 +362,7 @@ int main(void)
 	is(rmmod("pfm_intel"), 0,
 	   "1.4 fail-nth: rmmod of the PMU description succeeds after all injected failures");
 	unload_modules();
-	ok(!is_loaded("perfmon"),
-	   "1.4 fail-nth: perfmon.ko unloads after all injected failures");
+	ok(!is_loaded("perfmon") && !is_loaded("perfcounters"),
+	   "1.4 fail-nth: perfmon.ko and perfcounters.ko unload after all injected failures");
 	return finish();
 }

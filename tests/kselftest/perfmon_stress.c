@@ -289,7 +289,7 @@ int main(int argc, char **argv)
 		spin(1000000);
 		return 0;
 	}
-	plan(7);
+	plan(8);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("perfmon", "");
@@ -352,5 +352,7 @@ int main(int argc, char **argv)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
 	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
 	is(refcount(), nr_holders(), "1.2 stress: no reference to perfmon.ko is left");
+	unload_modules();
+	ok(!is_loaded("perfcounters"), "1.2 stress: perfmon.ko and perfcounters.ko unload");
 	return finish();
 }

@@ -18,8 +18,8 @@ program=/tests/pfc_follow
 app=/tests/pfc_trace
 # Number of rounds for which the program runs, and number of events that it writes, so that a
 # recording does not fit into the file or onto the disk.
-rounds=100000000 nr_events=8000
-[ -z "${LONG:-}" ] || rounds=300000000 nr_events=20000
+rounds=500000000 nr_events=8000
+[ -z "${LONG:-}" ] || nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
 # with 3.
 until_full='

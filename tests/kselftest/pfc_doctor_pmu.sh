@@ -19,6 +19,10 @@ amd*) description=pfm_amd pmu=amd-v2 vendor=AuthenticAMD ;;
 *) description=pfm_intel pmu=intel-arch vendor=GenuineIntel ;;
 esac
 
+test_not_loaded() {
+	run_doctor 0 && has_finding note contexts device "perfmon is not loaded" "modprobe perfmon" && has_finding note contexts description "not loaded" &&
+		has_finding note contexts create "not loaded" && has_finding note contexts load "not loaded"
+}
 test_no_description() {
 	echo /bin/false >/proc/sys/kernel/modprobe
 	run_doctor 1 && has_finding ok contexts PMU "PMU of $vendor found" && has_finding problem contexts description "no PMU description" "modprobe $description" &&
@@ -65,9 +69,10 @@ test_no_permission() {
 	run_doctor_as nobody 0 && has_finding note contexts CAP_PERFMON "only own programs" && has_finding ok contexts load "can be attached"
 }
 
-plan 7
+plan 8
 unload_modules
 insmod /modules/perfcounters.ko
+check "doctor PMU without perfmon.ko: notes, no problem" test_not_loaded
 insmod /modules/perfmon.ko
 check "doctor PMU without a description: a problem with its remedy" test_no_description
 check "doctor PMU without a description: its own context loads it" test_loads_description

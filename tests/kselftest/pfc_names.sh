@@ -88,9 +88,13 @@ kill_both() {
 	victim="" recorder=""
 } 2>/dev/null
 test_exec_of_process() {
-	start_victim $a until $dir/go spin $ms exec $b spin $ms
+	start_victim $a until $dir/go spin $ms exec $b spin $ms until $dir/more
 	start_record x || return 1
 	touch $dir/go
+	within 20 has_cpu_ns $victim $((2 * ms * 1000000))
+	# The second program runs on until pfc has looked at it, however late a busy host lets pfc run.
+	within 20 has_slept $recorder
+	touch $dir/more
 	wait $victim $recorder
 	has_both_programs x
 }

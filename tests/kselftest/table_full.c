@@ -97,6 +97,12 @@ static void test_single_counters(void)
 	is(driver_cmd("add full/77"), -EEXIST,
 	   "0.10 full table: perf_add of a name in use is EEXIST");
 
+	is(insmod("perfmon", ""), 0, "1.1 full table: perfmon.ko loads without its instances");
+	is(insmod("ppa", ""), 0, "4.8 full table: ppa.ko loads without its instance");
+	is(insmod("perftrace", ""), 0, "3.1 full table: perftrace.ko loads without its instances");
+	is(rmmod("perfmon") | rmmod("ppa") | rmmod("perftrace"), 0,
+	   "0.10 full table: the three modules unload");
+
 	pin_to_cpu(1);
 	driver_cmd("adjust %u 5", max - 1);
 	is(pc_value(&pc, 1, max - 1), 5, "0.5 full table: the last slot counts");
@@ -150,7 +156,7 @@ static void test_histograms(void)
 
 int main(void)
 {
-	plan(19);
+	plan(23);
 	load_modules("");
 	pc_open(&pc);
 	test_single_counters();

@@ -184,7 +184,7 @@ fn mount_advice(action: &str, error: &io::Error) -> &'static str {
 fn open_advice(error: &io::Error) -> String {
     let advice = limits::advice(error);
     match advice.is_empty() {
-        true => "; check that the module is loaded: lsmod | grep perfcounters".to_owned(),
+        true => "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned(),
         false => advice,
     }
 }

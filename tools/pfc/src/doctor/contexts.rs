@@ -39,7 +39,7 @@ pub fn run_checks(modules: &Modules) -> Vec<Check> {
         check_users("perf", "anon_inode:[perf_event]", is_in_use),
         check_users("contexts", DEVICE, false),
         check_create(created),
-        check_attach(attached, has_pmu),
+        check_attach(modules, attached, has_pmu),
         check_rdpmc(has_pmu),
         check_capability(),
     ]
@@ -99,8 +99,14 @@ fn error_remedy(error: &io::Error) -> String {
     text.trim_start_matches("cannot : ").to_owned()
 }
 
+/// The text of a check that needs perfmon.ko.
+const NOT_LOADED: &str = "not tried: perfmon is not loaded";
+
 fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool) -> Check {
     let subject = "description";
+    if !modules.has(("perfmon", true)) {
+        return note(subject, NOT_LOADED);
+    }
     if let Some(d) = &map.hardware {
         return ok(
             subject,
@@ -237,7 +243,7 @@ fn check_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check 
 fn check_create(created: Option<io::Result<()>>) -> Check {
     let subject = "create";
     match created {
-        None => note(subject, "not tried: perfcounters is not loaded"),
+        None => note(subject, NOT_LOADED),
         Some(Ok(())) => ok(subject, "a context can be created"),
         Some(Err(e)) if is_ebusy(&e) => problem(
             subject,
@@ -262,9 +268,10 @@ fn try_attach() -> Option<io::Result<()>> {
     (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
-fn check_attach(attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
+fn check_attach(modules: &Modules, attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
     let subject = "load";
     match attached {
+        None if !modules.has(("perfmon", true)) => note(subject, NOT_LOADED),
         None if !has_pmu => ok(subject, "not tried: there is no PMU"),
         None => problem(
             subject,

@@ -11,16 +11,28 @@ use super::{note, ok, problem, Check};
 use crate::permissions::DevicePermissions;
 
 pub fn check_counters_device(modules: &Modules) -> Check {
-    check_device(modules, "device", perfcounters::DEVICE, false)
+    check_device(
+        modules,
+        "perfcounters",
+        "device",
+        perfcounters::DEVICE,
+        false,
+    )
 }
 
 pub fn check_names_device(modules: &Modules) -> Check {
-    check_device(modules, "names", "/dev/perfcounters_names", false)
+    check_device(
+        modules,
+        "perfcounters",
+        "names",
+        "/dev/perfcounters_names",
+        false,
+    )
 }
 
 pub fn check_contexts_device(modules: &Modules) -> Check {
     match is_wanted(modules, "perfmon", perfmon::DEVICE) {
-        true => check_device(modules, "device", perfmon::DEVICE, true),
+        true => check_device(modules, "perfmon", "device", perfmon::DEVICE, true),
         false => note("device", "perfmon is not loaded; there are no PMU counters")
             .with_remedy("modprobe perfmon"),
     }
@@ -28,7 +40,7 @@ pub fn check_contexts_device(modules: &Modules) -> Check {
 
 pub fn check_accounting_device(modules: &Modules) -> Check {
     match is_wanted(modules, "ppa", ppa::DEVICE) {
-        true => check_device(modules, "device", ppa::DEVICE, false),
+        true => check_device(modules, "ppa", "device", ppa::DEVICE, false),
         false => note("device", "ppa is not loaded; tasks cannot be accounted")
             .with_remedy("modprobe ppa"),
     }
@@ -36,7 +48,13 @@ pub fn check_accounting_device(modules: &Modules) -> Check {
 
 pub fn check_tracing_device(modules: &Modules) -> Check {
     match is_wanted(modules, "perftrace", perftrace_reader::DEVICE) {
-        true => check_device(modules, "device", perftrace_reader::DEVICE, true),
+        true => check_device(
+            modules,
+            "perftrace",
+            "device",
+            perftrace_reader::DEVICE,
+            true,
+        ),
         false => note(
             "device",
             "perftrace is not loaded; programs cannot be traced",
@@ -51,15 +69,22 @@ fn is_wanted(modules: &Modules, name: &str, device: &str) -> bool {
     modules.has((name, true)) || Path::new(device).exists()
 }
 
-fn check_device(modules: &Modules, subject: &'static str, path: &str, write: bool) -> Check {
+/// Checks a device of the module `name`.
+fn check_device(
+    modules: &Modules,
+    name: &str,
+    subject: &'static str,
+    path: &str,
+    write: bool,
+) -> Check {
     let Some(permissions) = DevicePermissions::read(path) else {
-        return match modules.is_loaded() {
+        return match modules.has((name, true)) {
             true => problem(
                 subject,
                 format!("{path} does not exist, although the module is loaded"),
                 "/dev must be a devtmpfs, and not of a container; udevadm trigger creates its files again",
             ),
-            false => note(subject, format!("{path} is created when perfcounters is loaded")),
+            false => note(subject, format!("{path} is created when {name} is loaded")),
         };
     };
     let device = format!("{path} ({})", permissions.describe());
@@ -73,7 +98,7 @@ fn check_device(modules: &Modules, subject: &'static str, path: &str, write: boo
         Err(e) => problem(
             subject,
             format!("{device}: {e}"),
-            "see dmesg; load the module again: modprobe -r perfcounters, modprobe perfcounters",
+            format!("see dmesg; load the module again: modprobe -r {name}, modprobe {name}"),
         ),
     }
 }

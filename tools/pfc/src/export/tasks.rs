@@ -182,9 +182,9 @@ impl TaskScraper {
     }
 }
 
-/// If `is_repeated` is true, turns a missing permission to read tasks into a warning and `None`.
-/// After the warning, the caller continues without tasks and does not read tasks again, so the
-/// warning is printed once.
+/// If `is_repeated` is true, turns a missing permission to read tasks, or a missing device, into a
+/// warning and `None`. After the warning, the caller continues without tasks and does not read tasks
+/// again, so the warning is printed once.
 pub fn warn_if_denied<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
@@ -200,7 +200,11 @@ pub fn warn_if_denied<T>(
 
 fn is_denied(failure: &Failure) -> bool {
     use ppa::Error::{Open, Read};
-    matches!(failure, Failure::Accounting(Open(e) | Read(_, e)) if e.kind() == ErrorKind::PermissionDenied)
+    match failure {
+        Failure::Accounting(Open(e)) if e.kind() == ErrorKind::NotFound => true,
+        Failure::Accounting(Open(e) | Read(_, e)) => e.kind() == ErrorKind::PermissionDenied,
+        _ => false,
+    }
 }
 
 #[derive(Debug)]
@@ -365,13 +369,17 @@ mod tests {
             warn_if_denied::<()>(Err(open(denied)), true),
             Ok(None)
         ));
+        assert!(matches!(
+            warn_if_denied::<()>(Err(open(ErrorKind::NotFound)), true),
+            Ok(None)
+        ));
         // If the export takes a single scrape, a missing permission is an error.
         let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // Errors other than a missing permission are always returned.
+        // Other errors are always returned.
         for other in [
             read(ErrorKind::InvalidData),
-            open(ErrorKind::NotFound),
+            open(ErrorKind::InvalidData),
             Failure::Refused(String::new()),
         ] {
             assert!(warn_if_denied::<()>(Err(other), true).is_err());

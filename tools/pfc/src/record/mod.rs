@@ -229,6 +229,10 @@ fn build_config(
                 ))
             }
             Placement::NotSupported => {
+                if !Path::new(perfmon::DEVICE).exists() {
+                    let error = io::ErrorKind::NotFound.into();
+                    return Err(syscall_failure("record", &error));
+                }
                 let why = match (machine.is_soft_name(&event.name), &event.reason) {
                     (true, _) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),

@@ -133,7 +133,11 @@ impl RunResult {
 }
 
 pub fn pfc(args: &[&str]) -> RunResult {
-    let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
+    // Without a PATH, pfc cannot run modprobe, which would load modules of this machine.
+    let output = Command::new(env!("CARGO_BIN_EXE_pfc"))
+        .args(args)
+        .env("PATH", "")
+        .output();
     RunResult::from_output(output.expect("pfc runs"))
 }
 
