@@ -137,6 +137,16 @@ impl<'a> Spec<'a> {
             nr_slots: 1,
         }
     }
+
+    /// Returns the description of a sum of nanoseconds, without a help text.
+    pub const fn nanoseconds(name: &'a CStr) -> Self {
+        Self {
+            kind: Kind::Time,
+            unit: Unit::Seconds,
+            exponent: -9,
+            ..Self::counter(name)
+        }
+    }
 }
 
 /// An instance that a driver has added. Dropping this value makes the instance dormant.

@@ -7,7 +7,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::driver::{Instance, Spec};
 use base::self_stat::{CostTimer, SelfStats};
 
 /// The slots: the number of page faults, and their time.
@@ -30,10 +30,7 @@ impl FaultStats {
         })?;
         let time = Instance::try_add(&Spec {
             help: c"Time in page faults of mappings of counter pages",
-            kind: Kind::Time,
-            unit: Unit::Seconds,
-            exponent: -9,
-            ..Spec::counter(c"perfcounters/faults/time")
+            ..Spec::nanoseconds(c"perfcounters/faults/time")
         })?;
         for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist

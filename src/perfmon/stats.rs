@@ -8,7 +8,7 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::driver::{Instance, Spec};
 use crate::stats_files::{self, File, NR_SLOTS, SLOTS};
 use base::self_stat::CostTimer;
 
@@ -233,20 +233,11 @@ impl SelfStats {
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
         for (cost, name, is_time, help) in LIST {
-            let counter = Spec {
-                help,
-                ..Spec::counter(name)
-            };
             let spec = match is_time {
-                true => Spec {
-                    kind: Kind::Time,
-                    unit: Unit::Seconds,
-                    exponent: -9,
-                    ..counter
-                },
-                false => counter,
+                true => Spec::nanoseconds(name),
+                false => Spec::counter(name),
             };
-            let instance = Instance::add_if_room(&spec)?;
+            let instance = Instance::add_if_room(&Spec { help, ..spec })?;
             stats_files::publish(cost as usize, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }

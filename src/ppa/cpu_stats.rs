@@ -16,7 +16,7 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::driver::{Instance, Spec};
 use crate::state::AccountingState;
 use crate::stats::add_on;
 use base::cpu;
@@ -94,18 +94,11 @@ impl CpuStats {
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
         for (name, is_time, help) in NAMES {
-            let counter = Spec::counter(name);
             let spec = match is_time {
-                true => Spec {
-                    kind: Kind::Time,
-                    unit: Unit::Seconds,
-                    exponent: -9,
-                    help,
-                    ..counter
-                },
-                false => Spec { help, ..counter },
+                true => Spec::nanoseconds(name),
+                false => Spec::counter(name),
             };
-            instances.push(Instance::try_add(&spec)?, GFP_KERNEL)?;
+            instances.push(Instance::try_add(&Spec { help, ..spec })?, GFP_KERNEL)?;
         }
         let nr = cpu::nr_cpu_ids() as usize;
         let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;

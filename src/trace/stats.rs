@@ -6,7 +6,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::driver::{Instance, Spec};
 use base::self_stat::{CostTimer, SelfStats};
 
 const EVENTS_LOST: usize = 0;
@@ -38,10 +38,7 @@ impl TraceStats {
         })?;
         let fault_time = Instance::add_if_room(&Spec {
             help: c"Time in page faults of mappings of /dev/perftrace",
-            kind: Kind::Time,
-            unit: Unit::Seconds,
-            exponent: -9,
-            ..Spec::counter(c"perfcounters/tracing/fault_time")
+            ..Spec::nanoseconds(c"perfcounters/tracing/fault_time")
         })?;
         let slots = [
             (EVENTS_LOST, lost.counter()),
