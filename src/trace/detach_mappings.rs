@@ -17,7 +17,7 @@ use kernel::task::Task;
 use crate::buffers::PAGE;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
-use crate::process::PROCESS_SHIFT;
+use crate::range::PROCESS_SHIFT;
 use base::device::{FileOperations, Operations};
 
 impl DeviceOps {
