@@ -26,8 +26,11 @@ use kernel::error::{code::ENOSPC, to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
+#[path = "perfcounters_kind.rs"]
+mod kind;
 #[path = "preempt.rs"]
 mod preempt;
+pub use kind::{Kind, Unit};
 use preempt::{preempt_count, PREEMPT_INLINE};
 
 /// C's `struct module`, of which only the address is used.
@@ -67,44 +70,6 @@ pub(crate) struct RawSpec {
     pub(crate) nr_slots: u16,
     pub(crate) name: *const c_char,
     pub(crate) help: *const c_char,
-}
-
-/// The kind of an instance, which determines how its values are combined; `enum perfcounters_kind`.
-#[derive(Clone, Copy)]
-#[repr(u16)]
-pub enum Kind {
-    /// A value that only grows; the values of all CPUs are added.
-    Counter = 0,
-    /// A value that grows and shrinks; the values of all CPUs are added.
-    Gauge = 1,
-    /// The largest value so far; the values of all CPUs are combined by their maximum.
-    Peak = 2,
-    /// Time spent; the times of all CPUs are added.
-    Time = 3,
-    /// A histogram with log2 buckets; for each bucket the counts of all CPUs are added.
-    Histogram = 4,
-}
-
-/// The unit of an instance's values; `enum perfcounters_unit`.
-#[derive(Clone, Copy)]
-#[repr(u16)]
-pub enum Unit {
-    /// A number without a unit.
-    None = 0,
-    /// Events.
-    Events = 1,
-    /// Bytes.
-    Bytes = 2,
-    /// Seconds; see [`Spec::exponent`].
-    Seconds = 3,
-    /// Clock cycles.
-    Cycles = 4,
-    /// Disk sectors of 512 bytes.
-    Sectors = 5,
-    /// Network packets.
-    Packets = 6,
-    /// Memory pages.
-    Pages = 7,
 }
 
 /// The description of an instance to be added.

@@ -14,7 +14,7 @@
 //! | `clock` | clocks, and the time stamp counter |
 //! | `cpu`, `cpuid` | possible and online CPUs, calls on other CPUs; CPUID leaves |
 //! | `credentials` | the user and the name of a task |
-//! | `device` | registration of misc devices |
+//! | `device` | misc devices and their file operations |
 //! | `global_mutex` | mutexes in static variables |
 //! | `helpers` | Rust declarations of the C code in `helpers/` |
 //! | `hotplug` | CPU hotplug callbacks |
@@ -35,10 +35,7 @@
 //! | `user_memory` | structures copied from and to user space |
 
 #![deny(missing_docs)]
-#![allow(
-    clippy::new_without_default,
-    reason = "each new() has a documented context, which default() would hide"
-)]
+#![allow(clippy::new_without_default, reason = "contexts are documented")]
 
 /// The prefix of log lines.
 const __LOG_PREFIX: &[u8] = b"perfcounters\0";

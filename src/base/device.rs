@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of misc devices.
+//! Misc devices: their registration, and their file operations. The trait [`FileOperations`] is
+//! implemented by the private data of open files.
 //!
-//! The kernel crate's `MiscDevice` does not set the owner of its file operations, so that a module
-//! could be removed while a file of the device is open. This module therefore uses file operations
-//! of its own, which set the owner.
+//! The kernel crate's `MiscDevice` has no methods for poll(), SIGIO and page faults, and does not
+//! set the owner of its file operations: a module could be removed while a file of the device is
+//! open.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::pin::Pin;
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KBox;
 use kernel::bindings;
-use kernel::error::{to_result, Result};
-use kernel::ffi::{c_int, CStr};
+use kernel::error::{from_result, to_result, Result, VTABLE_DEFAULT_ERROR};
+use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, CStr};
+use kernel::fs::LocalFile;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::types::ForeignOwnable;
+use kernel::uaccess::{UserPtr, UserSlice, UserSliceWriter};
 
-/// A structure of function pointers (such as `file_operations`) that is passed to C.
-#[repr(transparent)]
-pub struct Ops<T>(pub T);
-// SAFETY: Each `Ops` is a static that is never written.
-unsafe impl<T> Sync for Ops<T> {}
+use crate::module::module;
 
 /// Whether the files of a device may be opened: a flag that is set when module init has succeeded.
 ///
@@ -62,15 +63,15 @@ pub struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 impl Device {
     /// Registers a misc device with a dynamic minor number. `name` and `ops` are static, because
     /// the kernel keeps pointers to both.
-    pub fn register(
+    pub fn register<T: FileOperations>(
         name: &'static CStr,
-        ops: &'static Ops<bindings::file_operations>,
+        ops: &'static Operations<T>,
         mode: u16,
     ) -> Result<Self> {
         let device = bindings::miscdevice {
             minor: bindings::MISC_DYNAMIC_MINOR as c_int,
             name: name.as_char_ptr(),
-            fops: &ops.0,
+            fops: ops.files(),
             mode,
             ..pin_init::zeroed()
         };
@@ -92,4 +93,360 @@ impl Drop for Device {
         // SAFETY: The device is registered, by the type's invariant.
         unsafe { bindings::misc_deregister(self.0.get()) }
     }
+}
+
+/// The operations of a device's open files, implemented by the private data of such a file.
+///
+/// All methods are called in process context and may sleep. If a method is not implemented, the
+/// kernel returns its own error for the operation.
+#[vtable]
+pub trait FileOperations: Sized + Send + Sync + 'static {
+    /// Whether the file has a position, which reads use and lseek() changes.
+    const HAS_POSITION: bool = false;
+
+    /// Opens a file, and returns its private data.
+    fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>>;
+
+    /// Closes the file. The private data is dropped afterwards.
+    fn release(&self, _file: &LocalFile) {}
+
+    /// Copies data to user space, and returns the number of bytes.
+    fn read(&self, _: &LocalFile, _: UserSliceWriter, _position: &mut i64) -> Result<usize> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Carries out an ioctl, of a 64-bit or a 32-bit program.
+    fn ioctl(&self, _file: &LocalFile, _command: u32, _arg: UserPtr) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the events (`POLLIN`, ...) that are pending, and adds the caller of poll() to the
+    /// threads that are woken at the next event ([`Notifier::poll`](crate::notifier::Notifier)).
+    fn poll(&self, _: &LocalFile, _table: *mut bindings::poll_table_struct) -> bindings::__poll_t {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Turns the sending of SIGIO for this file on or off.
+    fn fasync(&self, _file: &LocalFile, _fd: c_int, _on: bool) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Sets up a mapping of the file.
+    fn mmap(&self, _vma: &mut Vma) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Called for the new VMA when a VMA with [`Operations::mappings`] was split, moved or copied.
+    fn vma_open(&self, _vma: &mut Vma) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Called when a VMA with [`Operations::mappings`] is removed.
+    fn vma_close(&self, _vma: &Vma) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Handles a page fault in a VMA with [`Operations::mappings`].
+    fn fault(&self, _fault: &Fault<'_>) -> bindings::vm_fault_t {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
+/// The structures of function pointers through which C calls the methods of `T`.
+pub struct Operations<T> {
+    files: bindings::file_operations,
+    mappings: bindings::vm_operations_struct,
+    _data: PhantomData<fn() -> T>,
+}
+
+// SAFETY: The structures are never written.
+unsafe impl<T> Sync for Operations<T> {}
+
+/// Returns `function` if `has` is set.
+const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
+    match has {
+        true => Some(function),
+        false => None,
+    }
+}
+
+impl<T: FileOperations> Operations<T> {
+    /// Creates the structures, as the value of a static. This module owns the files.
+    pub const fn new() -> Self {
+        Self {
+            files: bindings::file_operations {
+                owner: module(),
+                open: Some(open::<T>),
+                release: Some(release::<T>),
+                read: given(T::HAS_READ, read::<T>),
+                llseek: given(T::HAS_POSITION, bindings::default_llseek),
+                unlocked_ioctl: given(T::HAS_IOCTL, ioctl::<T>),
+                // The structures of all calls have the same layout in 32-bit and 64-bit programs.
+                #[cfg(CONFIG_COMPAT)]
+                compat_ioctl: match T::HAS_IOCTL {
+                    true => bindings::compat_ptr_ioctl,
+                    false => None,
+                },
+                poll: given(T::HAS_POLL, poll::<T>),
+                fasync: given(T::HAS_FASYNC, fasync::<T>),
+                mmap: given(T::HAS_MMAP, mmap::<T>),
+                ..pin_init::zeroed()
+            },
+            mappings: bindings::vm_operations_struct {
+                open: given(T::HAS_VMA_OPEN, vma_open::<T>),
+                close: given(T::HAS_VMA_CLOSE, vma_close::<T>),
+                fault: given(T::HAS_FAULT, fault::<T>),
+                ..pin_init::zeroed()
+            },
+            _data: PhantomData,
+        }
+    }
+
+    /// Returns the operations of files.
+    pub const fn files(&'static self) -> &'static bindings::file_operations {
+        &self.files
+    }
+
+    /// Returns the operations of mappings, for VMAs of files with [`Self::files`].
+    pub const fn mappings(&'static self) -> &'static bindings::vm_operations_struct {
+        &self.mappings
+    }
+}
+
+/// A mapping of a device (`struct vm_area_struct`).
+///
+/// # Invariants
+///
+/// The VMA is valid, and its bounds do not change as long as the value exists.
+pub struct Vma(*mut bindings::vm_area_struct);
+
+impl Vma {
+    /// Returns the `vm_area_struct`.
+    pub fn as_ptr(&self) -> *mut bindings::vm_area_struct {
+        self.0
+    }
+
+    /// Returns the address of the first byte.
+    pub fn start(&self) -> usize {
+        // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
+        unsafe { (*self.0).__bindgen_anon_1.__bindgen_anon_1.vm_start }
+    }
+
+    /// Returns the length in bytes.
+    pub fn bytes(&self) -> usize {
+        // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
+        unsafe { (*self.0).__bindgen_anon_1.__bindgen_anon_1.vm_end }.wrapping_sub(self.start())
+    }
+
+    /// Returns the offset in the file, in pages.
+    pub fn pgoff(&self) -> u64 {
+        // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
+        unsafe { (*self.0).vm_pgoff as u64 }
+    }
+
+    /// Returns the address space.
+    pub fn mm(&self) -> *mut bindings::mm_struct {
+        // SAFETY: By the type's invariant the VMA is valid.
+        unsafe { (*self.0).vm_mm }
+    }
+
+    /// Returns the private data, which is 0 until it is set.
+    pub fn data(&self) -> usize {
+        // SAFETY: By the type's invariant the VMA is valid. Only `set_data` changes the data.
+        unsafe { (*self.0).vm_private_data as usize }
+    }
+
+    /// Sets the private data.
+    pub fn set_data(&mut self, data: usize) {
+        // SAFETY: By the type's invariant the VMA is valid. Exclusive references are created only
+        // while the VMA is being set up or copied, when nothing else reads the data.
+        unsafe { (*self.0).vm_private_data = core::ptr::without_provenance_mut(data) };
+    }
+}
+
+/// A page fault in a mapping.
+///
+/// # Invariants
+///
+/// `fault` is valid during `'a`.
+pub struct Fault<'a> {
+    fault: *mut bindings::vm_fault,
+    /// The mapping.
+    pub vma: Vma,
+    /// The offset of the page in the file, in pages.
+    pub pgoff: u64,
+    _call: PhantomData<&'a ()>,
+}
+
+impl Fault<'_> {
+    /// Returns the `vm_fault`.
+    pub fn as_ptr(&self) -> *mut bindings::vm_fault {
+        self.fault
+    }
+
+    /// Inserts the page with the frame number `frame`.
+    ///
+    /// # Safety
+    ///
+    /// The mapping was set up by `pfc_vma_readonly()`, and the page lives as long as the mapping.
+    pub unsafe fn insert_pfn(&self, frame: usize) -> bindings::vm_fault_t {
+        // SAFETY: By the type's invariant the fault is valid. pfc_vma_readonly() has set VM_PFNMAP
+        // and excluded private copies of pages.
+        unsafe {
+            let address = (*self.fault).__bindgen_anon_1.address;
+            bindings::vmf_insert_pfn(self.vma.as_ptr(), address, frame)
+        }
+    }
+}
+
+/// Returns the private data of a file.
+///
+/// # Safety
+///
+/// `file` is an open file with `Operations<T>`, and stays open during `'a`.
+pub unsafe fn data_of<'a, T: FileOperations>(file: *mut bindings::file) -> &'a T {
+    // SAFETY: By the function's requirement `open` has stored the private data, and `release` has
+    // not taken it back.
+    Pin::get_ref(unsafe { <Pin<KBox<T>> as ForeignOwnable>::borrow((*file).private_data) })
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.open`.
+unsafe extern "C" fn open<T: FileOperations>(
+    _: *mut bindings::inode,
+    file: *mut bindings::file,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: The kernel passes a file, which is valid during the call.
+        let data = T::open(unsafe { LocalFile::from_raw_file(file) })?;
+        // SAFETY: The file is being opened. `release` takes the private data back.
+        unsafe { (*file).private_data = data.into_foreign() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.release`.
+unsafe extern "C" fn release<T: FileOperations>(
+    _: *mut bindings::inode,
+    file: *mut bindings::file,
+) -> c_int {
+    // SAFETY: `open` has stored the private data, and the file is no longer used.
+    let data = unsafe { <Pin<KBox<T>> as ForeignOwnable>::from_foreign((*file).private_data) };
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    data.release(unsafe { LocalFile::from_raw_file(file) });
+    0
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.read`.
+unsafe extern "C" fn read<T: FileOperations>(
+    file: *mut bindings::file,
+    to: *mut c_char,
+    count: usize,
+    position: *mut bindings::loff_t,
+) -> isize {
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    let to = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
+    // SAFETY: The kernel passes the position, which only this call uses.
+    match data.read(open, to, unsafe { &mut *position }) {
+        Ok(bytes) => bytes as isize,
+        Err(error) => error.to_errno() as isize,
+    }
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
+unsafe extern "C" fn ioctl<T: FileOperations>(
+    file: *mut bindings::file,
+    command: c_uint,
+    arg: c_ulong,
+) -> c_long {
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    let arg = UserPtr::from_addr(arg);
+    from_result(|| data.ioctl(open, command, arg).map(|()| 0))
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.poll`.
+unsafe extern "C" fn poll<T: FileOperations>(
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    data.poll(open, table)
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.fasync`.
+unsafe extern "C" fn fasync<T: FileOperations>(
+    fd: c_int,
+    file: *mut bindings::file,
+    on: c_int,
+) -> c_int {
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    from_result(|| data.fasync(open, fd, on != 0).map(|()| 0))
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `file_operations.mmap`.
+unsafe extern "C" fn mmap<T: FileOperations>(
+    file: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+) -> c_int {
+    // SAFETY: The kernel passes a file, which is valid during the call.
+    let data = unsafe { data_of::<T>(file) };
+    // INVARIANT: The VMA is being set up, with its final bounds; only this call uses it.
+    from_result(|| data.mmap(&mut Vma(vma)).map(|()| 0))
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.open`.
+unsafe extern "C" fn vma_open<T: FileOperations>(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
+    let data = unsafe { data_of::<T>((*vma).vm_file) };
+    // INVARIANT: The VMA is being copied; the lock of the address space is held for writing.
+    data.vma_open(&mut Vma(vma));
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.close`.
+unsafe extern "C" fn vma_close<T: FileOperations>(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
+    let data = unsafe { data_of::<T>((*vma).vm_file) };
+    // INVARIANT: The VMA is being removed, and nothing changes its bounds any more.
+    data.vma_close(&Vma(vma));
+}
+
+/// # Safety
+///
+/// Called only by the kernel, as `vm_operations_struct.fault`.
+unsafe extern "C" fn fault<T: FileOperations>(
+    fault: *mut bindings::vm_fault,
+) -> bindings::vm_fault_t {
+    // SAFETY: The kernel passes a fault, which is valid during the call.
+    let at = unsafe { &(*fault).__bindgen_anon_1 };
+    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
+    let data = unsafe { data_of::<T>((*at.vma).vm_file) };
+    // INVARIANT: `fault` is valid during the call. The lock of the VMA or of the address space is
+    // held, so that the bounds of the VMA do not change.
+    data.fault(&Fault {
+        fault,
+        vma: Vma(at.vma),
+        pgoff: at.pgoff as u64,
+        _call: PhantomData,
+    })
 }

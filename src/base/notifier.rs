@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_void};
+use kernel::fs::LocalFile;
 use kernel::prelude::*;
 
 use super::helpers;
@@ -74,23 +75,23 @@ impl Notifier {
     ///
     /// # Safety
     ///
-    /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is
-    /// open.
-    pub unsafe fn poll(&self, file: *mut bindings::file, table: *mut bindings::poll_table_struct) {
-        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
-        // function's requirement.
-        unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file, table) }
+    /// The arguments are those of poll(). The notifier lives as long as the file is open.
+    pub unsafe fn poll(&self, file: &LocalFile, table: *mut bindings::poll_table_struct) {
+        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement as long
+        // as a thread can wait in poll(), which holds the file.
+        unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file.as_ptr(), table) }
     }
 
-    /// Adds `file` to, or removes it from, the files whose owners get SIGIO from the notifier.
+    /// Adds a file to, or removes it from, the files whose owners get SIGIO from the notifier.
     ///
     /// # Safety
     ///
-    /// The arguments are those of `file_operations.fasync`.
-    pub unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
-        // function's requirement.
-        unsafe { helpers::pfc_notifier_fasync(self.raw.as_ptr(), fd, file, on) }
+    /// The notifier lives as long as the file is open.
+    pub unsafe fn fasync(&self, file: &LocalFile, fd: c_int, on: bool) -> Result {
+        let (raw, file) = (self.raw.as_ptr(), file.as_ptr());
+        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement until
+        // the kernel has removed the file, which it does when the file is closed.
+        to_result(unsafe { helpers::pfc_notifier_fasync(raw, fd, file, on.into()) })
     }
 }
 

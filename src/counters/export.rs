@@ -14,34 +14,14 @@ use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-use crate::driver::{Kind, RawSpec, Unit};
+use crate::driver::RawSpec;
 use crate::helpers;
 use crate::instances;
 use crate::owner::Owner;
 use crate::tables::{is_live, slot_address};
 
-/// The numbers of kinds and units are defined twice, because a driver does not use the crate
-/// `counters_rules`. The assertions check that the two definitions agree.
-const _: () = {
-    assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
-    assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
-    assert!(Kind::Peak as u16 == abi::Kind::Peak as u16);
-    assert!(Kind::Time as u16 == abi::Kind::Time as u16);
-    assert!(Kind::Histogram as u16 == abi::Kind::Histogram as u16);
-    assert!(Unit::None as u16 == abi::Unit::None as u16);
-    assert!(Unit::Events as u16 == abi::Unit::Events as u16);
-    assert!(Unit::Bytes as u16 == abi::Unit::Bytes as u16);
-    assert!(Unit::Seconds as u16 == abi::Unit::Seconds as u16);
-    assert!(Unit::Cycles as u16 == abi::Unit::Cycles as u16);
-    assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
-    assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
-    assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // `counters_rules` defines no further kinds or units.
-    assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
-    assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
-    // src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
-    assert!(size_of::<RawSpec>() == 32);
-};
+// src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
+const _: () = assert!(size_of::<RawSpec>() == 32);
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer string is cut to
 /// [`NAME_MAX`] bytes. `counters_rules` then refuses it, because every string must be shorter than

@@ -17,10 +17,7 @@
 //! free bucket for a thing, the thing gets no instances. Its events are counted as missed, and one
 //! line is logged for the table.
 
-#![expect(
-    unsafe_code,
-    reason = "addresses of entries that probes read without a lock"
-)]
+#![expect(unsafe_code, reason = "entries that probes read without a lock")]
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;

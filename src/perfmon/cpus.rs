@@ -7,7 +7,7 @@ use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::loaded::{context_of, loaded};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::pmus;
 use crate::reservation::{reset_pmu, RESERVED_PMU};
 use crate::stats;

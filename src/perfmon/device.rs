@@ -3,22 +3,21 @@
 //! File operations of `/dev/perfmon`, which act on monitoring contexts. They copy structures from
 //! and to user space, and call [`crate::contexts::context`].
 
-#![expect(
-    unsafe_code,
-    reason = "file operations, called with files and user pointers"
-)]
+#![expect(unsafe_code, reason = "notifiers, and structures from user space")]
 
 use core::mem::{offset_of, size_of};
+use core::pin::Pin;
+use core::slice::from_ref;
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::bindings;
-use kernel::error::{from_result, Result};
-use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
-use kernel::new_mutex;
+use kernel::error::Result;
+use kernel::ffi::c_int;
+use kernel::fs::LocalFile;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::uaccess::{UserPtr, UserSlice};
+use kernel::uaccess::{UserPtr, UserSlice, UserSliceWriter};
 use perfmon_rules::abi::{
     self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector,
 };
@@ -28,11 +27,12 @@ use perfmon_rules::registers::{check_pmc, SHORT};
 
 use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
-use crate::open_file::{context_of, Opened};
+use crate::mapping;
+use crate::open_file::Opened;
 use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
-use base::device::{Device, Ops, Ready};
-use base::user_memory::{read, read_all, write, write_all};
+use base::device::{Device, Fault, FileOperations, Operations, Ready, Vma};
+use base::user_memory::{bytes_of, read, read_all, write, write_all};
 use base::{access, clock, random};
 use protocols::structure::FromBytes;
 
@@ -40,93 +40,90 @@ use protocols::structure::FromBytes;
 /// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
-static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: base::module::module(),
-    open: Some(open),
-    release: Some(release),
-    unlocked_ioctl: Some(ioctl),
-    // The ioctl structures have the same layout in 32-bit and 64-bit programs: each field has a
-    // fixed size and is naturally aligned.
-    #[cfg(CONFIG_COMPAT)]
-    compat_ioctl: bindings::compat_ptr_ioctl,
-    read: Some(read_message),
-    poll: Some(poll),
-    fasync: Some(fasync),
-    mmap: Some(crate::mapping::mmap),
-    ..pin_init::zeroed()
-});
+static PERFMON: Operations<Opened> = Operations::new();
 
 /// Registers the device `/dev/perfmon`.
 pub(crate) fn register() -> Result<Device> {
-    Device::register(c"perfmon", &PERFMON_OPS, 0o660)
+    Device::register(c"perfmon", &PERFMON, 0o660)
 }
 
-/// Opens `/dev/perfmon`. The new file has no context yet.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.open`.
-unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    from_result(|| {
+#[vtable]
+impl FileOperations for Opened {
+    /// Opens `/dev/perfmon`. The new file has no context yet.
+    fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
-        let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: The mutex is not moved out of the box; `release` frees the box.
-        let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
-        // SAFETY: The file is being opened, and is valid during the call.
-        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
-        Ok(0)
-    })
-}
-
-/// Detaches and closes the file's context.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.release`.
-unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
-    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    let context = opened.lock().take();
-    if let Some(context) = context {
-        let _ = context.unload();
-        context.close();
+        KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
-    0
-}
 
-/// Carries out an ioctl of `/dev/perfmon`.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
-unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: `open` has stored the box, and `release` frees it.
-    let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
-    match dispatch(opened, command, arg) {
-        Ok(()) => 0,
-        Err(error) => error.to_errno() as c_long,
+    /// Detaches and closes the file's context.
+    fn release(&self, _: &LocalFile) {
+        let context = self.context.lock().take();
+        if let Some(context) = context {
+            let _ = context.unload();
+            context.close();
+        }
     }
-}
 
-/// Reads the next message of the context. If no message is queued, waits for one, unless the file
-/// is nonblocking.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.read`.
-unsafe extern "C" fn read_message(
-    file: *mut bindings::file,
-    to: *mut c_char,
-    count: usize,
-    _: *mut bindings::loff_t,
-) -> isize {
-    let done = || -> Result<usize> {
-        // SAFETY: The kernel calls this operation only for files that `open` has set up.
-        let context = unsafe { context_of(file)? };
+    fn ioctl(&self, _: &LocalFile, command: u32, arg: UserPtr) -> Result {
+        if command == abi::CREATE {
+            return create(self, read(arg)?, None);
+        }
+        if command == abi::CREATE_FORMAT {
+            let create_arg: Create = read(arg)?;
+            return create(self, create_arg.ctx, Some(&create_arg));
+        }
+        let context = || {
+            self.context()
+                .and_then(|context| context.recheck_now().map(|()| context))
+        };
+        match command {
+            abi::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
+            abi::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
+            abi::READ_PMDS => read_pmds(&*context()?, read(arg)?),
+            abi::LOAD => {
+                let load: Load = read(arg)?;
+                load.check().map_err(to_kernel_error)?;
+                context()?.load(load.load_pid, load.load_set)
+            }
+            abi::UNLOAD => self.context()?.unload(),
+            abi::START => {
+                let set = match arg.as_const_ptr().is_null() {
+                    true => None,
+                    false => {
+                        let start: Start = read(arg)?;
+                        start.check().map_err(to_kernel_error)?;
+                        Some(start.start_set)
+                    }
+                };
+                context()?.start(set)
+            }
+            abi::STOP => context()?.stop(),
+            abi::STATUS => write(arg, &context()?.status()),
+            abi::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
+            abi::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
+            abi::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
+            abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
+            abi::RESTART => {
+                let context = context()?;
+                context.check_block()?;
+                context.restart()
+            }
+            abi::PAUSE => match read::<u32>(arg)? {
+                0 => context()?.pause(false),
+                1 => context()?.pause(true),
+                _ => Err(EINVAL),
+            },
+            _ => Err(ENOTTY),
+        }
+    }
+
+    /// Reads the next message of the context. If no message is queued, waits for one, unless the
+    /// file is nonblocking.
+    fn read(&self, file: &LocalFile, mut to: UserSliceWriter, _: &mut i64) -> Result<usize> {
+        let context = self.context()?;
         context.recheck_now()?;
-        // SAFETY: The file is open, and valid during the call.
-        let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
-        if count < size_of::<Message>() {
+        let waits = file.flags() & bindings::O_NONBLOCK == 0;
+        if to.len() < size_of::<Message>() {
             return Err(EINVAL);
         }
         let message = loop {
@@ -138,105 +135,53 @@ unsafe extern "C" fn read_message(
             }
             context.notifier.wait(|| context.has_message())?;
         };
-        write(UserPtr::from_addr(to as usize), &message)
+        to.write_slice(bytes_of(from_ref(&message)))
             .inspect_err(|_| context.put_back(&message))?;
         Ok(size_of::<Message>())
-    };
-    match done() {
-        Ok(bytes) => bytes as isize,
-        Err(error) => error.to_errno() as isize,
     }
-}
 
-/// Reports whether the context has messages to read.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.poll`.
-unsafe extern "C" fn poll(
-    file: *mut bindings::file,
-    table: *mut bindings::poll_table_struct,
-) -> bindings::__poll_t {
-    // SAFETY: The kernel calls this operation only for files that `open` has set up.
-    let Ok(context) = (unsafe { context_of(file) }) else {
-        return bindings::POLLERR;
-    };
-    // SAFETY: The arguments are those of poll(). The context lives as long as its file is open, and
-    // a thread that waits in poll() holds the file.
-    unsafe { context.notifier.poll(file, table) };
-    match context.has_message() {
-        true => bindings::POLLIN | bindings::POLLRDNORM,
-        false => 0,
+    /// Reports whether the context has messages to read.
+    fn poll(
+        &self,
+        file: &LocalFile,
+        table: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        let Ok(context) = self.context() else {
+            return bindings::POLLERR;
+        };
+        // SAFETY: The context lives as long as its file is open.
+        unsafe { context.notifier.poll(file, table) };
+        match context.has_message() {
+            true => bindings::POLLIN | bindings::POLLRDNORM,
+            false => 0,
+        }
     }
-}
 
-/// Turns the sending of SIGIO at new messages on or off for this file.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.fasync`.
-unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-    // SAFETY: The kernel calls this operation only for files that `open` has set up.
-    match unsafe { context_of(file) } {
-        // SAFETY: The arguments are those of fasync().
-        Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
-        // If the file has no context, SIGIO was never turned on, and turning it off succeeds.
-        Err(_) if on == 0 => 0,
-        Err(error) => error.to_errno(),
+    /// Turns the sending of SIGIO at new messages on or off for this file.
+    fn fasync(&self, file: &LocalFile, fd: c_int, on: bool) -> Result {
+        match self.context() {
+            // SAFETY: The context lives as long as its file is open.
+            Ok(context) => unsafe { context.notifier.fasync(file, fd, on) },
+            // If the file has no context, SIGIO was never turned on, and turning it off succeeds.
+            Err(_) if !on => Ok(()),
+            Err(error) => Err(error),
+        }
     }
-}
 
-fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
-    let arg = UserPtr::from_addr(address);
-    if command == abi::CREATE {
-        return create(opened, read(arg)?, None);
+    fn mmap(&self, vma: &mut Vma) -> Result {
+        mapping::map(&*self.context()?, vma, PERFMON.mappings())
     }
-    if command == abi::CREATE_FORMAT {
-        let create_arg: Create = read(arg)?;
-        return create(opened, create_arg.ctx, Some(&create_arg));
+
+    fn vma_open(&self, vma: &mut Vma) {
+        mapping::copied(self.context().ok().as_deref(), vma);
     }
-    // The file's lock is released before the context is used. Otherwise an ioctl that sleeps would
-    // block all other ioctls on the file.
-    let any = || opened.lock().clone().ok_or(EINVAL);
-    let context = || any().and_then(|context| context.recheck_now().map(|()| context));
-    match command {
-        abi::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
-        abi::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
-        abi::READ_PMDS => read_pmds(&*context()?, read(arg)?),
-        abi::LOAD => {
-            let load: Load = read(arg)?;
-            load.check().map_err(to_kernel_error)?;
-            context()?.load(load.load_pid, load.load_set)
-        }
-        abi::UNLOAD => any()?.unload(),
-        abi::START => {
-            let set = match address {
-                0 => None,
-                _ => {
-                    let start: Start = read(arg)?;
-                    start.check().map_err(to_kernel_error)?;
-                    Some(start.start_set)
-                }
-            };
-            context()?.start(set)
-        }
-        abi::STOP => context()?.stop(),
-        abi::STATUS => write(arg, &context()?.status()),
-        abi::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
-        abi::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
-        abi::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
-        abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
-        abi::RESTART => {
-            let context = context()?;
-            context.check_block()?;
-            context.restart()
-        }
-        abi::PAUSE => match read::<u32>(arg)? {
-            0 => context()?.pause(false),
-            1 => context()?.pause(true),
-            _ => Err(EINVAL),
-        },
-        _ => Err(ENOTTY),
+
+    fn vma_close(&self, vma: &Vma) {
+        mapping::removed(self.context().ok().as_deref(), vma);
+    }
+
+    fn fault(&self, fault: &Fault<'_>) -> bindings::vm_fault_t {
+        mapping::fault(self.context().ok().as_deref(), fault)
     }
 }
 
@@ -298,7 +243,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
         core: ctx.ctx_core,
         buffer,
     });
-    let mut opened = opened.lock();
+    let mut opened = opened.context.lock();
     if opened.is_some() {
         return Err(EBUSY);
     }

@@ -2,10 +2,7 @@
 
 //! Sampling formats that modules register (`include/linux/perfmon.h`).
 
-#![expect(
-    unsafe_code,
-    reason = "descriptions and callbacks of format modules, in C"
-)]
+#![expect(unsafe_code, reason = "descriptions of format modules, in C")]
 
 use kernel::bindings;
 use kernel::ffi::CStr;

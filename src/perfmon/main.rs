@@ -39,10 +39,10 @@ mod contexts {
     pub(crate) mod overflow;
     pub(crate) mod permission;
     pub(crate) mod permission_checks;
+    pub(crate) mod phase;
     pub(crate) mod sampling_state;
     pub(crate) mod set_calls;
     pub(crate) mod status;
-    pub(crate) mod target;
     pub(crate) mod thread_table;
     pub(crate) mod transitions;
     pub(crate) mod virtual_counters;

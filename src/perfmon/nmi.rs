@@ -3,10 +3,7 @@
 //! Wrappers for the NMIs of counter overflows: the NMI handler, the registers of the interrupted
 //! code, and the limits on the time of sampling.
 
-#![expect(
-    unsafe_code,
-    reason = "calls of C, and the registers of the interrupted code"
-)]
+#![expect(unsafe_code, reason = "calls of C, and interrupted registers")]
 
 use core::arch::asm;
 

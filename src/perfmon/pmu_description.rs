@@ -3,10 +3,7 @@
 //! PMU descriptions that modules register (`include/linux/perfmon.h`), and the debugfs tree of the
 //! descriptions.
 
-#![expect(
-    unsafe_code,
-    reason = "descriptions and callbacks of PMU modules, in C"
-)]
+#![expect(unsafe_code, reason = "descriptions of PMU modules, in C")]
 
 use core::slice;
 

@@ -2,10 +2,7 @@
 
 //! The file `/proc/perfmon_map`: its creation, and the callback that prints it.
 
-#![expect(
-    unsafe_code,
-    reason = "calls of C, and the callback that prints the file"
-)]
+#![expect(unsafe_code, reason = "calls of C, and the callback of a file")]
 
 use kernel::bindings;
 use kernel::error::{to_result, Result};

@@ -3,10 +3,7 @@
 //! Sampling formats that modules register (`include/linux/perfmon.h`), and the buffers that the
 //! formats fill.
 
-#![expect(
-    unsafe_code,
-    reason = "memory that user space maps, and callbacks of format modules"
-)]
+#![expect(unsafe_code, reason = "mapped memory, and callbacks of formats")]
 
 use core::ptr::NonNull;
 
@@ -27,6 +24,7 @@ use crate::formats;
 use crate::helpers;
 use crate::stats::{self, SelfStat};
 use base::account::Charge;
+use base::device::Vma;
 
 /// The maximum size of a sampling buffer in bytes.
 const MAX_BUFFER_SIZE: u64 = 1 << 30;
@@ -53,16 +51,15 @@ impl MappableMemory {
         })
     }
 
-    /// Maps the memory into the area `vma`, from the beginning of the memory.
-    ///
-    /// # Safety
-    ///
-    /// `vma` is an area that is being set up, and is not longer than the memory.
-    unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
-        // SAFETY: By the function's requirement `vma` is being set up and not longer than the
-        // memory. The memory is not freed before the context's file is closed, and every mapping
-        // holds this file.
-        to_result(unsafe { helpers::pfm_memory_map(vma, self.address.as_ptr(), writable) })
+    /// Maps the memory, from its beginning, into a mapping that is being set up. Returns `EINVAL`
+    /// if the mapping is longer than the memory.
+    fn map(&self, vma: &mut Vma, writable: bool) -> Result {
+        if vma.bytes() as u64 > self.size {
+            return Err(EINVAL);
+        }
+        // SAFETY: The mapping is being set up, and is not longer than the memory. The memory is not
+        // freed before the context's file is closed, and every mapping holds this file.
+        to_result(unsafe { helpers::pfm_memory_map(vma.as_ptr(), self.address.as_ptr(), writable) })
     }
 }
 
@@ -144,29 +141,13 @@ impl SamplingMemory {
     }
 
     /// Maps the buffer, or, if `tail` is set, the page in which the reader of a ring stores its
-    /// position. Returns `EINVAL` if the buffer has no reader's page, or if `length` is larger than
-    /// the memory. Returns `EACCES` if the requested protection of the mapping is not allowed.
-    ///
-    /// # Safety
-    ///
-    /// `vma` is an area of `length` bytes that is being set up.
-    pub(super) unsafe fn map(
-        &self,
-        vma: *mut bindings::vm_area_struct,
-        tail: bool,
-        length: usize,
-    ) -> Result {
-        let area = if tail {
-            self.tail.as_ref()
-        } else {
-            Some(&self.memory)
-        };
-        let area = area
-            .filter(|area| length as u64 <= area.size)
-            .ok_or(EINVAL)?;
-        // SAFETY: By the function's requirement `vma` is being set up, and `length` was checked
-        // above.
-        unsafe { area.map(vma, tail) }
+    /// position. Returns `EINVAL` if the buffer has no reader's page, or if the mapping is longer
+    /// than the memory. Returns `EACCES` if the requested protection of the mapping is not allowed.
+    pub(super) fn map(&self, vma: &mut Vma, tail: bool) -> Result {
+        match tail {
+            true => self.tail.as_ref().ok_or(EINVAL)?.map(vma, true),
+            false => self.memory.map(vma, false),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
 use crate::contexts::loaded::{context_of, loaded};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::pmus;
 use crate::reservation::PmuReservation;
 use crate::stats::{self, SelfStat};
@@ -151,7 +151,7 @@ impl Session {
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
-                let is = state.target == Target::Thread(task);
+                let is = state.phase.target() == Target::Thread(task);
                 ended.set(ended.get() || is);
                 is
             });

@@ -2,10 +2,7 @@
 
 //! The slots of perfmon's own overhead ("costs"), and their debugfs files.
 
-#![expect(
-    unsafe_code,
-    reason = "calls of C, and the callback that prints a file"
-)]
+#![expect(unsafe_code, reason = "calls of C, and the callback of a file")]
 
 use kernel::ffi::CStr;
 

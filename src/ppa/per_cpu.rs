@@ -2,10 +2,7 @@
 
 //! The per-CPU state of accounting.
 
-#![expect(
-    unsafe_code,
-    reason = "per-CPU memory, and a per-CPU word that C defines"
-)]
+#![expect(unsafe_code, reason = "per-CPU memory, and a per-CPU word of C")]
 
 use core::arch::asm;
 

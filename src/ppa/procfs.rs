@@ -3,10 +3,7 @@
 //! The files of process accounting in `/proc` and debugfs, and the worker that removes the files of
 //! tasks that have ended.
 
-#![expect(
-    unsafe_code,
-    reason = "calls of C, and the callbacks that print and change files"
-)]
+#![expect(unsafe_code, reason = "calls of C, and callbacks of files")]
 
 use core::mem::size_of;
 

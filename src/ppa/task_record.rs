@@ -3,10 +3,7 @@
 //! Records of accounted tasks: an index of the records of living tasks by task address, and lists
 //! of the records of tasks that have ended.
 
-#![expect(
-    unsafe_code,
-    reason = "memory of records, freed after a grace period of RCU"
-)]
+#![expect(unsafe_code, reason = "memory of records, freed by RCU")]
 
 use core::mem::size_of;
 use core::ptr::NonNull;

@@ -224,10 +224,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
 
     /// Checks the filter. On failure `position` is the number of the invalid step, or `u32::MAX` if
     /// the header or the texts are invalid.
-    #[expect(
-        clippy::result_unit_err,
-        reason = "position says where; the errno is always the same"
-    )]
+    #[expect(clippy::result_unit_err, reason = "the errno is always EINVAL")]
     pub fn check(&self, position: &mut u32) -> Result<(), ()> {
         *position = u32::MAX;
         // The last byte of the filter is a NUL and belongs to the texts, so each text ends inside
@@ -381,10 +378,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
 
 /// Checks that `bytes` is a valid filter, without further bytes after the end of the filter. On
 /// failure sets `position` like [`Filter::check`].
-#[expect(
-    clippy::result_unit_err,
-    reason = "position says where; the errno is always the same"
-)]
+#[expect(clippy::result_unit_err, reason = "the errno is always EINVAL")]
 pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     let filter = Filter::new(bytes);
     filter.check(position)?;

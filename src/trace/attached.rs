@@ -15,9 +15,9 @@ use crate::children;
 use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
 use crate::process::Process;
-pub(crate) use crate::process::{base, offset_within};
 use crate::process_memory::MarkerMemory;
 pub(crate) use crate::process_memory::PlaceholderPage;
+pub(crate) use crate::range::{base, offset_within};
 use crate::trace::Trace;
 use crate::traced::log_refused;
 use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
@@ -113,7 +113,7 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     let process = all.live_process(key)?;
     // All files of a process must have the same device node. The module unmaps pages of the process
     // through the node of `mapping`, even after the process's first file is closed.
-    if process.mapping != Some(mapping) {
+    if !process.maps(mapping) {
         return Err(EBUSY);
     }
     if process.files >= MAX_FILES {
@@ -406,7 +406,7 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
     // unmapped when a trace begins.
     process.mark_mapped(slot);
     let mut traces = traces.iter_mut();
-    let trace = traces.find(|trace| trace.slot == Some(slot))?;
+    let trace = traces.find(|trace| trace.state.slot() == Some(slot))?;
     trace.has_live(process).then_some((key, trace))
 }
 
@@ -421,7 +421,7 @@ fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let process = all.processes.get_mut(at)?;
     process.mark_mapped(slot);
     let mut traces = all.traces.iter();
-    let trace = traces.find(|trace| trace.slot == Some(slot))?;
+    let trace = traces.find(|trace| trace.state.slot() == Some(slot))?;
     match trace.has_live(process) {
         true => Some(trace.filter.as_ref()?.address()),
         false => None,

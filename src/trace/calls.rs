@@ -83,7 +83,7 @@ impl Tracing {
 pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
-    let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
+    let has_name = |t: &&KBox<Trace>| t.state.is_active() && t.has_name(name) && caller.may_open(t);
     let named = || all.traces.iter().filter(has_name);
     let own = named().find(|trace| trace.owner == caller.uid);
     let found = own.or(named().next()).ok_or(ENOENT)?;
@@ -101,7 +101,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
-    if !trace.is_on() {
+    if !trace.state.is_active() {
         return Err(ENOENT);
     }
     trace.files = trace.files.wrapping_add(1);
@@ -142,14 +142,15 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     if let Some(probes) = &trace.kernel {
         probes.state().pause(pause);
     }
-    let slot = trace.slot.unwrap_or(NR_TRACES);
+    let slot = trace.state.slot().unwrap_or(NR_TRACES);
     drop(all);
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
         // marker bits of the trace's processes.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
-            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
+            let paused =
+                trace.is_some_and(|t| t.state.slot() == Some(slot) && t.has_flag(flag::PAUSED));
             if let (true, Ok(process)) = (paused, all.process(key)) {
                 process.clear_wanted(slot);
             }
@@ -271,7 +272,7 @@ fn recheck_permission(key: u64, leader: &Task) -> Result {
 pub(crate) fn has_ended(id: u64) -> bool {
     let all = TRACING.lock();
     let trace = all.traces.iter().find(|t| t.id == id);
-    trace.is_none_or(|trace| trace.slot.is_none())
+    trace.is_none_or(|trace| trace.state.slot().is_none())
 }
 
 /// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
@@ -442,7 +443,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     };
     all.check_open()?;
     let name = filter::text(&create.name).ok_or(EINVAL)?;
-    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
+    let same =
+        |t: &KBox<Trace>| t.state.slot().is_some() && t.owner == trace.owner && t.has_name(name);
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }

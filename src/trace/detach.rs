@@ -24,7 +24,7 @@ use base::task::is_dying;
 /// `EBUSY` while traces exist that have not ended.
 pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usize> {
     let mut all = TRACING.lock();
-    if all.traces.iter().any(|trace| trace.slot.is_some()) {
+    if all.traces.iter().any(|trace| trace.state.slot().is_some()) {
         return Err(EBUSY);
     }
     all.closed = true;

@@ -17,18 +17,15 @@ use kernel::task::Task;
 use crate::buffers::PAGE;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
-use crate::process::PROCESS_SHIFT;
-use base::device::Ops;
+use crate::range::PROCESS_SHIFT;
+use base::device::{FileOperations, Operations};
 
 impl DeviceOps {
     /// Creates the structure with the operations of mappings and files of the device.
-    pub(crate) fn new(
-        mappings: &'static Ops<bindings::vm_operations_struct>,
-        files: &'static Ops<bindings::file_operations>,
-    ) -> Self {
+    pub(crate) fn new<T: FileOperations>(operations: &'static Operations<T>) -> Self {
         Self {
-            vm_ops: &mappings.0,
-            file_ops: &files.0,
+            vm_ops: operations.mappings(),
+            file_ops: operations.files(),
             offset_mask: ((1 << PROCESS_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
         }
     }

@@ -3,20 +3,17 @@
 //! File operations of `/dev/perftrace`, which readers of traces and traced processes use. They copy
 //! structures from and to user space, and call [`crate::trace`].
 
-#![expect(
-    unsafe_code,
-    reason = "file operations, called with files and user pointers"
-)]
+#![expect(unsafe_code, reason = "notifiers, and functions that C calls")]
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::pin::Pin;
+use core::sync::atomic::Ordering::Relaxed;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
-use kernel::error::{from_result, Result};
-use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
-use kernel::new_mutex;
+use kernel::error::Result;
+use kernel::fs::LocalFile;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::uaccess::{UserPtr, UserSlice};
@@ -35,13 +32,14 @@ use crate::clock::of_traces;
 use crate::detach;
 use crate::detach_mappings::{DeviceOps, WakeFile};
 use crate::mapping;
-use crate::open_file::{opened, Attached, Opened, Role};
+use crate::open_file::{Attached, Opened, Role};
+use crate::stats;
 use crate::traced::log_refused;
 use base::access;
 use base::account::is_limit;
 use base::address_space::{Mapping, Mm};
-use base::device::{Device, Ops, Ready};
-use base::task::is_dying;
+use base::device::{data_of, Device, Fault, FileOperations, Operations, Ready, Vma};
+use base::task::{is_32bit, is_dying};
 use base::user_memory::{bytes_of, read, read_all, write, write_all};
 use protocols::structure::FromBytes;
 
@@ -49,17 +47,7 @@ use protocols::structure::FromBytes;
 /// be opened.
 pub(crate) static READY: Ready = Ready::new();
 
-static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: base::module::module(),
-    open: Some(open),
-    release: Some(release),
-    unlocked_ioctl: Some(ioctl),
-    #[cfg(CONFIG_COMPAT)]
-    compat_ioctl: Some(compat_ioctl),
-    poll: Some(poll),
-    mmap: Some(mapping::mmap),
-    ..pin_init::zeroed()
-});
+static PERFTRACE: Operations<Opened> = Operations::new();
 
 /// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
 /// all state of user tracing.
@@ -85,119 +73,94 @@ impl TraceDevice {
     /// Registers the device `/dev/perftrace`.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
-            _device: Device::register(c"perftrace", &OPS, 0o666)?,
+            _device: Device::register(c"perftrace", &PERFTRACE, 0o666)?,
             _last: FreeOnDrop,
         })
     }
 }
 
-/// Opens `/dev/perftrace`. The new file has no role yet.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.open`.
-unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    from_result(|| {
+#[vtable]
+impl FileOperations for Opened {
+    /// Opens `/dev/perftrace`. The new file has no role yet.
+    fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
-        let opened = KBox::pin_init(
-            pin_init!(Opened {
-                role <- new_mutex!(None),
-                reading <- new_mutex!(()),
-                is_releasing: AtomicBool::new(false),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        // SAFETY: The structure is not moved out of the box; `release` frees the box.
-        let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
-        // SAFETY: The file is being opened, and is valid during the call.
-        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
-        Ok(0)
-    })
-}
-
-/// Closes the file: detaches the process that attached through the file, or drops the file's
-/// reference to a trace.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.release`.
-unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
-    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
-    // detached, processes may attach again.
-    if opened.is_releasing.load(Relaxed) {
-        detach::resume();
+        KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
-    0
-}
 
-/// Carries out an ioctl of `/dev/perftrace`, for a 64-bit program.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
-unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: The kernel calls this operation only for files that `open` has set up.
-    match unsafe { dispatch(file, command, UserPtr::from_addr(arg)) } {
-        Ok(()) => 0,
-        Err(error) => error.to_errno() as c_long,
+    /// Dropping the private data detaches the process that attached through the file, or drops the
+    /// file's reference to a trace.
+    fn release(&self, _: &LocalFile) {
+        // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
+        // detached, processes may attach again.
+        if self.is_releasing.load(Relaxed) {
+            detach::resume();
+        }
     }
-}
 
-/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. A process that writes to
-/// trace buffers must store 64 bits at once, and the tracing library does not support 32-bit
-/// programs.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.compat_ioctl`.
-#[cfg(CONFIG_COMPAT)]
-unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong) -> c_long {
-    pr_warn_once!(
-        "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 bits\n"
-    );
-    EOPNOTSUPP.to_errno() as c_long
-}
+    /// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. A process that writes to
+    /// trace buffers must store 64 bits at once, and the tracing library does not support 32-bit
+    /// programs.
+    fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {
+        if is_32bit() {
+            pr_warn_once!(
+                "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 \
+                 bits\n"
+            );
+            return Err(EOPNOTSUPP);
+        }
+        dispatch(file, self, command, arg)
+    }
 
-/// Reports whether the file's trace has data to read, and whether it has ended.
-///
-/// # Safety
-///
-/// Called only by the kernel, as `file_operations.poll`.
-unsafe extern "C" fn poll(
-    file: *mut bindings::file,
-    table: *mut bindings::poll_table_struct,
-) -> bindings::__poll_t {
-    // SAFETY: The kernel calls this operation only for files that `open` has set up.
-    let role = unsafe { opened(file) }.role();
-    let Some(Role::Trace(held)) = role.as_deref() else {
-        return bindings::POLLERR;
-    };
-    // SAFETY: The arguments are those of poll(). A thread that waits in poll() holds the file, the
-    // file holds its role, and the role holds the notifier.
-    unsafe { held.signal.notifier().poll(file, table) };
-    let mut events = 0;
-    if held.signal.has_data() {
-        events |= bindings::POLLIN | bindings::POLLRDNORM;
+    /// Reports whether the file's trace has data to read, and whether it has ended.
+    fn poll(
+        &self,
+        file: &LocalFile,
+        table: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        let role = self.role();
+        let Some(Role::Trace(held)) = role.as_deref() else {
+            return bindings::POLLERR;
+        };
+        // SAFETY: The file holds its role, and the role holds the notifier.
+        unsafe { held.signal.notifier().poll(file, table) };
+        let mut events = 0;
+        if held.signal.has_data() {
+            events |= bindings::POLLIN | bindings::POLLRDNORM;
+        }
+        if calls::has_ended(held.id) {
+            events |= bindings::POLLHUP;
+        }
+        events
     }
-    if calls::has_ended(held.id) {
-        events |= bindings::POLLHUP;
+
+    fn mmap(&self, vma: &mut Vma) -> Result {
+        match self.role().as_deref() {
+            Some(Role::Process(attached)) => mapping::map(attached, vma, PERFTRACE.mappings()),
+            _ => Err(EINVAL),
+        }
     }
-    events
+
+    fn vma_open(&self, vma: &mut Vma) {
+        mapping::copied(vma);
+    }
+
+    fn vma_close(&self, vma: &Vma) {
+        mapping::removed(vma);
+    }
+
+    fn fault(&self, fault: &Fault<'_>) -> bindings::vm_fault_t {
+        let _span = stats::fault_timer();
+        match self.role().as_deref() {
+            Some(Role::Process(attached)) => mapping::fault(attached, fault),
+            _ => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+        }
+    }
 }
 
 /// Carries out an ioctl of `/dev/perftrace`.
-///
-/// # Safety
-///
-/// `file` is an open file of `/dev/perftrace`.
-unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
-    // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
-    let opened = unsafe { opened(file) };
+fn dispatch(file: &LocalFile, opened: &Opened, command: u32, arg: UserPtr) -> Result {
     match command {
-        // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
-        call::ATTACH => return unsafe { attach(file, opened, arg) },
+        call::ATTACH => return attach(file, opened, arg),
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
         call::NEXT_TRACE => {
@@ -269,7 +232,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
     if !access::may_unload() {
         return Err(EPERM);
     }
-    let device = DeviceOps::new(&mapping::VM_OPS, &OPS);
+    let device = DeviceOps::new(&PERFTRACE);
     let left = match (given.flags, given.wake as i32) {
         (abi::RESUME, -1) => {
             detach::resume();
@@ -295,18 +258,14 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
 }
 
 /// Attaches the calling process through `file`: from now on traces can record its events.
-///
-/// # Safety
-///
-/// `file` is an open file of `/dev/perftrace`.
-unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
+fn attach(file: &LocalFile, opened: &Opened, arg: UserPtr) -> Result {
     let mut attach: Attach = sized(arg)?;
     if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
     // SAFETY: `file` is open as long as the process is attached: each mapping holds the file, and
     // `release` detaches the process.
-    let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
+    let mapping = unsafe { Mapping::of(file.as_ptr()) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
         let shared = attach.flags & abi::flag::SHARED != 0;
@@ -523,6 +482,6 @@ extern "C" fn pt_is_detaching() -> bool {
 #[no_mangle]
 unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
     // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
-    let role = unsafe { opened(file) }.role();
+    let role = unsafe { data_of::<Opened>(file) }.role();
     matches!(role.as_deref(), Some(Role::Process(_)))
 }

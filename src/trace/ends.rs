@@ -2,22 +2,6 @@
 
 //! Ending and freeing of traces and of ended processes.
 //!
-//! ```text
-//!   A trace:     CREATE           begin_end           finish_end         free_trace
-//!               --------> active -----------> ending ------------> ended ----------> freed
-//!
-//!   A process:   ATTACH             end            take_unreferenced
-//!               --------> attached -----> ended -------------------> freed
-//!                            ^
-//!                fork()      | attach_child
-//!               --------> unattached: a child that has not accessed its mappings yet
-//! ```
-//!
-//! An active trace has a slot. While a trace is ending (`Trace::is_ending`), its processes are
-//! removed from it. A trace that has ended has no slot; its buffers can be read while files refer
-//! to it. An attached process has a mapping and pages (`Process::control`). A process that has
-//! ended has neither; its markers stay while a trace has buffers of the process.
-//!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
 //! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
 
@@ -60,7 +44,7 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
 /// no other trace. The trace's memory is freed while `TRACING` is not held.
 pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
-    let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
+    let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.state.slot().is_none();
     let Some(at) = all.traces.iter().position(needless) else {
         return;
     };
@@ -83,8 +67,7 @@ impl Tracing {
     /// Returns `None` if the trace has already ended or another call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
-        let slot = trace.slot.filter(|_| !trace.is_ending)?;
-        trace.is_ending = true;
+        let slot = trace.state.begin_end()?;
         let kernel = trace.kernel.take();
         trace.module_ref = None;
         if let Some(generation) = self.generations.get_mut(slot) {
@@ -114,7 +97,7 @@ impl Tracing {
             *place = 0;
         }
         if let Ok(trace) = self.trace(id) {
-            trace.slot = None;
+            trace.state.finish_end();
             if let Some(shares) = &mut trace.quota {
                 shares.until_ended = None;
             }

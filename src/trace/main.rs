@@ -30,10 +30,12 @@ mod membership;
 mod open_file;
 mod process;
 mod process_memory;
+mod range;
 mod signal;
 mod sorted;
 mod stats;
 mod trace;
+mod trace_state;
 mod traced;
 mod traces;
 

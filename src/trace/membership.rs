@@ -39,7 +39,7 @@ impl Tracing {
         let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
         };
-        let Some(slot) = trace.slot.filter(|_| trace.may_join(process)) else {
+        let Some(slot) = trace.state.slot().filter(|_| trace.may_join(process)) else {
             return;
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
@@ -95,7 +95,7 @@ impl Tracing {
     /// the permission check that the caller has to make.
     fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
-        if !trace.is_on() {
+        if !trace.state.is_active() {
             return None;
         }
         let process = self.next_process_where(after, |_| true)?;
@@ -245,7 +245,11 @@ fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, ha
     // Do nothing if the trace was paused or resumed after the globs were copied: the call that
     // paused or resumed the trace also sets the bits of all markers.
     let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
-    if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
+    if let Some(slot) = trace
+        .state
+        .slot()
+        .filter(|_| same && trace.has_live(process))
+    {
         process.set_wanted(number, slot, has && !wishes.is_paused());
     }
 }

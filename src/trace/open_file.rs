@@ -2,12 +2,10 @@
 
 //! The private data of open files of `/dev/perftrace`.
 
-#![expect(unsafe_code, reason = "the private data of files")]
-
 use core::sync::atomic::AtomicBool;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::bindings;
+use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 
@@ -54,6 +52,15 @@ impl Drop for Attached {
 }
 
 impl Opened {
+    /// Creates the private data of a file without a role.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            role <- new_mutex!(None),
+            reading <- new_mutex!(()),
+            is_releasing: AtomicBool::new(false),
+        })
+    }
+
     pub(super) fn role(&self) -> Option<Arc<Role>> {
         self.role.lock().clone()
     }
@@ -85,15 +92,4 @@ impl Opened {
         undo(&made);
         Err(EBUSY)
     }
-}
-
-/// Returns the private data of a file of `/dev/perftrace`.
-///
-/// # Safety
-///
-/// `file` is a file of `/dev/perftrace`, and stays open for as long as the result is used.
-pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
-    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
-    // `release` frees it.
-    unsafe { &*(*file).private_data.cast::<Opened>() }
 }

@@ -2,6 +2,17 @@
 
 //! Traced processes: their markers, and the pages that tell a process which markers' events to
 //! write.
+//!
+//! ```text
+//!    ATTACH             end            take_unreferenced
+//!   --------> attached -----> ended -------------------> freed
+//!                ^
+//!    fork()      | attach_child
+//!   --------> unattached: a child that has not accessed its mappings yet
+//! ```
+//!
+//! An attached process has a mapping and pages (`control`). A process that has ended has neither;
+//! its markers stay while a trace has buffers of the process.
 
 use core::cmp::Ordering;
 
@@ -17,6 +28,7 @@ use crate::buffers::{Page, PAGE};
 use crate::clock::of_traces;
 use crate::marker::RegisteredMarker;
 use crate::process_memory::{ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS};
+use crate::range::base;
 use crate::sorted::move_to;
 use crate::traced::max_traced;
 use base::access::AccessSnapshot;
@@ -42,20 +54,6 @@ pub(crate) struct Slot {
     /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer. 0 if
     /// threads do not wait.
     pub(crate) wait_ms: u32,
-}
-
-/// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
-/// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for all
-/// ranges: `PROCESS_SHIFT` and `NR_PROCESSES_SHIFT` are 61 bits together.
-pub(crate) const PROCESS_SHIFT: u32 = 41;
-const NR_PROCESSES_SHIFT: u32 = 20;
-
-/// Returns the offset in the device file at which the range of a process begins. Ranges are
-/// separate, so that unmapping pages of one process does not search the mappings of others.
-/// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
-/// slower.
-pub(crate) fn base(key: u64) -> u64 {
-    (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
@@ -100,11 +98,6 @@ impl ChildMemory {
     }
 }
 
-/// Converts an offset in the device file to an offset within the range of a process.
-pub(crate) fn offset_within(at: u64) -> u64 {
-    at & ((1 << PROCESS_SHIFT) - 1)
-}
-
 /// A process that is traced, or that has ended and is still in a trace.
 pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
@@ -134,7 +127,7 @@ pub(crate) struct Process {
     /// Bit mask of the slots for which the process may have pages mapped.
     mapped_slots: u32,
     /// The device node whose pages the process maps, or `None` after the process has ended.
-    pub(crate) mapping: Option<Mapping>,
+    mapping: Option<Mapping>,
     /// The process was attached with `PERFTRACE_SHARED`: it can also join shared traces.
     pub(crate) shared: bool,
     /// The process was asked to detach from the module.
@@ -385,6 +378,11 @@ impl Process {
     /// Returns the number of registrations of a marker.
     pub(crate) fn refs(&self, number: usize) -> u32 {
         self.refs.get(number).copied().unwrap_or(0)
+    }
+
+    /// Returns whether the process maps the device node of `mapping`.
+    pub(crate) fn maps(&self, mapping: Mapping) -> bool {
+        self.mapping == Some(mapping)
     }
 
     /// Returns whether the process has ended.

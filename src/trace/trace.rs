@@ -21,6 +21,7 @@ use crate::process::{Process, Slot};
 use crate::process_memory::LiveProcess;
 use crate::signal::Signal;
 use crate::sorted::{move_to, search};
+use crate::trace_state::TraceState;
 use base::account::{Charge, ResourceCharge};
 use base::credentials::Identity;
 use base::module::ModuleRef;
@@ -97,11 +98,8 @@ pub(crate) struct TraceQuota {
 pub(crate) struct Trace {
     /// The unique number of the trace, which is never used again.
     pub(crate) id: u64,
-    /// The slot of the trace, or `None` after the trace has ended.
-    pub(crate) slot: Option<usize>,
-    /// Set when `calls::end` starts to remove the processes one by one, so that no process can join
-    /// the trace.
-    pub(crate) is_ending: bool,
+    /// The state of the trace, and its slot.
+    pub(crate) state: TraceState,
     /// The count of the trace's ended processes, and the size in bytes of these processes and their
     /// buffers.
     ended_nr: u64,
@@ -187,8 +185,7 @@ impl Trace {
         let filtered = if filter.is_some() { flag::FILTERED } else { 0 };
         Ok(Self {
             id,
-            slot: None,
-            is_ending: false,
+            state: TraceState::NEW,
             ended_nr: 0,
             ended_bytes: 0,
             flags: create.flags | filtered,
@@ -244,7 +241,7 @@ impl Trace {
 
     /// Returns whether a process is in the trace and has not ended.
     pub(crate) fn has_live(&self, process: &Process) -> bool {
-        self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
+        self.state.slot().is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
     /// Returns whether a process can join the trace. The caller checks whether the trace's creator
@@ -262,13 +259,7 @@ impl Trace {
     /// process can also join shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
-        self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
-    }
-
-    /// Returns whether the trace is active: it has a slot and is not ending, so processes can join
-    /// it.
-    pub(crate) fn is_on(&self) -> bool {
-        self.slot.is_some() && !self.is_ending
+        self.state.is_active() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
     /// Counts a process or a marker that could not be traced, because memory was short or a limit

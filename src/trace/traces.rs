@@ -292,7 +292,7 @@ impl Tracing {
     /// Puts a new trace into its slot and into the list of traces. The caller has reserved capacity
     /// for one more trace in the list.
     pub(super) fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
-        trace.slot = Some(slot);
+        trace.state.begin(slot);
         let id = trace.id;
         if let (Some(place), Some(generation)) =
             (self.slots.get_mut(slot), self.generations.get_mut(slot))
@@ -443,7 +443,7 @@ impl Tracing {
             return;
         };
         trace.deny(key);
-        if let Some(slot) = trace.slot {
+        if let Some(slot) = trace.state.slot() {
             process.clear_wanted(slot);
             process.set_in(slot, false);
             // The pages of the buffers are no longer charged to the trace, so the process must not
@@ -500,7 +500,7 @@ impl Tracing {
         };
         Info {
             flags: info.flags | unstable,
-            slot: trace.slot.map_or(u32::MAX, |slot| slot as u32),
+            slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
             uid: uid_of(trace.owner),
             clock: clock.is_monotonic().into(),
             khz: clock.khz,

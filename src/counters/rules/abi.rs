@@ -7,6 +7,9 @@
 //! The header documents the fields of the structures. This file asserts sizes and offsets of the
 //! structures; `src/counters/helpers/counters.c` asserts them for C.
 
+#[path = "../../../include/linux/perfcounters_kind.rs"]
+mod kind;
+pub use kind::{Kind, Unit};
 pub use protocols::PAGE_SIZE;
 
 /// Version of the layout of the structures (`header.version`).
@@ -118,22 +121,6 @@ pub const LIVE: u32 = 1;
 /// `desc.state`: the instance was deleted, and keeps its number and its last values.
 pub const DORMANT: u32 = 2;
 
-/// The kind of an instance: how its values change, and how the values of all CPUs are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Kind {
-    /// A value that only increases. The values of all CPUs are added.
-    Counter = 0,
-    /// A value that increases and decreases. The values of all CPUs are added.
-    Gauge = 1,
-    /// A maximum. The value of the instance is the largest value of all CPUs.
-    Peak = 2,
-    /// A time, which only increases. The values of all CPUs are added.
-    Time = 3,
-    /// A histogram: consecutive slots, each of which counts one log2 bucket.
-    Histogram = 4,
-}
-
 impl Kind {
     /// Returns the kind with this number; `None` if no kind has the number.
     pub const fn from_raw(raw: u16) -> Option<Self> {
@@ -157,28 +144,6 @@ impl Kind {
             Self::Histogram => "histogram",
         }
     }
-}
-
-/// The unit of a value, before it is multiplied by 10^exponent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Unit {
-    /// A number without a unit.
-    None = 0,
-    /// Number of events.
-    Events = 1,
-    /// Bytes.
-    Bytes = 2,
-    /// Seconds.
-    Seconds = 3,
-    /// Clock cycles.
-    Cycles = 4,
-    /// Sectors of 512 bytes.
-    Sectors = 5,
-    /// Network packets.
-    Packets = 6,
-    /// Memory pages.
-    Pages = 7,
 }
 
 impl Unit {

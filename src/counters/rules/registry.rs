@@ -22,10 +22,7 @@
 //! Readers take no lock; they detect changes by `protocols::generation`.
 
 use core::hash::Hasher;
-#[expect(
-    deprecated,
-    reason = "the only keyed hash in core; it is complete and frozen"
-)]
+#[expect(deprecated, reason = "the only keyed hash in core, and frozen")]
 use core::hash::SipHasher;
 
 use crate::abi::{Desc, DORMANT, FREE, LIVE, MAX_INSTANCES};

@@ -12,7 +12,7 @@ use perfmon_rules::registers::SHORT;
 
 use crate::contexts::context::{Context, State};
 use crate::contexts::event_set::RegisterRequest;
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::cpu_kinds;
 use crate::msr;
 use crate::pmus::to_kernel_error;
@@ -129,9 +129,9 @@ impl Context {
             let new = state.claims_with(&map, |id| more(id).claims());
             // Claim no further registers for a context whose target has ended, because the context
             // does not count until it is attached again.
-            let attached = !matches!(state.target, Target::Detached | Target::Dead);
+            let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
             let uses = state.required_with(&map, |id| more(id).claims());
-            let place = (state.elsewhere.core(), state.target.cpu());
+            let place = (state.elsewhere.core(), state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
         if attached && !cpu_kinds::can_count(&uses, core, cpu) {
@@ -149,7 +149,7 @@ impl Context {
         }
         let written = here.and_then(|()| {
             self.try_with_state(&mut |state| {
-                let (started, inside) = (state.started, state.cpu.is_some());
+                let (started, inside) = (state.phase.is_started(), state.phase.cpu().is_some());
                 self.stop_counting(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {

@@ -13,7 +13,7 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::context::Context;
 use crate::contexts::loaded::loaded;
 use crate::contexts::permission::Permission;
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
 use crate::cpu_kinds;
 use crate::msr;
@@ -59,7 +59,7 @@ impl Context {
         let can_count = cpu_kinds::can_count(&uses, core, cpu);
         let claims = {
             let mut state = self.state.lock();
-            if state.target != Target::Detached || state.loading {
+            if state.phase.target() != Target::Detached || state.loading {
                 return Err(to_kernel_error(Error::Loaded));
             }
             // Find errors before another context is evicted. attach_cpu() checks the CPU again,
@@ -144,15 +144,15 @@ impl Context {
         session.evict(Scope::Thread, &claims);
         let ended = {
             let mut state = self.state.lock();
-            state.target = Target::Thread(address);
+            state.phase.attach(Target::Thread(address));
             let old = (
                 state.loader.replace(loader),
                 core::mem::replace(&mut state.permission, watch),
             );
             state.claims = claims;
             state.sampling.self_monitoring = address == task::current();
-            // Check again whether the thread has exited. If the thread exited before `target` was
-            // set above, the exit probe has ignored the context.
+            // Check again whether the thread has exited. If it exited before the context was
+            // attached above, the exit probe has ignored the context.
             let ended = task::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
@@ -166,14 +166,15 @@ impl Context {
         if ended.0 {
             return Err(ESRCH);
         }
-        // Check the permission again. If the thread executed a program before `target` was set
-        // above, the exec probe has ignored the context.
+        // Check the permission again. If the thread executed a program before the context was
+        // attached above, the exec probe has ignored the context.
         if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
-            if state.target == Target::Thread(address) {
+            if state.phase.target() == Target::Thread(address) {
                 self.detach_state(&mut state);
             }
-            (state.target, state.claims) = (Target::Detached, RegisterMask::NONE);
+            state.phase.detach();
+            state.claims = RegisterMask::NONE;
             let place = state.thread_entry.take();
             drop(state);
             drop(place);
@@ -183,7 +184,7 @@ impl Context {
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
-    /// `task`. Scheduler probes ignore an entry whose context has no `target` yet.
+    /// `task`. Scheduler probes ignore an entry whose context is not attached yet.
     ///
     /// # Errors
     ///
@@ -227,7 +228,7 @@ impl Context {
         Self::check_cpu_free(number)?;
         session.evict(Scope::System, claims);
         let mut state = self.state.lock();
-        state.target = Target::Cpu(number);
+        state.phase.attach(Target::Cpu(number));
         per_cpu::set_loaded_address(Scope::System, self.address() as usize);
         Ok(())
     }
@@ -271,7 +272,7 @@ impl Context {
         let (mut was, mut thread, mut claims) = (Target::Detached, None, RegisterMask::NONE);
         let (mut place, mut loader, mut watch) = (None, None, None);
         self.with_state(&mut |state| {
-            was = state.target;
+            was = state.phase.target();
             self.stop_counting(state);
             self.detach_state(state);
             thread = state.thread.take();

@@ -9,7 +9,7 @@ use kernel::ffi::c_void;
 use kernel::sync::Arc;
 
 use crate::contexts::context::Context;
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::cpus;
 use crate::session;
 use base::{preempt, task};

@@ -4,12 +4,11 @@
 //!
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
 //! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
-//! the registers of the PMU hold the current values of its active set. [`State::cpu`] is then the
-//! number of the CPU with this PMU. `State::cpu` is written only on that CPU, with interrupts off
-//! and the context's lock held. The per-CPU variables `loaded` and `counting` of
-//! [`crate::per_cpu`] are written together with `State::cpu`. Code that needs current
-//! register values takes the context's lock on the CPU whose PMU holds the registers: see
-//! [`Context::with_state`].
+//! the registers of the PMU hold the current values of its active set. [`Phase::cpu`] is then the
+//! number of the CPU with this PMU. It is changed only on that CPU, with interrupts off and the
+//! context's lock held, together with the per-CPU variables `loaded` and `counting` of
+//! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
+//! whose PMU holds the registers: see [`Context::with_state`].
 //!
 //! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
 //! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
@@ -23,10 +22,7 @@
 //! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
 //! waits for CPU hotplug.
 
-#![expect(
-    unsafe_code,
-    reason = "frees a context after the grace period of its notifier"
-)]
+#![expect(unsafe_code, reason = "frees a context after a grace period")]
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
@@ -45,8 +41,8 @@ use protocols::self_page;
 use crate::contexts::deferral::Deferral;
 use crate::contexts::event_set::{Set, Sets};
 use crate::contexts::permission::Permission;
+use crate::contexts::phase::{Phase, Target};
 use crate::contexts::sampling_state::Sampling;
-use crate::contexts::target::Target;
 use crate::contexts::thread_table::ThreadEntry;
 use crate::cpu_kinds::Elsewhere;
 use crate::msr;
@@ -67,18 +63,11 @@ pub(crate) struct State {
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
-    /// The thread or CPU that the context is attached to, or `Detached` or `Dead` if the context is
-    /// not attached.
-    pub(crate) target: Target,
+    /// The target, whether `PERFMON_START` has started the context, and the PMU that it is in.
+    pub(crate) phase: Phase,
     /// The thread that the context was last attached to. `PERFMON_UNLOAD` clears this field; the
     /// exit of the thread does not.
     pub(crate) thread: Option<ARef<Task>>,
-    /// Set by `PERFMON_START`. While `started` is set, the context counts whenever its target runs,
-    /// unless the context is masked until `PERFMON_RESTART`.
-    pub(crate) started: bool,
-    /// The CPU whose PMU the active event set is programmed into, or `None` while the register
-    /// values are in memory only.
-    pub(crate) cpu: Option<u32>,
     /// The CPUs on which the context can count, and the run time of the context's thread on other
     /// CPUs.
     pub(crate) elsewhere: Elsewhere,
@@ -210,10 +199,8 @@ impl Context {
                 state <- RawLock::new(init!(State {
                     set,
                     sets,
-                    target: Target::Detached,
+                    phase: Phase::NEW,
                     thread: None,
-                    started: false,
-                    cpu: None,
                     elsewhere: Elsewhere::new(kind.core),
                     broken: false,
                     claims: RegisterMask::NONE,
@@ -301,7 +288,7 @@ sampling_memory:                    areas,
             .set
             .registers
             .start_hardware(|c| there &= msr::write(c.address, c.start));
-        state.cpu = Some(cpu::this_cpu());
+        state.phase.enter_pmu();
         self.set_timer(state);
         state.update_self_page(false);
         let program = &state.set.registers.program;
@@ -341,7 +328,7 @@ sampling_memory:                    areas,
     /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
-        state.started = false;
+        state.phase.stop();
         state.broken = true;
         self.notifier.queue_work();
     }
@@ -350,7 +337,7 @@ sampling_memory:                    areas,
     /// context is started, not masked, and in no PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
-        if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
+        if state.phase.is_waiting() && !state.sampling.masked && self.fits_cpu(state) {
             self.load_pmu(state);
         }
     }
@@ -385,7 +372,7 @@ sampling_memory:                    areas,
         if state.needs_timer() && !preempt::in_nmi() {
             self.notifier.cancel_timer();
         }
-        state.cpu = None;
+        state.phase.leave_pmu();
         state.update_self_page(true);
         // For the context of a CPU, the per-CPU variable `loaded` stays set until the context is
         // detached.
@@ -402,7 +389,7 @@ sampling_memory:                    areas,
     #[inline(always)]
     pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
             state
                 .set
@@ -532,9 +519,9 @@ impl State {
     /// Returns the CPU on which the state must be accessed, or `None` if any CPU may access the
     /// state.
     pub(crate) fn required_cpu(&self) -> Option<u32> {
-        match self.target {
+        match self.phase.target() {
             Target::Cpu(cpu) => Some(cpu),
-            _ => self.cpu,
+            _ => self.phase.cpu(),
         }
     }
 
@@ -560,7 +547,7 @@ impl State {
         // Only the context of a thread has a self page. While the context of a thread is in a PMU,
         // its thread is the current thread of the CPU.
         let flags = match (
-            self.cpu,
+            self.phase.cpu(),
             self.mapped.rdpmc
                 && self.mapped.mm == address_space::current_mm()
                 && msr::is_rdpmc_enabled(),

@@ -74,7 +74,10 @@ impl Context {
         state.elsewhere.run_time_before = Some(now);
         let ran = now.wrapping_sub(since);
         let runs = state.thread.as_ref().map(|t| task::running_cpu(t));
-        if state.started && !state.sampling.masked && (ran != 0 || runs.flatten().is_some()) {
+        if state.phase.is_started()
+            && !state.sampling.masked
+            && (ran != 0 || runs.flatten().is_some())
+        {
             state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
             self.mark_incomplete(state);
         }

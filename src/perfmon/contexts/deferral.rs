@@ -3,10 +3,7 @@
 //! The deferred work of a context. It runs in an irq_work, in a timer, in a worker, or when the
 //! context's thread returns to user mode.
 
-#![expect(
-    unsafe_code,
-    reason = "calls of C, with the memory of the deferred work"
-)]
+#![expect(unsafe_code, reason = "calls of C with deferred work")]
 
 use core::ops::Deref;
 use core::ptr::NonNull;

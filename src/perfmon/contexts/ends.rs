@@ -8,7 +8,7 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::{Context, State};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::msr;
 use crate::per_cpu;
 use base::raw_lock::Guard;
@@ -22,7 +22,7 @@ impl Context {
     /// process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
-        if state.target == target {
+        if state.phase.target() == target {
             self.end_state(&mut state);
         }
         // Remove the context from the table of monitored threads even if the context was ended
@@ -44,7 +44,7 @@ impl Context {
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);
-        state.target = Target::Dead;
+        state.phase.end();
         self.queue_end_message(state);
         self.notifier.resume();
     }
@@ -93,10 +93,10 @@ impl Context {
     /// Ends the context although its target continues to run. If the context was started, marks all
     /// its values as short (incomplete). Updates the self page.
     fn end_early(&self, state: &mut State) {
-        let counts = state.started || state.broken;
+        let counts = state.phase.is_started() || state.broken;
         self.stop_counting(state);
         self.detach_state(state);
-        state.target = Target::Dead;
+        state.phase.end();
         state.broken = false;
         if counts {
             for set in state.each_set_mut() {
@@ -109,10 +109,10 @@ impl Context {
     /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
     /// clears the variable `loaded` of that CPU.
     pub(crate) fn detach_state(&self, state: &mut State) {
-        match state.target {
+        match state.phase.target() {
             Target::Cpu(_) => per_cpu::set_loaded_address(Scope::System, 0),
             Target::Thread(_) | Target::Detached | Target::Dead => {}
         }
-        state.target = Target::Detached;
+        state.phase.detach();
     }
 }

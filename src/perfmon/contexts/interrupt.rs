@@ -10,7 +10,7 @@ use crate::contexts::loaded::loaded;
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
 use crate::stats::{self, SelfStat};
-use base::{clock, cpu};
+use base::clock;
 
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
 /// module caused it.
@@ -125,7 +125,7 @@ impl Context {
         if state.broken {
             return self.end_broken(state);
         }
-        if state.cpu != Some(cpu::this_cpu()) {
+        if !state.phase.is_here() {
             return;
         }
         if !timer {
@@ -161,7 +161,7 @@ impl Context {
     /// interrupts off.
     fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
-        if state.cpu == Some(cpu::this_cpu()) {
+        if state.phase.is_here() {
             stats::count(SelfStat::SetSwitchLate);
             state.sets.earliest_switch = clock::now().wrapping_add(nanoseconds);
             self.set_timer(&mut state);

@@ -3,10 +3,7 @@
 //! The contexts to which the per-CPU words ([`crate::per_cpu`]) and the table of monitored
 //! threads ([`crate::contexts::thread_table`]) refer.
 
-#![expect(
-    unsafe_code,
-    reason = "addresses of contexts in per-CPU words and in the table of threads"
-)]
+#![expect(unsafe_code, reason = "addresses of contexts in shared words")]
 
 use perfmon_rules::register_map::Scope;
 

@@ -22,15 +22,15 @@ use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::context::{Context, State};
 use crate::contexts::event_set::{Registers, Set};
+use crate::contexts::phase::Target;
 use crate::contexts::sampling_state::Sampling;
-use crate::contexts::target::Target;
 use crate::description::{self, Overflow};
 use crate::msr;
 use crate::nmi::{self, IrqRegs};
 use crate::pmus::to_kernel_error;
 use crate::sample_buffer::Buffer;
 use crate::stats::{self, SelfStat};
-use base::{clock, cpu, preempt, task};
+use base::{clock, preempt, task};
 
 impl Context {
     /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
@@ -42,7 +42,7 @@ impl Context {
             nmi::defer(interrupted);
             return (0, 1);
         };
-        if state.cpu != Some(cpu::this_cpu()) {
+        if !state.phase.is_here() {
             return (0, 0);
         }
         self.sync(&mut state);
@@ -58,7 +58,7 @@ impl Context {
         let Some(mut state) = self.state.try_lock() else {
             return;
         };
-        if state.cpu != Some(cpu::this_cpu()) || state.sampling.is_throttled() {
+        if !state.phase.is_here() || state.sampling.is_throttled() {
             return;
         }
         stats::count(SelfStat::Throttles);
@@ -67,7 +67,7 @@ impl Context {
         let now = clock::now();
         state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
         state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             state.set.registers.throttle(|c| {
                 msr::write(c.address, 0);
             });
@@ -91,7 +91,7 @@ impl Context {
         }
         state.sampling.throttled = None;
         // If the context is in no PMU, it was throttled until `until`, otherwise until now.
-        let ended = match state.cpu {
+        let ended = match state.phase.cpu() {
             Some(_) => now,
             None => until,
         };
@@ -102,7 +102,7 @@ impl Context {
         state.set.registers.unthrottle();
         self.account_skipped(state);
         self.write_ring_record(state, UNTHROTTLE, ended);
-        if state.sets.due && state.cpu.is_none() {
+        if state.sets.due && state.phase.cpu().is_none() {
             self.switch_set(state);
         }
     }
@@ -229,7 +229,7 @@ impl Context {
         if todo & action::MASK != 0 {
             state.sampling.reset_pending.add(&pending);
             self.mask(state);
-            let own = state.target == Target::Thread(task::current());
+            let own = state.phase.target() == Target::Thread(task::current());
             if self.notify_block && own && todo & action::NOTIFY != 0 {
                 stats::count(SelfStat::Waits);
                 if let Some(loader) = &state.loader {
@@ -330,7 +330,7 @@ impl Context {
     /// Masks the context: the context does not count until `PERFMON_RESTART`.
     #[cold]
     fn mask(&self, state: &mut State) {
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
@@ -376,7 +376,7 @@ impl Context {
     /// starts the timer. Switches to the next event set if a switch is due.
     #[inline(always)]
     pub(crate) fn rearm(&self, state: &mut State) {
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             state.set.registers.rearm(|c| {
                 msr::write(c.address, c.start);
             });
@@ -434,7 +434,7 @@ impl Context {
                 Some(buffer) => buffer.format().restarts_active(),
                 None => false,
             };
-            done = match (state.target, state.sampling.masked) {
+            done = match (state.phase.target(), state.sampling.masked) {
                 (Target::Detached, _) => Err(Error::NotMasked),
                 (_, false) if !active => Err(Error::NotMasked),
                 (Target::Dead, _) => Err(Error::Ended),
@@ -457,13 +457,13 @@ impl Context {
             self.reset(state, ended, true);
             if todo & action::MASK == 0 {
                 state.sampling.masked = false;
-                if state.started {
+                if state.phase.is_started() {
                     self.start_virtual(state);
                 }
                 if state.sets.due {
                     self.switch_set(state);
                 }
-                if let Target::Cpu(_) = state.target {
+                if let Target::Cpu(_) = state.phase.target() {
                     self.load_pmu_if_active(state);
                 }
             }

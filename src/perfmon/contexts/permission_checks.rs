@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use protocols::ring::EXEC;
 
 use crate::contexts::context::{Context, State};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use base::access::{self, AccessSnapshot, Process};
 use base::{clock, task};
 
@@ -50,8 +50,8 @@ impl Context {
     /// Does nothing if the context is no longer attached to `target`.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
-        if state.target == target {
-            if state.started {
+        if state.phase.target() == target {
+            if state.phase.is_started() {
                 self.write_ring_record(&mut state, EXEC, clock::now());
             }
             self.recheck_if_changed(&mut state);
@@ -80,7 +80,7 @@ impl Context {
     pub(crate) fn recheck_permission(&self) -> Result {
         let (task, by) = {
             let state = self.state.lock();
-            match (state.target, &state.thread, &state.permission) {
+            match (state.phase.target(), &state.thread, &state.permission) {
                 (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.cred.clone()),
                 _ => return Ok(()),
             }
@@ -103,7 +103,8 @@ impl Context {
         // Another process may have attached the context to a thread again during the check.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();
-            state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
+            state.phase.target() == target
+                && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
         };
         if may {
             let mut seen = Some(seen);
@@ -145,14 +146,16 @@ impl Context {
         };
         let (task, target) = {
             let state = self.state.lock();
-            match (state.target, &state.thread) {
-                (Target::Thread(_), Some(task)) if is_mine(&state) => (task.clone(), state.target),
+            match (state.phase.target(), &state.thread) {
+                (Target::Thread(_), Some(task)) if is_mine(&state) => {
+                    (task.clone(), state.phase.target())
+                }
                 _ => return Ok(()),
             }
         };
         match access::check_access(&task, true) {
             Err(error) if error == EPERM => {
-                self.end_if(&|state| state.target == target && is_mine(state));
+                self.end_if(&|state| state.phase.target() == target && is_mine(state));
                 Ok(())
             }
             // The thread is exiting; the exit probe ends the context.

@@ -22,7 +22,7 @@ use perfmon_rules::register_map::RegisterBitmap;
 
 use crate::contexts::context::{Context, State};
 use crate::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
 use crate::stats::{self, SelfStat};
@@ -95,7 +95,7 @@ impl State {
 
     /// Returns the error `Loaded` if the context is attached, being attached, or ended.
     fn check_detached(&self) -> Result<(), Error> {
-        match self.target {
+        match self.phase.target() {
             Target::Detached if !self.loading => Ok(()),
             _ => Err(Error::Loaded),
         }
@@ -128,7 +128,7 @@ impl Context {
             return;
         }
         let _span = stats::timer(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
-        let inside = state.cpu.is_some();
+        let inside = state.phase.cpu().is_some();
         if inside {
             self.save_pmu(state);
         }
@@ -158,7 +158,7 @@ impl Context {
         state.sets.due = false;
         let State { set, sets, .. } = &mut *state;
         sets.activate(set, place);
-        if state.started {
+        if state.phase.is_started() {
             self.start_virtual(state);
         }
     }
@@ -180,11 +180,13 @@ impl Context {
         if state.sampling.masked {
             return Err(Error::Masked);
         }
-        let started = state.started;
+        let started = state.phase.is_started();
         self.stop_counting(state);
         // stop_counting() has delivered pending overflows, which can have masked the context.
         if state.sampling.masked {
-            state.started = started;
+            if started {
+                state.phase.start();
+            }
             return Err(Error::Masked);
         }
         self.switch_to(state, place);

@@ -5,8 +5,8 @@
 use perfmon_rules::abi::{status, Status};
 
 use crate::contexts::context::Context;
+use crate::contexts::phase::Target;
 use crate::contexts::sampling_state::ThrottleStats;
-use crate::contexts::target::Target;
 use base::clock;
 
 impl Context {
@@ -25,17 +25,17 @@ impl Context {
             };
             if let Some((since, until)) = state.sampling.throttled {
                 let now = clock::now();
-                let lasts = now < until || state.cpu.is_some();
+                let lasts = now < until || state.phase.cpu().is_some();
                 let ended = if lasts { now } else { until };
                 told.throttled = time.wrapping_add(ended.saturating_sub(since));
                 told.flags |= if lasts { status::THROTTLED } else { 0 };
             }
             for (is, flag) in [
-                (state.started, status::STARTED),
+                (state.phase.is_started(), status::STARTED),
                 (state.sampling.masked, status::MASKED),
-                (state.target == Target::Dead, status::ENDED),
+                (state.phase.target() == Target::Dead, status::ENDED),
                 (
-                    state.started && state.elsewhere.is_elsewhere(),
+                    state.phase.is_started() && state.elsewhere.is_elsewhere(),
                     status::ELSEWHERE,
                 ),
             ] {

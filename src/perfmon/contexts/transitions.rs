@@ -1,41 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State transitions of a context: it is programmed into the PMU of a CPU, removed from the PMU,
-//! started and stopped.
-//!
-//! ```text
-//!             LOAD                 the thread exits or loses its permission, the CPU
-//!                                  goes offline, eviction, a register that fails
-//!   Detached ------> Thread, Cpu -------------------------------------------------> Dead
-//!       ^                 |                                                           |
-//!       +---- UNLOAD -----+------------------------- UNLOAD --------------------------+
-//!
-//! While the target is a thread or a CPU:
-//!             START              the target runs: sched_in
-//!   stopped --------> in memory ----------------------------> in a PMU
-//!      ^               |   ^                                    |   |
-//!      |               |   +--- the target stops: sched_out ----+   |
-//!      +---- STOP -----+---------------------- STOP ----------------+
-//! ```
-//!
-//! | field | states |
-//! |---|---|
-//! | [`State::target`] | detached, attached to a thread or a CPU, or ended |
-//! | [`State::started`] | whether the context counts when its target runs |
-//! | [`State::cpu`] | in memory, or in the PMU of a CPU |
-//! | `Sampling::masked` | an overflow has masked the context: in memory until `PERFMON_RESTART` |
-//! | `Sampling::throttled` | the context is in a PMU, but takes no samples until a time is over |
+//! Transitions between the phases of a context ([`crate::contexts::phase`]): it is programmed into
+//! the PMU of a CPU, removed from the PMU, started and stopped.
 
 use kernel::prelude::*;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::{Context, State};
-use crate::contexts::target::Target;
+use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::self_page::Page;
 use crate::stats::{self, SelfStat};
-use base::{clock, cpu};
+use base::clock;
 
 impl Context {
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
@@ -64,11 +41,11 @@ impl Context {
         self.sync(state);
         let mut told = 0;
         // If the context is in no PMU, leave overflows pending.
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             told = self.deliver_overflows(state, None);
             self.rearm(state);
         }
-        state.update_self_page(state.cpu.is_some());
+        state.update_self_page(state.phase.cpu().is_some());
         told
     }
 
@@ -76,7 +53,7 @@ impl Context {
     /// Called with interrupts off.
     pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
-        match state.cpu == Some(cpu::this_cpu()) {
+        match state.phase.is_here() {
             true => self.sync_and_deliver(&mut state),
             false => 0,
         }
@@ -85,12 +62,12 @@ impl Context {
     /// Stops the context: it does not count until it is started again. If the context is in a PMU,
     /// called on the CPU with this PMU.
     pub(crate) fn stop_counting(&self, state: &mut State) {
-        if state.cpu.is_some() {
+        if state.phase.cpu().is_some() {
             self.unload_pmu(state);
         }
         self.sync_elsewhere(state);
         self.sync_virtual(state);
-        state.started = false;
+        state.phase.stop();
     }
 
     /// Programs the context into this CPU's PMU if the context is started and still attached to
@@ -98,7 +75,7 @@ impl Context {
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
-        if state.started && state.cpu.is_none() && state.target == target {
+        if state.phase.is_waiting() && state.phase.target() == target {
             self.recheck_if_changed(&mut state);
             self.unthrottle(&mut state);
             self.load_pmu_if_active(&mut state);
@@ -109,7 +86,7 @@ impl Context {
     #[inline]
     pub(crate) fn sched_out(&self) {
         let mut state = self.state.lock();
-        if state.cpu == Some(cpu::this_cpu()) {
+        if state.phase.is_here() {
             self.unload_pmu(&mut state);
         }
     }
@@ -120,7 +97,7 @@ impl Context {
         // the context.
         self.sync_elsewhere(state);
         self.start_virtual(state);
-        state.started = true;
+        state.phase.start();
         self.sync_elsewhere(state);
     }
 
@@ -132,7 +109,7 @@ impl Context {
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
-            done = match state.target {
+            done = match state.phase.target() {
                 Target::Detached => Err(Error::NotLoaded),
                 Target::Dead => Err(Error::Ended),
                 target => Ok(target),
@@ -142,10 +119,10 @@ impl Context {
                     done = Err(error);
                 }
             }
-            if done.is_ok() && !state.started {
+            if done.is_ok() && !state.phase.is_started() {
                 self.start_counting(state);
             }
-            if let (Ok(_), Target::Cpu(_)) = (done, state.target) {
+            if let (Ok(_), Target::Cpu(_)) = (done, state.phase.target()) {
                 self.load_pmu_if_active(state);
             }
         })
@@ -161,7 +138,7 @@ impl Context {
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
-            if state.target == Target::Detached {
+            if state.phase.target() == Target::Detached {
                 done = Err(Error::NotLoaded);
             }
             self.stop_counting(state);

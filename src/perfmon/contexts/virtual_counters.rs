@@ -41,7 +41,7 @@ impl Context {
     #[inline]
     pub(crate) fn sync_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        if state.started && !state.sampling.masked {
+        if state.phase.is_started() && !state.sampling.masked {
             state
                 .set
                 .registers

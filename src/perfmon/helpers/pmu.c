@@ -300,19 +300,6 @@ void pfm_work_end(void)
 	destroy_workqueue(cpu_work);
 }
 
-int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
-{
-	int rc = pfc_vma_readonly(vma, ops);
-
-	/*
-	 * fork() must not copy the mapping: the self page shows the counts of the context's thread,
-	 * not of the child.
-	 */
-	if (!rc)
-		vm_flags_set(vma, VM_DONTCOPY);
-	return rc;
-}
-
 /*
  * Permission to execute RDPMC is given to an address space. As in perf,
  * mm->context.perf_rdpmc_allowed counts the mappings that permit it. When a CPU switches to another

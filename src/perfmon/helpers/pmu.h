@@ -12,8 +12,6 @@ struct mm_struct;
 struct perfmon_pmu;
 struct pfm_thread_entry;
 struct seq_file;
-struct vm_area_struct;
-struct vm_operations_struct;
 
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
@@ -58,7 +56,6 @@ void pfm_work_end(void);
 void pfm_idle_queue(unsigned int milliseconds);
 void pfm_wrap_timer_start(unsigned int milliseconds);
 void pfm_wrap_timer_stop(void);
-int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_struct *ops);
 bool pfm_rdpmc_allow(void);
 int pfm_flush_perf_dirty_counters(void);
 int pfm_threads_init(void);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The phase of a context: its target, whether it is started, and the PMU that it is in.
+//!
+//! ```text
+//!             LOAD                 the thread exits or loses its permission, the CPU
+//!                                  goes offline, eviction, a register that fails
+//!   Detached ------> Thread, Cpu -------------------------------------------------> Dead
+//!       ^                 |                                                           |
+//!       +---- UNLOAD -----+------------------------- UNLOAD --------------------------+
+//!
+//! While the target is a thread or a CPU:
+//!             START              the target runs: sched_in
+//!   stopped --------> in memory ----------------------------> in a PMU
+//!      ^               |   ^                                    |   |
+//!      |               |   +--- the target stops: sched_out ----+   |
+//!      +---- STOP -----+---------------------- STOP ----------------+
+//! ```
+//!
+//! Two states of [`Sampling`](crate::contexts::sampling_state::Sampling) add to the phase. A masked
+//! context stays in memory until `PERFMON_RESTART`. A throttled context is in a PMU, but takes no
+//! samples until a time is over.
+
+use base::cpu;
+
+/// The target of a context: the thread or the CPU that it is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The context is detached: it has no target.
+    Detached,
+    /// The context is attached to a thread, given by the address of its `task_struct`.
+    Thread(usize),
+    /// The context is attached to the CPU with this number.
+    Cpu(u32),
+    /// The context has ended but is not detached yet: the thread has exited, the CPU is offline, or
+    /// another reason has ended the context, such as a lost permission.
+    Dead,
+}
+
+impl Target {
+    /// Returns the CPU number if the target is a CPU, otherwise `None`.
+    pub(crate) fn cpu(self) -> Option<u32> {
+        match self {
+            Self::Cpu(cpu) => Some(cpu),
+            Self::Detached | Self::Thread(_) | Self::Dead => None,
+        }
+    }
+}
+
+/// The phase of a context.
+pub(crate) struct Phase {
+    target: Target,
+    started: bool,
+    cpu: Option<u32>,
+}
+
+impl Phase {
+    /// The phase of a new context: detached and stopped.
+    pub(crate) const NEW: Self = Self {
+        target: Target::Detached,
+        started: false,
+        cpu: None,
+    };
+
+    /// Returns the target.
+    pub(crate) fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Returns whether the context counts whenever its target runs, unless it is masked.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Returns the CPU whose PMU has the registers of the active event set, or `None` while the
+    /// values of the registers are in memory only.
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        self.cpu
+    }
+
+    /// Returns whether the context is in this CPU's PMU. Called with preemption off.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.cpu == Some(cpu::this_cpu())
+    }
+
+    /// Returns whether the context is started and its registers are in memory.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.started && self.cpu.is_none()
+    }
+
+    /// Attaches the context to a thread or a CPU.
+    pub(crate) fn attach(&mut self, target: Target) {
+        self.target = target;
+    }
+
+    /// Detaches the context.
+    pub(crate) fn detach(&mut self) {
+        self.target = Target::Detached;
+    }
+
+    /// Ends the context, which was stopped.
+    pub(crate) fn end(&mut self) {
+        self.target = Target::Dead;
+    }
+
+    /// Starts the context.
+    pub(crate) fn start(&mut self) {
+        self.started = true;
+    }
+
+    /// Stops the context.
+    pub(crate) fn stop(&mut self) {
+        self.started = false;
+    }
+
+    /// Records that the registers are in this CPU's PMU. Called with interrupts off.
+    #[inline]
+    pub(crate) fn enter_pmu(&mut self) {
+        self.cpu = Some(cpu::this_cpu());
+    }
+
+    /// Records that the registers are in memory.
+    #[inline]
+    pub(crate) fn leave_pmu(&mut self) {
+        self.cpu = None;
+    }
+}
