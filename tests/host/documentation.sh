@@ -6,7 +6,7 @@
 # Tests the pages of the documentation. Runs the code blocks for the host, compares excerpts with
 # their files, and follows links. Also checks the commands of blocks that no test can run. The words
 # after the fence of a block name the kind of the block:
-#   sh guest, console guest   commands that tests/kselftest/documented.sh runs
+#   sh guest, console guest   commands that tests/kselftest/pfc/documented.sh runs
 #   sh host                   commands for the tool chain: run here
 #   sh not-run "why"          commands that no test can run: skipped, with the reason; their
 #                             programs, options, targets, packages and paths have to exist

@@ -28,8 +28,8 @@ header_numbers() {
 # print_tables DEVICE: compiles the fuzzer of a device, and writes the calls of the fuzzer to
 # $work/DEVICE. Prints the errors of the compiler and of the fuzzer.
 print_tables() {
-	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -o "$work/fuzz_$1" \
-		"$TOP/tests/kselftest/fuzz_$1.c" 2>&1 || return
+	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -I "$TOP/tests/kselftest/lib" -o "$work/fuzz_$1" \
+		"$TOP"/tests/kselftest/*/"fuzz_$1.c" 2>&1 || return
 	"$work/fuzz_$1" tables >"$work/said" || echo "fuzz_$1 tables failed"
 	grep '^#' "$work/said"
 	grep -v '^#' "$work/said" | sort -u >"$work/$1"

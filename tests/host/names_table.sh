@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # The table of names in Documentation/pfc.md has the lines of the table in
-# tests/kselftest/pfc_names_perf.sh, which compares pfc and perf.
+# tests/kselftest/pfc/pfc_names_perf.sh, which compares pfc and perf.
 
 set -uo pipefail
-page=$TOP/Documentation/pfc.md script=$TOP/tests/kselftest/pfc_names_perf.sh
+page=$TOP/Documentation/pfc.md script=$TOP/tests/kselftest/pfc/pfc_names_perf.sh
 
 wanted=$(sed -n "/^	cat <<'EOF'/,/^EOF/p" "$script" | sed '1d;$d' |
 	awk -F '  +' 'function name(text) { return NR == 1 || text ~ /^[-(]/ ? text : "`" text "`" }

@@ -12,7 +12,7 @@ set -u
 pfc=${TOOLS_OUT:?}/pfc
 target=${TOOLS_OUT%/*/*}
 python=${CACHE:?}/python/bin/python
-checker=${TOP:?}/tests/kselftest/openmetrics.py
+checker=${TOP:?}/tests/kselftest/pfc/openmetrics.py
 work=$(mktemp -d)
 device=$work/device
 pids=()

@@ -6,7 +6,7 @@
 #
 # Tests the Debian packages of make deb: lintian must find no error, DKMS must have built the
 # modules in a new Debian, modules that tools/deb/sign signs must be verifiable, and make uninstall
-# must remove the files of make install. Another test, tests/kselftest/install.sh, tests the
+# must remove the files of make install. Another test, tests/kselftest/pfc/install.sh, tests the
 # packages in a running guest.
 
 set -u

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-programs=("$TOP"/tests/kselftest/readme/*.c)
+programs=("$TOP"/tests/kselftest/pfc/readme/*.c)
 plan ${#programs[@]}
 for program in "${programs[@]}"; do
 	name=$(basename "$program" .c)

@@ -71,8 +71,8 @@ cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.3|planned: three.|
 |0.4|decided: four.|
 END
-mkdir -p "$one/logs/results" "$work/a/project/tests/kselftest" "$work/a/project/tests/host"
-touch "$work/a/project/tests/kselftest/x.c"
+mkdir -p "$one/logs/results" "$work/a/project/tests/kselftest/one" "$work/a/project/tests/host"
+touch "$work/a/project/tests/kselftest/one/x.c"
 printf '# debug/plain x\nok - 0.1 one\nnot ok - 0.2 two\n' >"$one/logs/results/debug.x"
 printf '# stock x\nok - 0.1 one\nok - 0.2 two\nok - 0.3 three # SKIP why\n' >"$one/logs/results/stock.x"
 printf '# stock gone\nnot ok - 0.1 one\n' >"$one/logs/results/stock.gone"
@@ -115,10 +115,10 @@ as_wanted "rig a job that died or never ran: the run fails" "$(tail -n 2 <<<"$sa
 result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig a job that died or never ran: the job is named" "$said"
 
 # Case: test.sh runs stub jobs, all of which pass.
-mkdir -p "$work/b/project/tests"/{vm,host,kselftest}
+mkdir -p "$work/b/project/tests"/{vm,host,kselftest/one}
 cp "$TOP/tests/vm/guests" "$work/b/project/tests/vm/"
 cp "$rig/kernels" "$work/b/project/tools/rig/"
-printf '// SPDX\n/*\n * worlds: stock\n */\n' >"$work/b/project/tests/kselftest/x.c"
+printf '// SPDX\n/*\n * worlds: stock\n */\n' >"$work/b/project/tests/kselftest/one/x.c"
 printf '# SPDX\n' >"$work/b/project/tests/host/short.sh"
 printf '# SPDX\n# target: test-all\n' >"$work/b/project/tests/host/long.sh"
 cat >"$work/b/project/tools/rig/plan.sh" <<'END'
@@ -228,8 +228,8 @@ as_wanted "rig rows: results of programs that did not run in their world are rem
 # The path of the tree may contain a word that image.sh searches for in the paths of programs.
 ln -s "$TOP" "$work/readme"
 as_wanted "rig image: the names of test programs do not depend on the path of the tree" \
-	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
-	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
+	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(modules\/faults\|pfc\/readme\/.*\).c$/p' | sort)" \
+	"$(cd "$TOP/tests/kselftest" && printf '%s\n' modules/faults.c pfc/readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^modules/,,; s,^pfc/readme,examples,' | sort)"
 
 # Case: a new clone copies the results of registry packages that cargo has built in another clone.
 target=$work/cache/clones/other/target

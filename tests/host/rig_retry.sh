@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 clone=$work/project cache=$work/cache
-mkdir -p "$clone"/tools/rig "$clone"/tests/{host,kselftest,vm} "$clone"/Documentation "$cache"
+mkdir -p "$clone"/tools/rig "$clone"/tests/{host,kselftest/one,vm} "$clone"/Documentation "$cache"
 cp "$TOP"/tools/rig/*.{sh,awk,mk} "$TOP/tools/rig/kernels" "$clone/tools/rig/"
 cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
 # shellcheck disable=SC2016 # the page's own quotes
@@ -27,9 +27,9 @@ cat >"$clone/tools/rig/plan.sh" <<'E2'
 while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
 E2
 
-# In this stub of job.sh, the program of a guest is a shell script in tests/kselftest. Exit status
-# 77 of the script means that the guest hangs, and SPLAT in the script's output stands for a report
-# of the kernel.
+# In this stub of job.sh, the program of a guest is a shell script in tests/kselftest/one. Exit
+# status 77 of the script means that the guest hangs, and SPLAT in the script's output stands for a
+# report of the kernel.
 cat >"$clone/tools/rig/job.sh" <<'E2'
 #!/bin/bash
 kind=$1 name=$2 rc=0
@@ -60,7 +60,7 @@ guest)
 			continue
 		fi
 		rc=0
-		out=$(bash "tests/kselftest/$program") || rc=$?
+		out=$(bash "tests/kselftest/one/$program") || rc=$?
 		[[ $out != *SPLAT* ]] || log="not ok"
 		if [ $rc = 77 ]; then hung=1; collect stock "$program" "" "$limit" "" <<<"$out"; else collect stock "$program" "$rc" "$limit" 1 <<<"$out"; fi
 	done <"$work/$name/list"
@@ -78,7 +78,7 @@ good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
 	test_is "host/$name.sh" "$good"
-	test_is "kselftest/$name.sh" "$good"
+	test_is "kselftest/one/$name.sh" "$good"
 done
 test_is cargo :
 
@@ -173,11 +173,11 @@ said=$(run)
 ends "a second attempt before the last ten runs does not count" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-test_is kselftest/moody.sh "$(every_other_time moody)"
+test_is kselftest/one/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
 ends "a program of a guest passes at the second attempt" "12 passed, 0 failed status 0"
-remove kselftest/moody.sh
+remove kselftest/one/moody.sh
 test_is cargo "[ \"\$1\" = path::steady ]"
 commit
 said=$(run)
@@ -203,32 +203,32 @@ says "a second attempt that prints fewer results has not passed" "^12 passed, 1 
 remove host/fewer.sh
 
 # Case: the kernel of a guest reports a fault.
-test_is kselftest/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
+test_is kselftest/one/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
 ends "a program that fails in a boot with a kernel report has failed" "10 passed, 2 failed status 1"
 says_not "a program that fails in a boot with a kernel report is not run again" "^Once more"
-test_is kselftest/splat.sh "echo SPLAT; $good"
+test_is kselftest/one/splat.sh "echo SPLAT; $good"
 commit
 said=$(run)
 ends "a kernel report is a failure even if all programs pass" "11 passed, 1 failed status 1"
-test_is kselftest/splat.sh "if $(once splat); then echo SPLAT; $good; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
+test_is kselftest/one/splat.sh "if $(once splat); then echo SPLAT; $good; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
 says "a kernel report in the second attempt is a failure" "^11 passed, 1 failed"
-remove kselftest/splat.sh
+remove kselftest/one/splat.sh
 
 # Case: a guest hangs.
-test_is kselftest/b.sh "if $(once hang); then $good; else exit 77; fi"
+test_is kselftest/one/b.sh "if $(once hang); then $good; else exit 77; fi"
 commit
 said=$(run)
 ends "programs that a hung guest did not finish pass in boots of their own" "11 passed, 0 failed status 0"
 as_wanted "rig a guest that hung counts as one second attempt" "$(tail -n 1 "$cache/runs" | cut -d' ' -f8)" "stock:guest"
-test_is kselftest/b.sh "exit 77"
+test_is kselftest/one/b.sh "exit 77"
 commit
 said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
-test_is kselftest/b.sh "$good"
+test_is kselftest/one/b.sh "$good"
 
 # Case: two of ten tests need a second attempt. The limit is 2 % of the tests, rounded up: one test
 # of ten.

@@ -48,7 +48,7 @@ debian_base() {
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
-	cp "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c "$root/examples/"
+	cp "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/pfc/readme/reader.c "$root/examples/"
 	# shellcheck disable=SC2016
 	stage "apt install of our packages" in_debian "$root" "" '
 		cd /examples
@@ -90,6 +90,6 @@ touch "$base/.whole"
 [ "${1:-}" != base ] || exit 0
 "$TOP/tools/deb/build.sh"
 lock "$disk.lock" "the disk of the guest deb"
-want="recipe $DISK_RECIPE $base $(cat "$packages/.made-from") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c | short_hash)"
+want="recipe $DISK_RECIPE $base $(cat "$packages/.made-from") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/pfc/readme/reader.c | short_hash)"
 if [ "$(cat "$disk.made-from" 2>/dev/null)" != "$want" ] || [ ! -e "$disk" ]; then make_disk; fi
 echo "$disk"

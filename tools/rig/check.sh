@@ -111,9 +111,9 @@ writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/ppa/help
 # does not understand their syntax.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
-	! -path './tests/kselftest/ioctl_fuzz.h' ! -path './tests/kselftest/fuzz_perf*.c'
+	! -path './tests/kselftest/lib/ioctl_fuzz.h' ! -path './tests/kselftest/*/fuzz_perf*.c'
 # In the following files macros generate rows of tables, and use a macro argument more than once.
-tables=1 checker "checkpatch, tables" checkpatch "(" -path './tests/kselftest/ioctl_fuzz.h' -o -path './tests/kselftest/fuzz_perf*.c' ")"
+tables=1 checker "checkpatch, tables" checkpatch "(" -path './tests/kselftest/lib/ioctl_fuzz.h' -o -path './tests/kselftest/*/fuzz_perf*.c' ")"
 checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast

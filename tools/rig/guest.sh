@@ -70,8 +70,8 @@ left_out() {
 programs_of() {
 	local world=$1 f guest limit name slow
 	slow=$(slowness "$world")
-	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
-		[ -e "$f" ] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
+	for f in "$TOP"/tests/kselftest/*/*.{c,sh}; do
+		[ -e "$f" ] && [[ $f != */kselftest/lib/* ]] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
 		name=$(basename "$f" .c)
 		limit=$(($(limit_of "$f") * slow))
 		# shellcheck disable=SC2046 # words

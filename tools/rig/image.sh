@@ -16,7 +16,7 @@ set -euo pipefail
 # the patterns below could match a directory above the source tree.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tests/kselftest/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
+	for c in tests/kselftest/{*,pfc/readme}/*.c tests/kselftest/pfc/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
 		prog=$(basename "${c%.*}")
 		case $c in
@@ -103,7 +103,7 @@ libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # is the hash of all inputs of the program, so that a new clone compiles only what has changed.
 compile() {
 	local c=$1 prog=$2 archive="" failed=$2.failed kept
-	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
+	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$TOP/tests/kselftest/lib" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
@@ -138,7 +138,7 @@ compile() {
 exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/pfc/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 # The inputs that all programs have in common: the compilers with their libraries, and all headers.
 store=$CACHE/programs
 mkdir -p "$store"
@@ -146,7 +146,7 @@ inputs=$(cd "$TOP" && {
 	dpkg-query -W gcc-14 binutils libc6-dev linux-libc-dev
 	g++ --version || true
 	rustc --version || true
-	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/readme/*.c' \) | sort | xargs sha256sum
+	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/pfc/readme/*.c' \) | sort | xargs sha256sum
 })
 wanted=()
 while read -r prog c; do
@@ -166,7 +166,7 @@ mkdir -p "$image/programs.new/tests"
 (cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
 (cd "$image/programs.new" && find . -type d | cpio -p -d --quiet "$root")
 exec 9>&-
-for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
+for s in "$TOP"/tests/kselftest/*/*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
 

@@ -18,9 +18,9 @@ for f in "$LOGS"/results/*; do
 	[ -e "$f" ] || continue
 	read -r _ label program <"$f"
 	case $program in
-	*.sh) [ -e "$TOP/tests/host/$program" ] || [ -e "$TOP/tests/kselftest/$program" ] || continue ;;
+	*.sh) [ -e "$TOP/tests/host/$program" ] || compgen -G "$TOP/tests/kselftest/*/$program" >/dev/null || continue ;;
 	*' '* | rig | loom) ;;
-	*) [ -e "$TOP/tests/kselftest/$program.c" ] || continue ;;
+	*) compgen -G "$TOP/tests/kselftest/*/$program.c" >/dev/null || continue ;;
 	esac
 	results+=("$f")
 	world=${label%%/*} at=$(date -r "$f" '+%F %H:%M')

@@ -41,7 +41,7 @@ wanted_programs() {
 		[ -z "${seen[$name]:-}" ] || continue
 		seen[$name]=1
 		[ ! -e "$programs/tests/$name" ] || (cd "$programs" && find "tests/$name" -type f)
-		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c,_*.h} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
+		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"*/"$name"{,.c,_*.h} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
 	done
 }
 

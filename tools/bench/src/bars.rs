@@ -93,21 +93,23 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     if parts.guest {
         match again {
             Some(again) => {
-                let pairs = boot(results).into_iter().zip(boot(again));
+                let again = boot(again, &results.code);
+                let pairs = boot(results, &results.code).into_iter().zip(again);
                 bars.extend(pairs.map(|(first, second)| first.in_both(second)));
             }
-            None => bars.extend(boot(results).into_iter().map(Bar::once)),
+            None => bars.extend(boot(results, &results.code).into_iter().map(Bar::once)),
         }
     }
     bars
 }
 
 /// Returns the bars that limit numbers of instructions, with the results of one boot of the guests.
-fn boot(results: &Results) -> Vec<Bar> {
+/// `code` has the results of the tests of the machine code, which both boots have in common.
+fn boot(results: &Results, code: &[Code]) -> Vec<Bar> {
     let judge = |limit: &Limit| limit.judge(results);
     let pages = PAGES.iter().map(judge);
     let others = OTHERS.iter().map(judge);
-    pages.chain([group(results)]).chain(others).collect()
+    pages.chain([group(results, code)]).chain(others).collect()
 }
 
 /// Selects the costs that the text of a bar shows.
@@ -350,9 +352,8 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
 /// Returns the bar on an update of a group of k counters, which needs two memory instructions for
 /// the seqflag and one for each counter. The test of the machine code checks the instructions for k
 /// = 2. The measurement in a guest checks that each additional counter adds one instruction.
-fn group(results: &Results) -> Bar {
-    let code: Vec<&Code> = results
-        .code
+fn group(results: &Results, code: &[Code]) -> Bar {
+    let code: Vec<&Code> = code
         .iter()
         .filter(|c| c.test.contains("a group of two writes"))
         .collect();

@@ -51,8 +51,10 @@ const GUEST: Parts = Parts {
 };
 
 fn outcome(records: Vec<Record>) -> (u8, Vec<String>) {
-    let again = Results::new(records.clone());
-    outcome_of(records, &again)
+    // The second boots do not repeat the tests of the machine code.
+    let counts = |record: &&Record| !matches!(record, Record::Code(_));
+    let again = records.iter().filter(counts).cloned().collect();
+    outcome_of(records, &Results::new(again))
 }
 
 fn outcome_of(records: Vec<Record>, again: &Results) -> (u8, Vec<String>) {

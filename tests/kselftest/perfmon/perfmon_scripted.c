@@ -13,7 +13,7 @@
  */
 #include "scripted_counters.h"
 #define main ticks
-#include "readme/ticks.c"
+#include "../pfc/readme/ticks.c"
 #undef main
 
 static const struct mistake {

@@ -8,7 +8,7 @@
  * events live and lists traces. Some tests kill the program or the recording pfc. With arguments,
  * this program is the traced program.
  */
-#include "trace.h"
+#include "../trace/trace.h"
 
 #define GLOBS	"-e 'app:*'"
 #define NO_TRACES	"pfc trace list --json | grep -q '\"traces\":\\[\\]'"

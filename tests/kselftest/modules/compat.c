@@ -8,7 +8,7 @@
  * gives the reason. The test also checks that the devices have no file position, that unknown
  * ioctls return ENOTTY, and that READ_IMPLIES_EXEC makes no mapping of a device executable.
  */
-#include "sampling.h"
+#include "../perfmon/sampling.h"
 #include <linux/perftrace.h>
 #include <linux/ppa.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@
  */
 #include "sampling.h"
 #define main by_cpu
-#include "readme/by_cpu.c"
+#include "../pfc/readme/by_cpu.c"
 #undef main
 
 static volatile __u64 *counts;

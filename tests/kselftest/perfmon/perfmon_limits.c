@@ -12,7 +12,7 @@
  * (tools/protocols).
  */
 #include "sampling.h"
-#include "ppa.h"
+#include "../ppa/ppa.h"
 #include "sets.h"
 #include <pthread.h>
 

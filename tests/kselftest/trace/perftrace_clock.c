@@ -9,7 +9,7 @@
  * the same clock. Process accounting keeps its clock until accounting is turned off and on again.
  */
 #include "perftrace.h"
-#include "ppa.h"
+#include "../ppa/ppa.h"
 #include <sched.h>
 
 #define DAY	86400

@@ -10,8 +10,8 @@
  * This program makes i386 calls by int 0x80, and x32 calls by their numbers. A kernel without x32
  * fails x32 calls with ENOSYS, but their events are the same.
  */
-#include "ppa.h"
-#include "trace.h"
+#include "../ppa/ppa.h"
+#include "../trace/trace.h"
 #include <sys/wait.h>
 
 #define X32_BIT		0x40000000	/* __X32_SYSCALL_BIT */

@@ -6,7 +6,7 @@
 #ifndef COSTS_H
 #define COSTS_H
 
-#include "sampling.h"
+#include "../perfmon/sampling.h"
 #include <sys/resource.h>
 
 static struct pc costs_pc;

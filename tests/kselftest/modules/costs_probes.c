@@ -9,8 +9,8 @@
  * kernel does not run this test, because it takes 2.5 minutes to end 16,584 tasks (one run found no
  * fault).
  */
-#include "trace.h"
-#include "ppa.h"
+#include "../trace/trace.h"
+#include "../ppa/ppa.h"
 #include "costs.h"
 #include <pthread.h>
 

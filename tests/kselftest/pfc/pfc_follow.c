@@ -10,7 +10,7 @@
  * thread other than the first one executes. Signals and stops must have the usual effect on the
  * command. With arguments, this program acts as the command that pfc stat counts.
  */
-#include "perfmon.h"
+#include "../perfmon/perfmon.h"
 #include <pthread.h>
 #include <sys/personality.h>
 

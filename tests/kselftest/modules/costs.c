@@ -8,7 +8,7 @@
  * the elapsed time, and the files in debugfs match the counter pages.
  */
 #include "costs.h"
-#include "sets.h"
+#include "../perfmon/sets.h"
 
 #define MS	1000000ULL
 

@@ -11,7 +11,7 @@
  *    the administrator's context needs;
  *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
  */
-#include "costs.h"
+#include "../modules/costs.h"
 #include "sets.h"
 #include <sys/stat.h>
 
