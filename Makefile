@@ -8,7 +8,8 @@ MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
 
-# The scripts get the variables that the user sets on the command line of make from the environment.
+# The scripts read the following variables, which the user sets on make's command line, from the
+# environment.
 export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
@@ -35,8 +36,8 @@ test:
 test-all:
 	@$(rig)/test.sh all
 
-# "make test-debug" runs the tests on both debug kernels. KCSAN needs a kernel of its own, so there
-# are two.
+# "make test-debug" runs the tests on both debug kernels. KCSAN and KASAN exclude each other, so
+# there are two debug kernels.
 test-debug:
 	@$(rig)/test.sh debug
 

@@ -13,10 +13,10 @@
  *	...
  *	perf_del(reads);				// process context
  *
- * In a driver built without CONFIG_PERFCOUNTERS all functions of this header
- * are no-ops, and the driver does not depend on perfcounters.ko. The Kbuild
- * file of an out-of-tree driver has to add "ccflags-y += -DCONFIG_PERFCOUNTERS"
- * and the include path of this header, as tests/modules/Kbuild does.
+ * If a driver is built without CONFIG_PERFCOUNTERS, all functions of this
+ * header are no-ops, and the driver does not depend on perfcounters.ko. The
+ * Kbuild file of an out-of-tree driver has to add the include path of this
+ * header and "ccflags-y += -DCONFIG_PERFCOUNTERS", as tests/modules/Kbuild does.
  */
 #ifndef _LINUX_PERFCOUNTERS_H
 #define _LINUX_PERFCOUNTERS_H
@@ -76,9 +76,9 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
  * Context: process; may sleep.
  * Return: the instance number, or a negative errno; the reason for an errno is
  * written to the kernel log, at a limited rate. The values of the new instance
- * are zero. As long as perfcounters.ko is loaded, an instance that is added
- * again under the same name gets the same number, unless it has more slots than
- * before.
+ * start at zero. As long as perfcounters.ko is loaded, an instance that is
+ * added again under the same name gets the same number, unless it has more
+ * slots than before.
  *
  * -EINVAL: an argument is invalid, or the caller is in atomic context
  * -ENAMETOOLONG: the name or the help text is too long
@@ -128,8 +128,8 @@ void perf_adjust(int instance, s64 delta);
  * @instance: number of the instance, or an errno of perf_add()
  *
  * Context: any.
- * Return: the handle, valid until perf_del(); perf_counter_nowhere if the
- * instance is not live.
+ * Return: the handle, valid until perf_del() of the instance;
+ * perf_counter_nowhere if the instance is not live.
  */
 perf_counter_t perf_counter_handle(int instance);
 
@@ -219,9 +219,9 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
  * perf_counter_begin() - begin a group of updates that belong together
  *
  * A snapshot shows either all or none of the updates made before the matching
- * perf_counter_end(). Groups of updates nest, also with groups of interrupts
- * and NMIs. Preemption is disabled from perf_counter_begin() to the matching
- * perf_counter_end(), so the caller must not sleep in between.
+ * perf_counter_end(). A group may contain other groups, also those of
+ * interrupts and NMIs. Preemption is disabled from perf_counter_begin() to the
+ * matching perf_counter_end(), so the caller must not sleep in between.
  *
  * Context: any, NMI included.
  */

@@ -175,8 +175,8 @@ impl Instance {
         Ok(this)
     }
 
-    /// Adds an instance like [`Self::try_add`], but also succeeds if all numbers are in use. The
-    /// instance then counts nothing that a reader can see.
+    /// Adds an instance like [`Self::try_add`], but also succeeds if all instance numbers are in
+    /// use. If no number is free, no reader can see what the instance counts.
     ///
     /// Context: process; may sleep.
     #[inline]
@@ -321,8 +321,9 @@ impl Counter {
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 
-    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, and bucket b counts values
-    /// in [2^(b-1), 2^b). The last bucket counts larger values as well.
+    /// Counts a value in its log2 bucket of a histogram: bucket 0 counts values <= 0, and bucket b
+    /// counts values in [2^(b-1), 2^b). The last bucket also counts values that are too large for
+    /// it.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -350,7 +351,8 @@ impl Counter {
 pub struct Group(*mut u64);
 
 impl Group {
-    /// Begins a group of updates. Groups nest, also with groups of interrupts and NMIs.
+    /// Begins a group of updates. A group may contain other groups, also those of interrupts and
+    /// NMIs.
     ///
     /// Context: any, NMI included.
     #[inline(always)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The kinds and units of instances, for drivers, the registry of instances and the readers of
-//! counter pages. C code has them from `include/uapi/linux/perfcounters.h`.
+//! counter pages. For C code, `include/uapi/linux/perfcounters.h` defines the same kinds and units.
 
 /// The kind of an instance, which determines how its values are combined; `enum perfcounters_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

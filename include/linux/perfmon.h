@@ -33,10 +33,10 @@ struct task_struct;
  * There are two kinds of virtual registers. A virtual register without
  * PERFMON_REG_COUNTER has a value and is read-only. A virtual register with
  * PERFMON_REG_COUNTER is a count that only grows. A context counts by how much
- * the register grows while the context is loaded into a PMU. With both
- * PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's context counts by how
- * much the register grows from PERFMON_START to PERFMON_STOP, also while the
- * thread is not running.
+ * the register grows while the context is loaded into a PMU. If a virtual
+ * register has both PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's
+ * context counts by how much the register grows from PERFMON_START to
+ * PERFMON_STOP, even while the thread is not running.
  */
 
 /**
@@ -100,16 +100,17 @@ struct perfmon_register {
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
  *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
  *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
- *	of the context's creator. The callback is called in any context, for a counter with
- *	interrupts off, for a value with preemption off; the callback may be NULL
+ *	of the context's creator. The callback is called in any context: with interrupts off for a
+ *	register with PERFMON_REG_COUNTER, with preemption off for other virtual registers. The
+ *	callback may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The
  *	callback may be called twice for the same change of a CPU, and may be NULL
- * @here: callback that returns true if this CPU has the hardware register at @address.
- *	A counter must also have @width bits. The callback is called with interrupts off. If the
- *	callback is NULL, a register is present if its MSR can be read. The registration fails if a
- *	register is present on no CPU
+ * @here: callback that returns true if this CPU has the hardware register at @address. For a
+ *	counter, the callback returns true only if the counter of this CPU has @width bits. The
+ *	callback is called with interrupts off. If the callback is NULL, a register is present if
+ *	its MSR can be read. The registration fails if a register is present on no CPU
  */
 struct perfmon_pmu {
 	u32 size;
@@ -137,8 +138,9 @@ struct perfmon_pmu {
  *
  * Context: process; may sleep.
  * Return: 0 on success; -EINVAL if the description is invalid (the kernel log names the row);
- * -EEXIST if its numbers or its name are in use; -ENODEV if a hardware register is present on no
- * CPU, or a counter does not keep a value that is written to it; -ENOMEM; or an errno of probe().
+ * -EEXIST if the name or a register number of the description is in use; -ENODEV if a hardware
+ * register is present on no CPU, or a counter does not keep a value that is written to it; -ENOMEM;
+ * or an errno of probe().
  */
 int perfmon_pmu_register(const struct perfmon_pmu *pmu);
 
@@ -177,8 +179,8 @@ struct perfmon_buffer {
  *	two and at least a page
  * @ring: not 0 if the buffer is a ring
  * @ring_flags: PERFMON_RING_*
- * @watermark: number of bytes written after which perfmon_ring_write() returns PERFMON_RING_DUE; 0:
- *	there is no watermark
+ * @watermark: perfmon_ring_write() returns PERFMON_RING_DUE each time that at least this number of
+ *	bytes was written; 0: there is no watermark
  */
 struct perfmon_layout {
 	u64 size;
@@ -200,14 +202,14 @@ struct perfmon_layout {
  * @values: values of the PMDs in reg_smpl_pmds, in ascending order of their numbers
  * @regs: CPU registers of the interrupted code; NULL if only @ip is known
  * @pid: id of the process, in the pid namespace of the context's creator; 0 if the process is not
- *	visible there
+ *	visible in that namespace
  * @tid: id of the thread, in the pid namespace of the context's creator; 0 if the thread is not
- *	visible there
+ *	visible in that namespace
  * @cpu: number of the CPU on which the PMD overflowed
  * @nr_values: number of @values
  * @flags: PERFMON_OVERFLOW_*
  * @pmd: logical number of the PMD that overflowed
- * @set: id of the event set that was active
+ * @set: id of the event set that was active at the overflow
  * @lost: number of samples since the previous sample that were not taken because sampling was
  *	throttled
  * @throttled: nanoseconds for which sampling was throttled since the previous sample
@@ -284,7 +286,7 @@ struct perfmon_format {
  *
  * Context: process; may sleep.
  * Return: 0 on success; -EINVAL if the format is invalid (the kernel log has the reason); -EEXIST
- * if its name or UUID is in use; -ENOMEM.
+ * if the name or the UUID of the format is in use; -ENOMEM.
  */
 int perfmon_format_register(const struct perfmon_format *format);
 
@@ -313,8 +315,9 @@ struct perfmon_part {
 #define PERFMON_RING_LOST	2	/* the record was not written */
 
 /*
- * Writes a record to the ring: a header of the given type, followed by one to three parts. If the
- * function returns PERFMON_RING_DUE, the record may have been lost because the ring was full.
+ * Writes a record to the ring: a header of the given type, followed by one to three parts. If
+ * perfmon_ring_write() returns PERFMON_RING_DUE, the record was written, or it was lost because the
+ * ring was full.
  *
  * Context: perfmon_format.overflow() only.
  */

@@ -2,7 +2,8 @@
 
 //! perfmon: the interface for PMU descriptions and sampling formats written in Rust.
 //!
-//! `perfmon.h` describes the fields and constants. A kernel module includes this file:
+//! `perfmon.h` describes the fields and constants of the interface. A kernel module includes this
+//! file:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfmon.rs"]

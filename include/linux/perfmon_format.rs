@@ -152,7 +152,7 @@ pub trait Format {
     ///
     /// Context: process; may sleep.
     fn init(buffer: &mut Filled<'_, Self::State>, arg: &Self::Arg);
-    /// Handles an overflow, and returns `DO_*` bits.
+    /// Handles the overflow of a PMD, and returns `DO_*` bits.
     ///
     /// Context: NMI, or interrupts off.
     fn overflow(buffer: &mut Filled<'_, Self::State>, overflow: &Overflow) -> u32;
@@ -278,7 +278,7 @@ impl Overflow {
 }
 
 impl<'a> Part<'a> {
-    /// Returns a part that consists of `words`.
+    /// Returns a part of a record, which consists of `words`.
     #[inline]
     pub fn of(words: &'a [u64]) -> Self {
         Self {
@@ -293,7 +293,7 @@ impl<'a> Part<'a> {
 ///
 /// # Invariants
 ///
-/// `raw` is registered.
+/// `raw` is registered with perfmon.ko.
 pub struct RegisteredFormat {
     raw: KBox<RawFormat>,
 }

@@ -3,8 +3,8 @@
 //! The instructions with which Rust code turns preemption off and on.
 
 /// True if Rust code inlines preempt_disable() and preempt_enable(), because in this kernel
-/// configuration they consist of a per-CPU count and a static call. In other configurations Rust
-/// code calls the C functions.
+/// configuration they consist of a per-CPU count and a static call. If `PREEMPT_INLINE` is false,
+/// Rust code calls C functions that turn preemption off and on.
 pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
@@ -15,8 +15,8 @@ pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
 ///
 /// On kernels with CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS (x86 since 7.3), the preemption count
 /// has 64 bits, and the highest bit is the inverted need-resched bit. On other kernels the
-/// preemption count has 32 bits. A decrement with the wrong width could set the zero flag although
-/// no reschedule is due.
+/// preemption count has 32 bits. A decrement with the wrong width could set the zero flag, so that
+/// the scheduler is called although no reschedule is due.
 #[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
 macro_rules! preempt_count {
     (inc) => {

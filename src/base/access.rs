@@ -130,9 +130,9 @@ pub fn may_unload() -> bool {
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
-/// Returns whether the caller has `CAP_SYS_ADMIN`, so that contexts of other users can be evicted
-/// for the caller's context. The check writes no audit record: a caller without the capability gets
-/// `EBUSY` or `EEXIST`, not `EPERM`.
+/// Returns whether the caller may evict contexts of other users, that is, has `CAP_SYS_ADMIN`. The
+/// check writes no audit record, because the request of a caller without the capability does not
+/// fail with `EPERM` but with `EBUSY` or `EEXIST`.
 pub fn may_evict() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -168,8 +168,8 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. No such process needs to exist: the function
-/// creates a kernel thread with these credentials, and checks access to this thread. May sleep;
+/// rules of ptrace and of the security modules. No process with these credentials needs to exist:
+/// the function creates a kernel thread that has them, and checks access to the thread. May sleep;
 /// caller holds no lock of this module.
 ///
 /// # Errors
@@ -259,8 +259,8 @@ impl AccessSnapshot {
         Ok(Self(seen))
     }
 
-    /// Returns whether the thread has the credentials and the dumpability of `self` now, even if
-    /// the thread has executed another program since the snapshot.
+    /// Returns whether the thread now has the credentials and dumpability of the snapshot `self`.
+    /// The thread may have executed another program since the snapshot.
     pub fn is_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
@@ -276,10 +276,10 @@ impl AccessSnapshot {
         runs && self.0.state == then.0.state
     }
 
-    /// Returns whether the thread still has the credentials of `self`, and whether the dumpability
-    /// of the program in `self` is unchanged. Unlike [`is_unchanged`](Self::is_unchanged), this
-    /// function checks the program that the thread ran when the snapshot was taken, even if the
-    /// thread has executed another program since then.
+    /// Returns whether the thread still has the credentials of the snapshot `self`, and whether the
+    /// dumpability of the snapshot's program is unchanged. Unlike
+    /// [`is_unchanged`](Self::is_unchanged), this function checks the program that the thread ran
+    /// when the snapshot was taken, even if the thread has executed another program since then.
     pub fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.

@@ -27,8 +27,7 @@ const MAX_CONTEXTS: usize = 16_384;
 pub struct UsersFile(());
 
 impl UsersFile {
-    /// Creates the file. If the kernel has no debugfs, nothing is created, and this is not an
-    /// error.
+    /// Creates the file. In a kernel without debugfs, creates nothing and reports no error.
     pub fn create() -> Self {
         // SAFETY: The callee is called once, and drop removes the file.
         unsafe { helpers::pfc_account_file_create() };
@@ -48,10 +47,10 @@ impl Drop for UsersFile {
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
 pub struct Charge {
     user: ARef<Credential>,
-    /// If the bytes are charged for a monitoring context, the count of this context. `None` for
-    /// other bytes.
+    /// The count of the monitoring context for which the bytes are charged; `None` for bytes that
+    /// are charged for anything else.
     _context: Option<ResourceCharge>,
-    /// The amount is not limited, because the user had `CAP_SYS_RESOURCE` in the initial user
+    /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
     unlimited: bool,
     bytes: u64,

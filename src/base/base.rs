@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wrappers of kernel functions that do not depend on what this project does with them.
+//! Wrappers of kernel functions, for all modules of this project.
 //!
 //! Each crate that uses a function of this crate compiles its own copy of the function, so that
 //! several modules can use this crate. The C code in `helpers/` is linked into perfcounters.ko.

@@ -23,7 +23,7 @@ pub fn is_possible(cpu: u32) -> bool {
         return false;
     }
     let bits = (&raw const bindings::__cpu_possible_mask).cast::<u64>();
-    // SAFETY: The mask has a bit for each number below nr_cpu_ids and does not
+    // SAFETY: The mask of possible CPUs has a bit for each number below nr_cpu_ids, and does not
     // change after boot.
     let word = unsafe { bits.add((cpu / 64) as usize).read_volatile() };
     word >> (cpu % 64) & 1 != 0
@@ -51,8 +51,8 @@ pub fn idle_ns(cpu: u32) -> u64 {
     unsafe { helpers::pfc_idle_ns(cpu) }
 }
 
-/// Returns the number of the CPU on which the caller runs. The result stays true only while
-/// preemption is off.
+/// Returns the number of the CPU on which the caller runs. While preemption is on, the caller may
+/// move to another CPU.
 #[inline]
 pub fn this_cpu() -> u32 {
     let cpu;

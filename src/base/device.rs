@@ -3,9 +3,8 @@
 //! Misc devices: their registration, and their file operations. The trait [`FileOperations`] is
 //! implemented by the private data of open files.
 //!
-//! The kernel crate's `MiscDevice` has no methods for poll(), SIGIO and page faults, and does not
-//! set the owner of its file operations: a module could be removed while a file of the device is
-//! open.
+//! The kernel crate's `MiscDevice` has no methods for poll(), SIGIO and page faults. Before Linux
+//! 7.3 it sets no owner, so that a module could be removed while a file of its device is open.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -101,14 +100,15 @@ impl Drop for Device {
 /// kernel returns its own error for the operation.
 #[vtable]
 pub trait FileOperations: Sized + Send + Sync + 'static {
-    /// Whether the file has a position, which reads use and lseek() changes.
+    /// Whether each file has a position, which read() uses and lseek() changes.
     const HAS_POSITION: bool = false;
 
     /// Opens a file, and returns its private data.
     fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>>;
 
-    /// Closes the file. The private data is dropped afterwards.
-    fn release(&self, _file: &LocalFile) {}
+    /// Closes a file, to which no reference is left. The private data of the file is dropped
+    /// afterwards.
+    fn release(&self, _file: *mut bindings::file) {}
 
     /// Copies data to user space, and returns the number of bytes.
     fn read(&self, _: &LocalFile, _: UserSliceWriter, _position: &mut i64) -> Result<usize> {
@@ -126,8 +126,9 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Turns the sending of SIGIO for this file on or off.
-    fn fasync(&self, _file: &LocalFile, _fd: c_int, _on: bool) -> Result {
+    /// Turns the sending of SIGIO for a file on or off. When the file is closed, it is turned off
+    /// after the last reference to the file is gone.
+    fn fasync(&self, _file: *mut bindings::file, _fd: c_int, _on: bool) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -171,7 +172,7 @@ const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
 }
 
 impl<T: FileOperations> Operations<T> {
-    /// Creates the structures, as the value of a static. This module owns the files.
+    /// Creates the structures, as a static. Open files hold a reference to this module.
     pub const fn new() -> Self {
         Self {
             files: bindings::file_operations {
@@ -181,7 +182,7 @@ impl<T: FileOperations> Operations<T> {
                 read: given(T::HAS_READ, read::<T>),
                 llseek: given(T::HAS_POSITION, bindings::default_llseek),
                 unlocked_ioctl: given(T::HAS_IOCTL, ioctl::<T>),
-                // The structures of all calls have the same layout in 32-bit and 64-bit programs.
+                // 32-bit programs use the same ioctl structures as 64-bit programs.
                 #[cfg(CONFIG_COMPAT)]
                 compat_ioctl: match T::HAS_IOCTL {
                     true => bindings::compat_ptr_ioctl,
@@ -226,37 +227,37 @@ impl Vma {
         self.0
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the address of the mapping's first byte.
     pub fn start(&self) -> usize {
         // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
         unsafe { (*self.0).__bindgen_anon_1.__bindgen_anon_1.vm_start }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the mapping in bytes.
     pub fn bytes(&self) -> usize {
         // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
         unsafe { (*self.0).__bindgen_anon_1.__bindgen_anon_1.vm_end }.wrapping_sub(self.start())
     }
 
-    /// Returns the offset in the file, in pages.
+    /// Returns the offset of the mapping in the file, in pages.
     pub fn pgoff(&self) -> u64 {
         // SAFETY: By the type's invariant the VMA is valid, and its bounds do not change.
         unsafe { (*self.0).vm_pgoff as u64 }
     }
 
-    /// Returns the address space.
+    /// Returns the address space that contains the mapping.
     pub fn mm(&self) -> *mut bindings::mm_struct {
         // SAFETY: By the type's invariant the VMA is valid.
         unsafe { (*self.0).vm_mm }
     }
 
-    /// Returns the private data, which is 0 until it is set.
+    /// Returns the private data of the mapping, which is 0 until it is set.
     pub fn data(&self) -> usize {
         // SAFETY: By the type's invariant the VMA is valid. Only `set_data` changes the data.
         unsafe { (*self.0).vm_private_data as usize }
     }
 
-    /// Sets the private data.
+    /// Sets the private data of the mapping.
     pub fn set_data(&mut self, data: usize) {
         // SAFETY: By the type's invariant the VMA is valid. Exclusive references are created only
         // while the VMA is being set up or copied, when nothing else reads the data.
@@ -335,8 +336,7 @@ unsafe extern "C" fn release<T: FileOperations>(
 ) -> c_int {
     // SAFETY: `open` has stored the private data, and the file is no longer used.
     let data = unsafe { <Pin<KBox<T>> as ForeignOwnable>::from_foreign((*file).private_data) };
-    // SAFETY: The kernel passes a file, which is valid during the call.
-    data.release(unsafe { LocalFile::from_raw_file(file) });
+    data.release(file);
     0
 }
 
@@ -394,8 +394,8 @@ unsafe extern "C" fn fasync<T: FileOperations>(
     on: c_int,
 ) -> c_int {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
-    from_result(|| data.fasync(open, fd, on != 0).map(|()| 0))
+    let data = unsafe { data_of::<T>(file) };
+    from_result(|| data.fasync(file, fd, on != 0).map(|()| 0))
 }
 
 /// # Safety

@@ -16,12 +16,12 @@ pub fn smp_wmb() {
     kernel::sync::barrier::smp_mb(kernel::sync::barrier::Write);
 }
 
-/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
-/// waits until the other CPU has made the call.
+/// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
+/// CPU has made the call.
 #[cfg(not(since_7_3))]
 pub const WAIT: i32 = 1;
-/// The value of the last argument of `smp_call_function_single()`, `wait`, with which that function
-/// waits until the other CPU has made the call.
+/// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
+/// CPU has made the call.
 #[cfg(since_7_3)]
 pub const WAIT: bool = true;
 

@@ -28,7 +28,7 @@ unsafe impl Send for Notifier {}
 unsafe impl Sync for Notifier {}
 
 impl Notifier {
-    /// Creates the value for a notifier that another value owns.
+    /// Creates a `Notifier` for a C notifier that another value owns.
     ///
     /// # Safety
     ///
@@ -38,7 +38,7 @@ impl Notifier {
         Self { raw }
     }
 
-    /// As soon as interrupts are on, wakes the readers and sends SIGIO. Callable in any context.
+    /// Wakes the readers and sends SIGIO as soon as interrupts are on. Callable in any context.
     #[inline]
     pub fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
@@ -77,8 +77,8 @@ impl Notifier {
     ///
     /// The arguments are those of poll(). The notifier lives as long as the file is open.
     pub unsafe fn poll(&self, file: &LocalFile, table: *mut bindings::poll_table_struct) {
-        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement as long
-        // as a thread can wait in poll(), which holds the file.
+        // SAFETY: `raw` is valid by the type's invariant. A thread that waits in poll() holds the
+        // file, and by the function's requirement `raw` is valid as long as the file is open.
         unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file.as_ptr(), table) }
     }
 
@@ -87,10 +87,10 @@ impl Notifier {
     /// # Safety
     ///
     /// The notifier lives as long as the file is open.
-    pub unsafe fn fasync(&self, file: &LocalFile, fd: c_int, on: bool) -> Result {
-        let (raw, file) = (self.raw.as_ptr(), file.as_ptr());
-        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement until
-        // the kernel has removed the file, which it does when the file is closed.
+    pub unsafe fn fasync(&self, file: *mut bindings::file, fd: c_int, on: bool) -> Result {
+        let raw = self.raw.as_ptr();
+        // SAFETY: `raw` is valid by the type's invariant. By the function's requirement `raw` is
+        // valid until the file is closed, when the kernel removes the file from the notifier.
         to_result(unsafe { helpers::pfc_notifier_fasync(raw, fd, file, on.into()) })
     }
 }
@@ -107,7 +107,7 @@ fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void
     call::<F>
 }
 
-/// A notifier that frees itself.
+/// A notifier that is freed when this value is dropped.
 ///
 /// # Invariants
 ///

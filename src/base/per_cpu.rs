@@ -17,8 +17,8 @@ pub unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
         return;
     }
     let word = word_on(address, cpu);
-    // SAFETY: By the function's requirement the address is that of a word, and its CPU is possible.
-    // The accesses are volatile, as user space may read the word at the same time.
+    // SAFETY: `address` is the per-CPU address of a word, and `cpu` is a possible CPU, so `word` is
+    // valid. The accesses are volatile because user space may read the word at the same time.
     unsafe { word.write_volatile(word.read_volatile().wrapping_add(more)) }
 }
 

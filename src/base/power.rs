@@ -32,7 +32,7 @@ unsafe extern "C" fn suspend_or_resume<T: PowerCallbacks>(suspend: bool) {
     }
 }
 
-/// The registered callbacks `T`. Dropping this value unregisters the callbacks.
+/// The registered suspend and resume callbacks `T`. Dropping this value unregisters them.
 ///
 /// # Invariants
 ///

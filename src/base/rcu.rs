@@ -16,7 +16,7 @@ impl GracePeriod {
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Returns a point in time since which a grace period has always elapsed, as a cookie of RCU.
+    /// Returns a cookie of RCU whose grace period is over from the start.
     pub fn over() -> Self {
         // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })

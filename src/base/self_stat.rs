@@ -60,7 +60,7 @@ impl<const N: usize> SelfStats<N> {
     #[inline(always)]
     fn slot_address(&self, stat: usize) -> *mut *mut i64 {
         let first = self.slots.get().cast::<*mut i64>();
-        // The mask only changes an index that is not less than `N`.
+        // `N` is a power of two, so the mask does not change an index below `N`.
         first.wrapping_add(stat & (N - 1))
     }
 
@@ -91,7 +91,7 @@ impl<const N: usize> SelfStats<N> {
     }
 
     /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to the statistic `stat`.
-    /// Preemption must have been off since `began`, and less than 2^32 TSC ticks may have passed.
+    /// Since `began`, preemption must have been off and fewer than 2^32 TSC ticks must have passed.
     #[inline(always)]
     pub fn add_elapsed(&self, stat: usize, began: u32) {
         let ticks = clock::time_stamp_low().wrapping_sub(began);
@@ -105,8 +105,8 @@ impl<const N: usize> SelfStats<N> {
         unsafe { *self.scale.get() }
     }
 
-    /// Adds one to the statistic `nr`, and starts to measure the duration that the drop of the
-    /// result adds to the statistic `time`. Callable in any context.
+    /// Adds one to the statistic `nr`, and starts to measure a time. The drop of the result adds
+    /// the measured time to the statistic `time`. Callable in any context.
     #[inline(always)]
     pub fn begin(&'static self, nr: usize, time: usize) -> CostTimer<N> {
         self.count(nr);
@@ -118,8 +118,8 @@ impl<const N: usize> SelfStats<N> {
     }
 }
 
-/// Adds the duration of an operation to a statistic when dropped. The thread may move to another
-/// CPU during the operation.
+/// A timer, whose drop adds the time since its creation to a statistic. Before the drop the thread
+/// may move to another CPU.
 pub struct CostTimer<const N: usize> {
     stats: &'static SelfStats<N>,
     time: usize,

@@ -288,8 +288,8 @@ pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
 }
 
 /// Returns the leader of the process that owns the current address space. If the current process is
-/// a child of vfork(), the owner is the parent, whose address space the child uses. A kernel
-/// without `CONFIG_MEMCG` does not record the owner: then the result is the leader of the current
+/// a child of vfork(), the owner is the parent, whose address space the child uses. Without
+/// `CONFIG_MEMCG` the kernel does not record the owner, and the result is the leader of the current
 /// process.
 pub fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
@@ -308,6 +308,12 @@ pub fn is_dying() -> bool {
 pub fn is_32bit() -> bool {
     // SAFETY: The callee only reads the state of the current task.
     unsafe { helpers::pfc_is_32bit() }
+}
+
+/// Returns whether the current system call uses the i386 or the x32 ABI. Called in process context.
+pub fn is_compat() -> bool {
+    // SAFETY: The callee only reads the state of the current task.
+    unsafe { helpers::pfc_is_compat() }
 }
 
 /// Sleeps for a millisecond, so that other threads can run.

@@ -28,7 +28,7 @@ use super::irq::Action;
 use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::task::TaskRef;
 
-/// A kernel tracepoint. A value has the arguments of one call of the tracepoint.
+/// A kernel tracepoint. A value of the type has the arguments of one call of the tracepoint.
 ///
 /// # Safety
 ///

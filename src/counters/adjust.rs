@@ -14,8 +14,8 @@ use crate::tables::{is_live, slot_address};
 /// sequence word (seqflag). May be called in any context, including NMIs. Does nothing if
 /// `instance` is negative, out of range or not the number of a live instance.
 ///
-/// Liveness is checked with preemption off. perf_add() can therefore wait for one RCU grace period,
-/// after which no update that began before the instance was deleted is still running.
+/// Whether the instance is live is checked with preemption off. All updates of a deleted instance
+/// have therefore ended after one RCU grace period, for which perf_add() waits.
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     let slot = instance as u32;

@@ -22,14 +22,14 @@ const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 /// # Invariants
 ///
 /// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. The chunk is
-/// dropped only at module exit. No mapping of the chunk can exist then: a mapping holds the
-/// device's file, and the file holds the module.
+/// dropped only at module exit. At module exit no mapping of the chunk can exist, as a mapping
+/// holds the device's file, and the file holds the module.
 pub(crate) struct Chunk {
     base: NonNull<c_void>,
     pages: u32,
 }
 
-// SAFETY: A `Chunk` consists of an address and a number. Neither is bound to a thread.
+// SAFETY: A `Chunk` consists of an address and a number, which are not bound to a thread.
 unsafe impl Send for Chunk {}
 
 impl Chunk {

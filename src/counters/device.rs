@@ -25,12 +25,12 @@ use base::{helpers, task};
 static COUNTERS: Operations<CountersFile> = Operations::new();
 static NAMES: Operations<NamesFile> = Operations::new();
 
-/// Set at the end of module init, after the last step that can fail. Until then the devices cannot
-/// be opened.
+/// Set at the end of module init, after the last step that can fail. The devices cannot be opened
+/// before the flag is set.
 pub(crate) static READY: Ready = Ready::new();
 
-/// Returns `EACCES` if the file is opened for writing: the devices are read-only, and the check of
-/// the file mode does not stop root.
+/// Returns `EACCES` if the file is opened for writing: the devices are read-only, and the kernel's
+/// check of the file mode does not stop root.
 fn refuse_write(file: &LocalFile) -> Result {
     match file.flags() & bindings::O_ACCMODE {
         bindings::O_RDONLY => Ok(()),

@@ -24,7 +24,7 @@ use crate::tables::{is_live, slot_address};
 const _: () = assert!(size_of::<RawSpec>() == 32);
 
 /// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer string is cut to
-/// [`NAME_MAX`] bytes. `counters_rules` then refuses it, because every string must be shorter than
+/// [`NAME_MAX`] bytes. `counters_rules` refuses a cut string, as every string must be shorter than
 /// [`NAME_MAX`].
 ///
 /// # Safety
@@ -100,8 +100,8 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
 /// Called in process context.
 ///
 /// Before the call, the caller stops all its updates of the instance through handles. Does nothing
-/// if `instance` is not the number of a live instance. This is reported in the kernel log unless
-/// the number is negative, as perf_add() returns it on failure.
+/// if `instance` is not the number of a live instance. The kernel log reports such a call, but not
+/// for a negative number, which is an error of perf_add().
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     instances::del(instance);
@@ -119,7 +119,7 @@ pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     }
 }
 
-/// Makes those instances of an unloaded module dormant that the module has not deleted.
+/// Makes the instances dormant that an unloaded module has added and not deleted.
 ///
 /// # Safety
 ///

@@ -14,8 +14,8 @@ use protocols::PAGE_SIZE;
 
 use base::page::Page;
 
-/// Writes a descriptor to a descriptor page. The caller changes the generation around this write: a
-/// reader checks the generation before and after it copies the descriptor.
+/// Writes a descriptor to a descriptor page. The caller changes the generation before and after the
+/// write: readers detect a torn copy by the generation.
 pub(crate) fn put_desc(page: &Page, instance: u32, desc: &Desc) {
     page.put(
         (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
@@ -69,17 +69,17 @@ impl HeaderPage {
     }
 
     /// Publishes in the header page the number of chunks. The caller has already entered the pages
-    /// of all these chunks in the tables of [`crate::pages`].
+    /// of all these chunks in [`crate::tables`].
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
         // Pairs with the acquire of the generation in a reader's `read_begin`: a new chunk is
-        // published before the first change that uses it, so that a reader that enters after this
-        // change sees the chunk.
+        // published before the generation changes for the chunk's first instance, so that a reader
+        // of the new generation sees the chunk.
         base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 
-    /// Sets or clears a CPU's bit in the bitmap at `offset`. Callers are serialised: before module
-    /// init ends by module init itself, then by the CPU hotplug lock.
+    /// Sets or clears a CPU's bit in the bitmap at `offset`. No two calls run at the same time:
+    /// only module init calls until it ends, and later callers hold the CPU hotplug lock.
     pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
         let word = self.word(offset as usize + (cpu / 64) as usize * 8);
         let bit = 1u64 << (cpu % 64);

@@ -49,8 +49,8 @@ const PAUSE_NS: u64 = 1_000_000_000;
 /// State of a bucket whose entry was dropped. A search does not end at such a bucket, but continues
 /// with the next.
 const DELETED: u64 = 1;
-/// States of a bucket whose entry was removed but not dropped yet. A search does not find the
-/// entry, but a probe that found it earlier may still be using it. `remove` sets `REMOVING`; the
+/// States of a bucket whose entry was removed but not dropped yet. A search does not find a removed
+/// entry, but a probe that found the entry before may still use it. `remove` sets `REMOVING`; the
 /// worker sets `REMOVED` before it waits until the running probes have returned.
 const REMOVING: u64 = 2;
 const REMOVED: u64 = 3;
@@ -139,7 +139,7 @@ pub struct KeyedCounters<R> {
     plural: &'static str,
     buckets: KVec<Bucket<R>>,
     pending: [PendingKey; MAX_PENDING],
-    /// The number of buckets in use: those with a key, also while its entry is being removed.
+    /// The number of buckets that have a key, including those whose entry is being removed.
     nr_entries: Atomic<usize>,
     /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
     nr_removing: Atomic<usize>,
@@ -151,8 +151,8 @@ pub struct KeyedCounters<R> {
     /// not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
-    /// No entry is requested before this time, which is set when an entry could not be allocated.
-    /// In nanoseconds of CLOCK_MONOTONIC.
+    /// A time in nanoseconds of CLOCK_MONOTONIC, set when an entry could not be allocated. No entry
+    /// is requested before this time.
     retry_after: Atomic<u64>,
     _values: PhantomData<R>,
 }
@@ -211,8 +211,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     }
 
     /// Returns the value of a key's entry. Called in a tracepoint probe, which may run in any
-    /// context. The probe may use the value until it returns: a removed entry is dropped only after
-    /// the probes that may have found it have returned.
+    /// context. The probe may use the value until the probe returns, because an entry is dropped
+    /// only after all probes that may have found the entry have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -314,8 +314,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// If removed entries are not dropped yet, the worker creates the new entry after it has
     /// dropped them, because the instances of a removed entry may have the same names. `add` must
     /// not wait for the worker: during the wait, every other change of network interfaces would
-    /// wait for the RTNL mutex. The worker's wait for the probes can be long: it lasts until a
-    /// SCHED_FIFO thread that has preempted a probe lets the probe continue.
+    /// wait for the RTNL mutex. The worker's wait can be long: if a SCHED_FIFO thread has preempted
+    /// a probe, the worker waits until that probe has run again and returned.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
@@ -331,15 +331,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // `remove` has queued the work too, but the worker may already have dropped the removed
-        // entries, before the new thing was added to `deferred`.
+        // Queue the work again: the run that `remove` has queued may have ended before the new
+        // thing was added to `deferred`, so that it would not create the thing's entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Creates the entries of the things in `deferred`. If more entries were removed meanwhile,
-    /// this is left to the next run of the worker. Called by the worker.
+    /// Creates the entries of the things in `deferred`. If more removed entries wait to be dropped,
+    /// leaves `deferred` to the worker's next run. Called by the worker.
     fn add_deferred(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
         // sees the new value.
@@ -392,7 +392,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     }
 
     /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no free
-    /// bucket for the key, which callers check before.
+    /// bucket for the key; callers check for a free bucket first.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {
         let entry = match value {

@@ -6,8 +6,8 @@
 //! Drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
-//! this memory into user space. [`names`] prints the instances as text. Drivers in Rust include the
-//! module [`driver`]; provider modules in Rust use the crate `provider` (`provider.rs`).
+//! the memory of [`pages`] into user space. [`names`] prints the instances as text. Drivers in Rust
+//! include the module [`driver`]; provider modules in Rust use the crate `provider`.
 //!
 //! | file | contents |
 //! |---|---|
@@ -59,9 +59,9 @@ module! {
 
 /// The state of perfcounters.ko while the module is loaded. When the module is unloaded, the fields
 /// are dropped in the order of their declaration: first the devices, so that no device can be
-/// opened, then the CPU hotplug callbacks, and later the counter pages. When the fields are
-/// dropped, no file of the module is open and no module that uses this one is loaded, because each
-/// of them holds a reference to the module.
+/// opened, then the CPU hotplug callbacks, and later the counter pages. During the unload no file
+/// of perfcounters.ko is open and no dependent module is loaded, because each open file and each
+/// dependent module holds a reference to perfcounters.ko.
 struct PerfCounters {
     _devices: device::Devices,
     _cpus: base::hotplug::Registration<instances::Hotplug>,
@@ -80,7 +80,7 @@ impl kernel::Module for PerfCounters {
         let registry = instances::RegistryGuard::new(pages_per_chunk)?;
         let modules = owner::UnloadNotifier::register()?;
         let stats = stats::FaultStats::new()?;
-        // The devices are registered last: after an error the module is freed at once.
+        // The devices are registered last, so that no later step can fail and free the module.
         let this = Self {
             _registry: registry,
             _modules: modules,

@@ -170,8 +170,8 @@ impl Pages {
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            // Reserve the list entry before the pages are published, so that the push below cannot
-            // fail. A failed push would free pages that a page fault may already have mapped.
+            // Reserve the chunk's entry in `chunks` before the pages are published, so that the
+            // later push cannot fail and free pages that a page fault may already have mapped.
             self.chunks
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
@@ -290,8 +290,8 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            // The layout limits the index, so it does not overflow. Wrapping operations are used
-            // only because they have no panic path.
+            // The layout limits `index`, so its computation cannot overflow. Wrapping operations
+            // are used because they have no panic path.
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);

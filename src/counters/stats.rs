@@ -10,11 +10,11 @@ use kernel::prelude::*;
 use crate::driver::{Instance, Spec};
 use base::self_stat::{CostTimer, SelfStats};
 
-/// The slots: the number of page faults, and their time.
+/// The per-CPU slots of two statistics: the number of page faults, and their total duration.
 static SLOTS: SelfStats<2> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
-/// after all code that updates the statistics has stopped.
+/// The instances of the statistics. Dropping this value makes the instances dormant. The value is
+/// dropped after all code that updates the statistics has stopped.
 pub(crate) struct FaultStats {
     _served: Instance,
     _time: Instance,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables that map numbers to addresses. perf_adjust(), in any context, and page faults read them
-//! without a lock.
+//! Tables that map numbers to addresses. perf_adjust(), in any context, and page faults read the
+//! tables without a lock.
 
 #![expect(unsafe_code, reason = "addresses that are read without a lock")]
 
@@ -56,8 +56,8 @@ pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize 
 /// One bit for each instance, which is set while the instance is live.
 pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
-/// Returns the per-CPU address of a slot. The slot's page must exist. It exists for every slot of
-/// an instance that is live or was live before.
+/// Returns the per-CPU address of a slot. The slot's page must exist. The page of a slot exists if
+/// an instance that has the slot is live or was live.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
     SLOT_PAGES

@@ -110,8 +110,8 @@ pub(crate) struct Elsewhere {
     /// The `id` of the last kind of CPU that had all registers in `required`, or `None` if no such
     /// kind is known.
     pub(crate) fitting_kind: Option<u32>,
-    /// The run time of the context's thread when `time` was last updated, or `None` unless the
-    /// thread is on a CPU that lacks registers in `required`.
+    /// Set while the context's thread is on a CPU that lacks registers in `required`: the run time
+    /// of the thread when `time` was last updated.
     pub(crate) run_time_before: Option<u64>,
     /// Nanoseconds for which the thread ran on CPUs that lack registers in `required` while the
     /// context was started.
@@ -145,8 +145,8 @@ impl Elsewhere {
         self.run_time_before.is_some()
     }
 
-    /// Returns for how many nanoseconds since the attach the context's thread ran on CPUs that lack
-    /// registers of the context, so that the context did not count.
+    /// Returns the nanoseconds since the attach for which the context did not count, because its
+    /// thread ran on CPUs that lack registers of the context.
     pub(crate) fn time(&self) -> u64 {
         self.time
     }

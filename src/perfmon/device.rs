@@ -36,8 +36,8 @@ use base::user_memory::{bytes_of, read, read_all, write, write_all};
 use base::{access, clock, random};
 use protocols::structure::FromBytes;
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot
-/// be opened.
+/// Set at the end of module init, after the last step that can fail. Until `READY` is set, the
+/// device cannot be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PERFMON: Operations<Opened> = Operations::new();
@@ -56,7 +56,7 @@ impl FileOperations for Opened {
     }
 
     /// Detaches and closes the file's context.
-    fn release(&self, _: &LocalFile) {
+    fn release(&self, _: *mut bindings::file) {
         let context = self.context.lock().take();
         if let Some(context) = context {
             let _ = context.unload();
@@ -158,7 +158,7 @@ impl FileOperations for Opened {
     }
 
     /// Turns the sending of SIGIO at new messages on or off for this file.
-    fn fasync(&self, file: &LocalFile, fd: c_int, on: bool) -> Result {
+    fn fasync(&self, file: *mut bindings::file, fd: c_int, on: bool) -> Result {
         match self.context() {
             // SAFETY: The context lives as long as its file is open.
             Ok(context) => unsafe { context.notifier.fasync(file, fd, on) },
@@ -234,7 +234,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     }
     pmus::request_modules();
     // The buffer and the context are created before the file's lock is taken, because no other lock
-    // may be taken under it.
+    // may be taken under the file's lock.
     let buffer = format.map(buffer_of).transpose()?;
     let context = Context::new(ContextConfig {
         scope,

@@ -14,8 +14,8 @@ use base::global_mutex::global_mutex;
 use base::module::request_module;
 
 global_mutex! {
-    /// The registered sampling formats. No mutex of this module is taken under `FORMATS`, and no
-    /// user memory is accessed.
+    /// The registered sampling formats. While `FORMATS` is held, no other mutex of this module is
+    /// taken and no user memory is accessed.
     pub(crate) static FORMATS: Mutex<Formats> = Formats::NONE;
 }
 

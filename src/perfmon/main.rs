@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! perfmon.ko: monitoring contexts (`/dev/perfmon`), event sets, sampling and PMU descriptions.
-//! Modules register PMU descriptions and sampling formats with the interface in [`description`],
-//! which they include as well.
+//! Other modules register PMU descriptions and sampling formats with perfmon.ko. These modules and
+//! perfmon.ko include the interface in [`description`].
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device`, `open_file`, `mapping` | `/dev/perfmon`; its open files; their mappings |
+//! | `device`, `open_file`, `mapping` | `/dev/perfmon`; its open files; the mappings of these files |
 //! | `self_page` | the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
 //! | `cpus`, `cpu_kinds` | hotplug, suspend and the periodic reading of counters; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
-//! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one of them; their registration |
-//! | `pmu_map`, `pmu_map_file` | `/proc/perfmon_map`: its text; the file |
-//! | `formats`, `format_description` | the registered sampling formats; one of them |
+//! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one PMU description; the functions that register it |
+//! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
+//! | `formats`, `format_description` | the registered sampling formats; one sampling format |
 //! | `sample_buffer` | the buffers that formats fill |
 //! | `nmi`, `nmi_entry`, `msr` | the overflow NMI; access to MSRs and counters |
 //! | `wrap_timer` | work that is repeated or delayed |
-//! | `stats`, `stats_files` | counters of perfmon's own cost; their files in debugfs |
+//! | `stats`, `stats_files` | counters of perfmon's own cost; the debugfs files that show these counters |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(unsafe_code)]
@@ -88,10 +88,10 @@ module! {
 }
 
 /// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are
-/// dropped in the order of their declaration: first the device, so that it cannot be opened, then
-/// everything that calls the module. When the fields are dropped, no file of the device is open and
-/// no PMU description or sampling format is registered, because each of them holds a reference to
-/// the module.
+/// dropped in the order of their declaration: first the device, so that the device cannot be
+/// opened, then everything that calls the module. When the fields are dropped, no file of the
+/// device is open and no PMU description or sampling format is registered, because each of them
+/// holds a reference to the module.
 struct PerfMon {
     _device: base::device::Device,
     _work: session::Work,
@@ -116,7 +116,7 @@ impl kernel::Module for PerfMon {
         // a directory in the tree for each CPU.
         let tree = pmu_description::DebugfsTree::create();
         let threads = contexts::thread_table::ThreadTable::create()?;
-        // The device is registered last: after an error the module is freed at once.
+        // The device is registered last, because the module is freed at once if init fails.
         let this = Self {
             _stats: stats,
             _tree: tree,

@@ -21,11 +21,11 @@ pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The instruction address is that at which the code of `interrupted` was interrupted. If
-/// `interrupted` is `None`, it is the address that a deferred NMI ([`defer`]) interrupted. If no
-/// NMI was deferred either, it is the address at which the thread left user mode. Only with
-/// `kernel` may it be an address in the kernel. Process and thread ids are those of the PID
-/// namespace `ns`. Callable in any context with preemption off.
+/// The instruction address is taken from the registers in `interrupted`. If `interrupted` is
+/// `None`, the address is that at which a deferred NMI ([`defer`]) interrupted the CPU. If no NMI
+/// was deferred, the address is that at which the thread left user mode. A kernel address is stored
+/// only if `kernel` is set. Process and thread ids are those of the PID namespace `ns`. Callable in
+/// any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -45,8 +45,8 @@ pub(crate) fn fill_overflow(
 }
 
 /// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
-/// the lock of the overflow's context. [`crate::contexts::interrupt::handle_deferred_nmi`]
-/// then handles it.
+/// the lock of the overflow's context. [`crate::contexts::interrupt::handle_deferred_nmi`] handles
+/// the deferred overflow.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { helpers::pfm_defer_nmi(interrupted.0.cast_mut()) }
@@ -77,8 +77,8 @@ pub(crate) fn expect_stale_nmi(since: u64) {
     }
 }
 
-/// Returns whether the current NMI was announced by [`expect_stale_nmi`]. If so, the announcement
-/// is withdrawn.
+/// Returns whether [`expect_stale_nmi`] has announced the current NMI, and withdraws the
+/// announcement.
 pub(crate) fn take_stale_nmi() -> bool {
     // SAFETY: The function is called in an NMI.
     unsafe { helpers::pfm_take_stale_nmi() }

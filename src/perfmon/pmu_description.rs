@@ -77,8 +77,8 @@ impl Description {
         unsafe { name_of(self.raw().name) }
     }
 
-    /// Returns the number of the description's first PMC (control register) and PMD (data
-    /// register).
+    /// Returns the number that the description's first PMC (control register) and first PMD (data
+    /// register) both have.
     pub(crate) fn first(&self) -> u16 {
         self.raw().first
     }
@@ -141,7 +141,7 @@ impl Description {
     }
 
     /// Returns whether a reserved field of the description is not 0. In this version of the
-    /// interface they must be 0.
+    /// interface all reserved fields must be 0.
     pub(crate) fn has_reserved(&self) -> bool {
         self.raw().reserved.iter().any(|word| *word != 0)
     }
@@ -164,8 +164,8 @@ impl Description {
         }
     }
 
-    /// Returns whether this CPU has the register `row`. The description's here() decides it;
-    /// without here(), every CPU has the register. Called with interrupts off.
+    /// Returns what the description's here() returns for the register `row` on this CPU, or true
+    /// without here(). The caller also checks the MSR. Called with interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be

@@ -27,8 +27,8 @@ use base::module::request_module;
 use base::{cpu, cpuid};
 
 global_mutex! {
-    /// The registered PMU descriptions. No mutex of this module is taken under `PMUS`, and no user
-    /// memory is accessed. CPU hotplug callbacks also take it.
+    /// The registered PMU descriptions. While `PMUS` is held, no other mutex of this module is
+    /// taken and no user memory is accessed. CPU hotplug callbacks also take `PMUS`.
     pub(crate) static PMUS: Mutex<Pmus> = Pmus::NONE;
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Registers {
     /// The rows of the soft (virtual) PMDs; the first row is of register number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
     /// The MSR addresses of the global control, of the global status, and of the register that
-    /// clears the global status; 0 for each of them that the PMU does not have.
+    /// clears the global status. The address of an MSR that the PMU lacks is 0.
     global: [u64; 3],
     /// A bit mask of the hardware PMDs that only some CPUs have: see [`Map::partial`].
     partial: u64,

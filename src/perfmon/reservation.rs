@@ -16,15 +16,15 @@ use base::global_mutex::global_mutex;
 use base::{clock, cpu};
 
 global_mutex! {
-    /// The registers of the reserved PMU, which a CPU that comes online needs. `RESERVED_PMU` is
-    /// taken under `SESSION`, and by CPU hotplug callbacks.
+    /// The registers of the reserved PMU. A CPU that comes online resets these registers.
+    /// `RESERVED_PMU` is taken under `SESSION`, and by CPU hotplug callbacks.
     pub(crate) static RESERVED_PMU: Mutex<Option<Arc<pmus::Registers>>> = None;
 }
 
 /// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
 /// cannot use the PMU.
 pub(crate) struct PmuReservation {
-    /// The tables of the PMU registers, whose hardware registers are reset when the reservation
+    /// The register tables of the PMU. Their hardware registers are reset when the reservation
     /// ends.
     registers: Arc<pmus::Registers>,
     /// The periodic worker that reads counters before they wrap.
@@ -103,9 +103,9 @@ fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
 }
 
 /// Returns the period of the worker that reads counters of `width` bits before they wrap, in
-/// milliseconds. Within one period, a counter advances by half its range at 2^34 events per second.
-/// The period is limited to the range from 100 ms to one hour, and is 100 ms for widths below 35
-/// bits.
+/// milliseconds. A counter that counts 2^34 events per second advances by half its range within one
+/// period. The period is limited to the range from 100 ms to one hour, and is 100 ms for widths
+/// below 35 bits.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))

@@ -33,7 +33,7 @@ const MAX_BUFFER_SIZE: u64 = 1 << 30;
 ///
 /// # Invariants
 ///
-/// `address` is that of `size` bytes of vmalloc memory, zeroed when allocated, which `self` owns.
+/// `self` owns the `size` bytes of vmalloc memory at `address`, which were zeroed when allocated.
 struct MappableMemory {
     address: NonNull<c_void>,
     size: u64,
@@ -113,8 +113,8 @@ pub(crate) struct SamplingMemory {
 
 // SAFETY: The memory is not bound to a thread: any thread may use and free it.
 unsafe impl Send for SamplingMemory {}
-// SAFETY: The kernel writes the memory under the context's lock only. Words that user space writes
-// are read by atomic loads.
+// SAFETY: The kernel writes the memory under the context's lock only. The kernel uses atomic loads
+// to read words that user space writes.
 unsafe impl Sync for SamplingMemory {}
 
 impl SamplingMemory {
@@ -260,7 +260,7 @@ impl Ring {
 ///
 /// # Invariants
 ///
-/// `raw` points to the memory of `_areas`, to `_state`, and to `ring` if the format writes one.
+/// `raw` points to the memory of `_areas`, to `_state`, and to `ring` if the format writes a ring.
 pub(crate) struct Buffer {
     format: Pinned,
     raw: description::Buffer,
@@ -328,7 +328,7 @@ impl Buffer {
         };
         let mut ring = None;
         if let Some(tail) = &areas.tail {
-            // SAFETY: A ring's memory is one page, the ring's header, longer than its data.
+            // SAFETY: A ring's memory begins with one page for the ring's header; the data follow.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
             // INVARIANT: The buffer keeps `areas`, which is dropped after the ring that points into
@@ -457,8 +457,8 @@ extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
 ///
 /// # Safety
 ///
-/// Only a format's overflow() may call this function. It passes the buffer that it was given, and
-/// an array `parts` of `nr` elements.
+/// Only a format's overflow() may call this function. overflow() passes the buffer that it has
+/// received, and an array `parts` of `nr` elements.
 #[no_mangle]
 unsafe extern "C" fn perfmon_ring_write(
     buffer: *mut description::Buffer,

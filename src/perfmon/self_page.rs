@@ -71,7 +71,7 @@ impl Page {
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters if the active event set is not set 0, or if a value is
-            // incomplete (`SHORT`). Its reader must then call PERFMON_READ_PMDS.
+            // incomplete (`SHORT`). The reader of such a page must call PERFMON_READ_PMDS.
             _ => &[],
         };
         let counters = self_page_counters(counters, value);

@@ -30,7 +30,7 @@ use base::{access, preempt, task};
 global_mutex! {
     /// The attached contexts, the registers that these contexts have claimed, and the probes of the
     /// scheduler's tracepoints. No other mutex of this module is held when `SESSION` is taken. CPU
-    /// hotplug callbacks must not take it.
+    /// hotplug callbacks must not take `SESSION`.
     pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
 }
 
@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// Claims the registers `new` for a context and releases the registers `old`, which the context
-    /// had claimed. Reserves the PMU for the first claim, and releases the PMU after the last.
+    /// had claimed. Reserves the PMU for the first claim, and releases it when no claim is left.
     ///
     /// An administrator's context can also claim registers that users' contexts of the other scope
     /// have claimed. The users' contexts keep counting until [`evict`](Self::evict) ends them. The

@@ -266,8 +266,8 @@ pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
     SLOTS.add_elapsed(stat as usize, began);
 }
 
-/// Adds one to the statistic `nr`, and starts to measure the duration that the drop of the result
-/// adds to the statistic `time`. Callable in any context.
+/// Adds one to the statistic `nr`, and returns a timer. When the timer is dropped, the time since
+/// this call is added to the statistic `time`. Callable in any context.
 #[inline(always)]
 pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
     SLOTS.begin(nr as usize, time as usize)

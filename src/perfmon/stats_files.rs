@@ -13,7 +13,7 @@ use base::self_stat::SelfStats;
 /// The number of slots.
 pub(crate) const NR_SLOTS: usize = 32;
 
-/// The slots. A cost is identified by its index.
+/// The slots of all costs. The index of a slot is the number of its cost.
 pub(crate) static SLOTS: SelfStats<NR_SLOTS> = SelfStats::new();
 
 /// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
@@ -31,8 +31,8 @@ pub(crate) struct File(CostFile);
 unsafe impl Sync for File {}
 
 impl File {
-    /// Creates a debugfs file that shows the sum of two different costs, or one cost if both are
-    /// the same.
+    /// Creates a debugfs file that shows the sum of two costs, or one cost if `first` and `second`
+    /// are equal.
     pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
         Self(CostFile {
             name: name.to_bytes_with_nul().as_ptr().cast(),
@@ -44,7 +44,7 @@ impl File {
 
 /// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: The first pointer and the length are those of a static slice, which is transparent.
+    // SAFETY: The first pointer and the length are those of a static slice; `File` is transparent.
     // The slots are a static array.
     unsafe {
         helpers::pfc_costs_show(

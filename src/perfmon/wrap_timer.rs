@@ -9,9 +9,9 @@ use kernel::error::{to_result, Result};
 
 use crate::helpers;
 
-/// Queues a call of `pfm_idle_work` after `milliseconds`, which detaches the probes
-/// of the scheduler's tracepoints if no thread is monitored then. If a thread is monitored again
-/// during the delay, the probes need not be attached again.
+/// Queues a call of `pfm_idle_work` after `milliseconds`. `pfm_idle_work` detaches the scheduler
+/// probes if it finds no monitored thread. If a thread is monitored again during the delay, the
+/// probes need not be attached again.
 pub(crate) fn queue_idle_work(milliseconds: u32) {
     // SAFETY: [`Workqueues`] exists as long as a context exists.
     unsafe { helpers::pfm_idle_queue(milliseconds) }
@@ -39,7 +39,7 @@ impl Drop for Workqueues {
 }
 
 /// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists.
-/// Dropping it stops the work, but does not wait for work that is already running.
+/// Dropping the value stops the work, but does not wait for work that is already running.
 pub(crate) struct WrapTimer(());
 
 impl WrapTimer {

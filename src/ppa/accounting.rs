@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: its settings and its readers. The probes are in [`crate::probes`], the
-//! arithmetic is in `ppa_rules`.
+//! The settings and the readers of process accounting. The probes of accounting are in
+//! [`crate::probes`], its arithmetic is in `ppa_rules`.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
@@ -23,12 +23,12 @@ use base::preempt::NoPreempt;
 use base::tracepoint::Probes;
 use base::{access, clock, cpu, rcu, task};
 
-/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions belong to
-/// the records of living tasks.
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
+/// `ENDED_POSITION` belong to the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
-/// The first position in the pass over the ended tasks. The position minus `DRAINED_POSITION` is
-/// the number of the record before which the reader's pass ends. Records of tasks that end later
-/// are left for the reader's next pass, because otherwise the present pass might never end.
+/// A reader at or above `DRAINED_POSITION` is in its pass over the ended tasks. The position minus
+/// `DRAINED_POSITION` is the number of the record before which the pass ends. Records of tasks that
+/// end later are left for the reader's next pass, because otherwise the pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
@@ -37,13 +37,13 @@ const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
 /// the pass before missed.
 const MAX_ATTACH_PASSES: u32 = 10;
-/// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
+/// Maximum number of attempts, 1 ms apart, to read values that are being changed. A change may take
 /// long if the virtual CPU that makes the change is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
 global_mutex! {
     /// The state of process accounting. The CPU hotplug lock and the mutex of the counter pages'
-    /// registry are taken under `ACCOUNTING`. CPU hotplug callbacks therefore must not take it.
+    /// registry are taken under `ACCOUNTING`. CPU hotplug callbacks must not take `ACCOUNTING`.
     pub(crate) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
 }
 
@@ -51,19 +51,19 @@ global_mutex! {
 pub(crate) struct Accounting {
     /// The probes and their state; `None` while accounting is off.
     probes: Option<Probes<AccountingState>>,
-    /// The hooks of the time in the kernel outside of system calls; `None` while accounting is off.
+    /// The hooks that measure kernel time outside of system calls; `None` while accounting is off.
     hooks: Option<KernelEntryHooks>,
-    /// The settings for all tasks. A `cpus_per_group` of 0 means one group of all CPUs.
+    /// The settings for all tasks. If `cpus_per_group` is 0, all CPUs form one group.
     config: AccountingConfig,
     /// The tasks that are accounted individually, and the settings of each such task.
     pub(crate) entries: TaskEntries,
     /// The levels (`PPA_LEVEL_*`) that are measured, as set by `kernel.ppa_levels`.
     levels: u32,
-    /// The values of CPUs as instances of the counter pages; `None` before accounting was first
-    /// started, or if the instances could not be added.
+    /// The instances of the counter pages for the values of CPUs; `None` before accounting was
+    /// first started, or if the instances could not be added.
     cpu_stats: Option<CpuStats>,
-    /// Records of ended tasks that were moved here because a file was read, until each reader has
-    /// got them.
+    /// The records of ended tasks, moved from the list of the probes for the readers of `/dev/ppa`.
+    /// A record is kept until each reader has got it, or until the records exceed their limits.
     ended: EndedTasks,
 }
 
@@ -91,8 +91,8 @@ impl Accounting {
         }
     }
 
-    /// Stops accounting and frees the records of tasks. The last values of CPUs are added to the
-    /// counter pages.
+    /// Stops accounting and frees the records of tasks. Also adds the last values of the CPUs to
+    /// the counter pages.
     fn stop(&mut self) {
         self.ended.clear();
         let Some(probes) = self.probes.take() else {
@@ -129,7 +129,7 @@ impl Accounting {
             match CpuStats::new() {
                 Ok(totals) => self.cpu_stats = Some(totals),
                 // The names of the instances are in use, or all instance numbers are taken.
-                // Accounting works without the instances.
+                // Continue, because accounting works without the instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -149,7 +149,7 @@ impl Accounting {
             ..
         } = self.config;
         let accounts = AccountingState::new(on, self.levels, self.cpus_per_group(), latencies)?;
-        // If an error occurs below, the probes are dropped first, because they arm the hooks.
+        // After an error `probes` must be dropped before `hooks`: the probes arm the hooks.
         let hooks = KernelEntryHooks;
         let mut probes = Probes::new(accounts)?;
         probes.state().per_cpu.publish();
@@ -229,8 +229,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
             added = added.wrapping_add(1);
             record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_running(record, task) {
-                // A record must not be freed inside the RCU read-side critical section. Put the
-                // record back into `blanks`, in which the slot of the record is free.
+                // A record must not be freed inside the RCU read-side critical section, so put the
+                // record back into `blanks`, which still has room for it.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -365,7 +365,7 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // `ACCOUNTING` is held, so no record is removed from the list during the walk.
+        // `ACCOUNTING` is held, so no record is removed from `accounts.ended` during the walk.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -381,9 +381,9 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 }
 
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
-/// the values of living tasks, then the values of ended tasks that the file has not got. Also
-/// returns the number after that of the last ended task, for [`delivered`]. Returns `ENODATA` if
-/// accounting is off.
+/// the values of living tasks, then those of ended tasks that the file has not got. Also returns
+/// the number of the first record after these, which the caller passes to [`delivered`]. Returns
+/// `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -429,8 +429,8 @@ pub(crate) fn collect_tasks(
         return Ok((found, next));
     }
     if *at < DRAINED_POSITION {
-        // If there is no room for more records, a reader that has not got all records of an earlier
-        // pass gets these records first, so that it loses none of them.
+        // Draining may drop earlier records. So that this reader loses none, drain only if the
+        // reader has got all earlier records or the new records fit into the limits.
         let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
         if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             ended.drain(accounts);
@@ -463,7 +463,7 @@ pub(crate) fn delivered(file: usize, next: u64) {
     }
 }
 
-/// Forgets an open file that is being closed.
+/// Removes the reader of an open file that is being closed.
 pub(crate) fn close(file: usize) {
     let mut all = ACCOUNTING.lock();
     all.ended.remove_reader(file);

@@ -15,9 +15,9 @@ pub(crate) fn enodata() -> Error {
 /// value, for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
 pub(crate) struct AccountingConfig {
-    /// Accounting is switched on.
+    /// True if accounting is switched on.
     pub(crate) on: bool,
-    /// Wakeup latencies are also counted in a histogram.
+    /// True if wakeup latencies are also counted in a histogram.
     pub(crate) latency_hist: bool,
     /// Number of CPUs per group: a task has separate values for each group.
     pub(crate) cpus_per_group: u32,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The per-CPU values of process accounting as instances of the counter pages, for programs that
-//! read the counter pages, such as `pfc` and the exporters for PCP and OpenMetrics.
+//! Publishes the per-CPU values of process accounting as instances of the counter pages. Programs
+//! such as `pfc` and the exporters for PCP and OpenMetrics read the counter pages.
 //!
 //! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
-//! words of a CPU without an IPI, so the worker does not disturb that CPU. The values of an idle
-//! CPU are current as well.
+//! words of a CPU without an IPI, so the worker does not disturb that CPU. The copied values are
+//! current even if the CPU is idle.
 //!
-//! The instances are added when accounting is first started, and exist until the module is
-//! unloaded. When accounting is stopped and started again, the instances continue from their old
-//! values.
+//! The instances of the values are added when accounting is first started, and exist until the
+//! module is unloaded. When accounting is stopped and started again, the instances continue from
+//! their old values.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
@@ -83,14 +83,14 @@ const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     ),
 ];
 
-/// The instances, and the values of each CPU that were last added to them.
+/// The instances of the CPU values, and the values of each CPU that were last added to them.
 pub(crate) struct CpuStats {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
 }
 
 impl CpuStats {
-    /// Adds the instances. May sleep.
+    /// Adds the instances of the CPU values to the counter pages. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
         for (name, is_time, help) in NAMES {
@@ -113,7 +113,7 @@ impl CpuStats {
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // The values of a CPU that is updating them now are read by the next call.
+            // If this CPU is updating its values now, the next call adds the increments.
             let Some(mut values) =
                 words.and_then(|w| w.values(cpu::is_online(cpu), || accounts.clock.now_ordered()))
             else {
@@ -136,7 +136,7 @@ impl CpuStats {
     }
 
     /// Sets the stored last values of all CPUs to 0. Called when accounting is stopped, because the
-    /// values of the next start begin at 0.
+    /// values begin at 0 again when accounting is started again.
     pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

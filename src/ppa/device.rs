@@ -7,6 +7,7 @@ use core::pin::Pin;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
+use kernel::bindings;
 use kernel::error::Result;
 use kernel::fs::LocalFile;
 use kernel::prelude::*;
@@ -49,8 +50,8 @@ impl FileOperations for PpaFile {
         Ok(KBox::pin(Self, GFP_KERNEL_ACCOUNT)?)
     }
 
-    fn release(&self, file: &LocalFile) {
-        files::close(reader(file));
+    fn release(&self, file: *mut bindings::file) {
+        files::close(file as usize);
     }
 
     /// Reads the records of tasks: first the records in the index, then the records of ended tasks

@@ -3,9 +3,9 @@
 //! The records of ended tasks, which the readers of `/dev/ppa` share.
 //!
 //! A *reader* is an open file that has read at least once. Each reader has a position of its own,
-//! so that a reader takes no record away from another one. A record is freed when each reader has
-//! got it. The number and the bytes of the records are limited: beyond a limit the oldest record is
-//! dropped, and is counted as lost for each reader that has not got it.
+//! so that a reader takes no record away from another reader. A record is freed when each reader
+//! has got it. The number and the bytes of the records are limited: beyond a limit the oldest
+//! record is dropped, and is counted as lost for each reader that has not got it.
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec};
@@ -30,14 +30,14 @@ struct Reader {
 /// The records of ended tasks, numbered in the order in which the tasks have ended, and their
 /// readers.
 pub(crate) struct EndedTasks {
-    /// `nr_free` places that are `None`, then the records.
+    /// The queue: first `nr_free` free places, which are `None`, and then the records.
     records: KVVec<Option<KBox<TaskRecord>>>,
     nr_free: usize,
     /// The number of the first record.
     first: u64,
     /// Number of bytes of the records.
     bytes: u64,
-    /// The number of the first record that no reader has got. A new reader begins there.
+    /// The number of the first record that no reader has got. A new reader begins at this record.
     unread: u64,
     readers: KVVec<Reader>,
 }
@@ -52,12 +52,12 @@ impl EndedTasks {
         readers: KVVec::new(),
     };
 
-    /// Returns true if there is no record, so that each reader has got all records.
+    /// Returns true if no record is in the queue: each reader has then got all records.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.len() == self.nr_free
     }
 
-    /// Returns the number after that of the last record.
+    /// Returns the number that the next new record will have.
     pub(crate) fn end(&self) -> u64 {
         let nr = self.records.len().wrapping_sub(self.nr_free);
         self.first.wrapping_add(nr as u64)
@@ -70,8 +70,8 @@ impl EndedTasks {
         all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
     }
 
-    /// Moves the records of ended tasks here from the list of the probes. Drops and counts the
-    /// oldest records beyond the limits.
+    /// Moves the records from `AccountingState::ended`, the list of the probes, to this queue.
+    /// Drops the oldest records beyond the limits, and counts them as lost.
     pub(crate) fn drain(&mut self, accounts: &AccountingState) {
         let first = self.end();
         accounts.ended.take(&mut |record| {
@@ -81,7 +81,7 @@ impl EndedTasks {
                 stats::count_lost();
             }
         });
-        // The list begins with the record of the task that has ended last.
+        // The list of the probes begins with the task that ended last, so reverse the order.
         self.reverse_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             stats::count_lost();
@@ -92,8 +92,8 @@ impl EndedTasks {
     /// short.
     fn push(&mut self, record: KBox<TaskRecord>) -> Result {
         let bytes = record.bytes();
-        // The memory is not charged to a control group: if that of one reader were full, all
-        // readers would lose the record. `limit` bounds the memory.
+        // The memory is not charged to the control group of the reader that drains: if this group
+        // were full, all readers would lose the record. `limit` bounds the memory.
         self.records.push(Some(record), GFP_KERNEL)?;
         self.bytes = self.bytes.wrapping_add(bytes);
         Ok(())
@@ -127,7 +127,7 @@ impl EndedTasks {
         self.first.wrapping_sub(before)
     }
 
-    /// Frees all records. The readers do not get these records, which are not counted as lost.
+    /// Frees all records, without counting them as lost for readers that have not got them.
     pub(crate) fn clear(&mut self) {
         self.first = self.end();
         self.unread = self.first;
@@ -138,7 +138,7 @@ impl EndedTasks {
         (self.nr_free, self.bytes) = (0, 0);
     }
 
-    /// Makes a file a reader, if it is none. Returns `ENOMEM` if memory is short.
+    /// Makes a file a reader if it is not a reader yet. Returns `ENOMEM` if memory is short.
     pub(crate) fn add_reader(&mut self, file: usize) -> Result {
         if self.reader(file).is_none() {
             let reader = Reader {
@@ -152,12 +152,12 @@ impl EndedTasks {
     }
 
     /// Removes the reader of a file that is being closed, and frees the records that only this
-    /// reader has not got. Does nothing if the file is no reader.
+    /// reader has not got. Does nothing if the file is not a reader.
     pub(crate) fn remove_reader(&mut self, file: usize) {
         let Some(at) = self.readers.iter().position(|reader| reader.file == file) else {
             return;
         };
-        // The last reader takes the place. Unlike `retain`, this cannot panic.
+        // Move the last reader to the place of the removed reader, because `retain` could panic.
         let last = self.readers.pop();
         if let (Some(place), Some(last)) = (self.readers.get_mut(at), last) {
             *place = last;
@@ -197,7 +197,7 @@ impl EndedTasks {
         self.free_read();
     }
 
-    /// Frees the records that each reader has got. Without readers, these are the records that a
+    /// Frees the records that each reader has got. If no reader is left, frees the records that a
     /// former reader has got.
     fn free_read(&mut self) {
         let read = self.readers.iter().map(|reader| reader.next).min();
@@ -206,7 +206,7 @@ impl EndedTasks {
         self.reuse_places();
     }
 
-    /// Frees the first record. Returns false if there is none.
+    /// Frees the first record. Returns false if the queue has no record.
     fn free_first(&mut self) -> bool {
         let Some(record) = self.records.get_mut(self.nr_free).and_then(Option::take) else {
             return false;
@@ -225,7 +225,7 @@ impl EndedTasks {
         } else if self.nr_free >= MIN_FREE && self.nr_free >= self.records.len() / 2 {
             let free = core::mem::take(&mut self.nr_free);
             let nr = self.records.len().wrapping_sub(free);
-            // Unlike `rotate_left` and `truncate`, this cannot panic.
+            // Unlike `rotate_left` and `truncate`, these loops cannot panic.
             for to in 0..nr {
                 let from = to.wrapping_add(free);
                 let record = self.records.get_mut(from).and_then(Option::take);

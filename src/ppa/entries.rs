@@ -14,7 +14,7 @@ use base::task::{self, TaskRef};
 
 /// A task that is accounted individually.
 pub(crate) struct TaskEntry {
-    /// The number by which the files in the directory refer to the entry. No number is used twice.
+    /// The number by which the files in `/proc/ppa/PID` refer to the entry. It is never used again.
     pub(crate) id: usize,
     /// The PID of the task in the initial namespace, which is the name of the directory.
     pub(crate) pid: u32,
@@ -22,7 +22,7 @@ pub(crate) struct TaskEntry {
     pub(crate) task: ARef<Task>,
     /// The accounting settings of the task.
     pub(crate) config: AccountingConfig,
-    /// The entry is being removed.
+    /// True if the entry is being removed.
     pub(crate) removing: bool,
     /// The directory, until the worker removes it. The entry is kept until the directory is
     /// removed, so that no directory with the same name is created.
@@ -87,8 +87,8 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries, after accounting was started again. A task whose
-    /// user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
+    /// Starts to account the tasks of all entries. Called when accounting is started again. A task
+    /// whose user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
     pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
         self.iter()
             .filter(|entry| !entry.removing && !entry.has_ended())

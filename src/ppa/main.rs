@@ -54,7 +54,7 @@ module! {
 /// The state of ppa.ko while the module is loaded. When the module is unloaded, the fields are
 /// dropped in the order of their declaration: first the device and the files, which stops
 /// accounting, then the callbacks of CPU hotplug and suspend, then the statistics. When the fields
-/// are dropped, no file of the device is open, because each of them holds a reference to the
+/// are dropped, no file of the device is open, because each open file holds a reference to the
 /// module.
 struct Ppa {
     _device: base::device::Device,
@@ -71,7 +71,7 @@ impl kernel::Module for Ppa {
         base::global_mutex::init(&per_task::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = Registration::register_dead()?;
-        // Files and device are created last: after an error the module is freed at once.
+        // Files and device, which users can open, come last: after an error the module is freed.
         let this = Self {
             _stats: stats,
             _dead_cpus: dead_cpus,

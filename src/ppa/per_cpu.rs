@@ -26,13 +26,13 @@ pub(crate) struct PerCpu {
 }
 
 impl PerCpu {
-    /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
-    /// while the state is used, because the state is freed after a grace period.
+    /// Returns the accounting state of this CPU; `None` while accounting is off. The caller keeps
+    /// preemption off while it uses the state, which is freed after a grace period.
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
-        // whose drop clears the word and waits for sections with preemption off.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`].
+        // The drop of the table clears the word and waits for sections with preemption off.
         unsafe {
             asm!("movq %gs:{p}, {h}", p = sym helpers::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
@@ -40,21 +40,21 @@ impl PerCpu {
         }
     }
 
-    /// Returns the accounting state of an offline CPU, which does not use the state itself.
-    /// Preemption is off while the state is used.
+    /// Returns the accounting state of an offline CPU; the CPU itself does not use it. The caller
+    /// keeps preemption off while it uses the state.
     pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
         // SAFETY: `cpu` is the number of a CPU. The word of that CPU is 0 or the address of the
-        // CPU's element of [`PerCpuTable`], whose drop clears the word and waits for sections with
-        // preemption off.
+        // CPU's element of [`PerCpuTable`]. The drop of the table clears the word and waits for
+        // sections with preemption off.
         unsafe { (helpers::ppa_percpu_of(cpu) as *const Self).as_ref() }
     }
 
     /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
-        // SAFETY: A record is freed a grace period after it was taken out of the index: by the
-        // task's last switch, which has replaced it here, or by
-        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU, or by
+        // SAFETY: A record is freed a grace period after its removal from the index. The remover is
+        // the task's last switch, which has replaced `self.task`;
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU; or
         // `AccountingState::insert()` for a dead task, which has preemption off until its last
         // switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
@@ -104,7 +104,7 @@ impl PerCpuTable {
     /// move.
     pub(crate) fn publish(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
-            // SAFETY: The number is that of a CPU, and drop clears the pointer before the element
+            // SAFETY: `cpu` is the number of a CPU, and drop clears the pointer before the element
             // is freed.
             unsafe { helpers::ppa_set_percpu(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
         }
@@ -119,10 +119,10 @@ impl PerCpuTable {
 
 impl Drop for PerCpuTable {
     fn drop(&mut self) {
-        // The wait below is for CPU hotplug callbacks that still use a pointer; the probes are
+        // `synchronize()` waits for CPU hotplug callbacks that still use a pointer. The probes are
         // detached already.
         for cpu in 0..cpu::nr_cpu_ids() {
-            // SAFETY: The number is that of a CPU.
+            // SAFETY: `cpu` is the number of a CPU.
             unsafe { helpers::ppa_set_percpu(cpu, core::ptr::null_mut()) };
         }
         rcu::synchronize();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. Tasks can be accounted
-//! individually whether or not all tasks are accounted.
+//! The directories `/proc/ppa/<pid>` of the tasks that are accounted individually. Tasks can be
+//! accounted individually whether or not all tasks are accounted.
 //!
 //! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
 //! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
@@ -110,8 +110,8 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // The task may have exited before its record was marked as accounted individually. If so, the
-    // exit probe has not queued the worker.
+    // The task may have exited before its record was marked as accounted individually. In this case
+    // the exit probe has not queued the worker, so search for the entry again.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
@@ -196,9 +196,9 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
     Ok(())
 }
 
-/// Removes the entries that are marked with `removing` or whose tasks have exited. If accounting is
-/// switched off for all tasks, no other entry exists and all records were read, stops accounting
-/// before it removes the files of the last entry.
+/// Removes the entries that are marked with `removing` or whose tasks have exited. Before it
+/// removes the files of an entry, stops accounting if accounting is no longer needed: see
+/// [`Accounting::stop_if_done`].
 ///
 /// Context: the worker. The function waits for readers of the files.
 pub(crate) fn reap() {
@@ -217,8 +217,8 @@ pub(crate) fn reap() {
 
 /// Removes all entries and frees the list. Called when no new entries can be added any more.
 pub(crate) fn remove_all() {
-    // The list is dropped without `ACCOUNTING`, because dropping a directory waits for readers of
-    // its files, which take `ACCOUNTING`.
+    // The list is dropped while `ACCOUNTING` is not held, because dropping a directory waits for
+    // readers of its files, which take `ACCOUNTING`.
     let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
     drop(all);
 }

@@ -70,8 +70,8 @@ impl AccountingState {
 }
 
 // The probes of `SchedSwitch`, `SchedExit` and `SchedWaking` are the most frequent probes. The fast
-// paths of these probes call no function, so the compiler saves few registers. The slow paths are
-// separate functions, which are called as the last statement.
+// paths of these probes call no function, so the compiler saves few registers. Each slow path is a
+// separate function, which its fast path calls as the last statement.
 
 impl Handler<SchedSwitch<'_>> for AccountingState {
     #[inline(always)]
@@ -153,8 +153,8 @@ impl AccountingState {
         self.switch_slow(here, (after, record), blocks, dies);
     }
 
-    /// Handles a switch for which [`switch`](Self::switch) does not suffice. `begin_switch()` was
-    /// called before.
+    /// Handles a switch that [`switch`](Self::switch) cannot handle. The caller has called
+    /// `begin_switch()`.
     #[inline(never)]
     fn switch_slow(
         &self,
@@ -257,7 +257,7 @@ impl Handler<SignalDeliver<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        // A signal that ends the task is delivered as well, so the task's death is system time.
+        // The kernel also delivers a signal that ends the task, so the exit is system time.
         self.enter_kernel(here);
         if let Some(record) = here.task() {
             record.words.count_signal(event.number as usize);
@@ -275,8 +275,8 @@ impl Handler<PageFaultUser<'_>> for AccountingState {
 }
 
 impl AccountingState {
-    /// Accounts system time until this CPU enters user mode, if the kernel can report that moment.
-    /// Returns false if the kernel cannot. Preemption off.
+    /// Accounts system time until this CPU enters user mode. Returns false if system calls are not
+    /// measured or the kernel cannot report the entry to user mode. Preemption off.
     #[cold]
     #[inline(never)]
     fn enter_kernel(&self, here: &PerCpu) -> bool {
@@ -288,7 +288,7 @@ impl AccountingState {
     }
 }
 
-/// Marks the beginning of a switch to the task with the record `after` for readers, before the
+/// Marks for readers that a switch to the task with the record `after` has begun. Called before the
 /// clock is read.
 #[inline(always)]
 fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
@@ -298,8 +298,8 @@ fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
     }
 }
 
-/// Lets the kernel report when this CPU enters user mode. A function of its own, so that the probes
-/// that seldom call it save few registers.
+/// Lets the kernel report when this CPU enters user mode. The code is a separate function so that
+/// the probes, which seldom call it, save few registers.
 #[cold]
 #[inline(never)]
 fn arm_cold() {
@@ -325,7 +325,7 @@ impl Handler<SysExit<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        // Signals and task work follow before the task enters user mode.
+        // The kernel handles signals and task work before the task enters user mode.
         if user_return::has_exit_work() && self.enter_kernel(here) {
             return;
         }

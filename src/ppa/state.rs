@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of process accounting while it is on: the values of each CPU, and the records of tasks
-//! from their insertion until a reader has got the record of the ended task. The tracepoint probes
-//! in `probes.rs` update the state.
+//! The state of process accounting while it is on: the values of each CPU, and the records of
+//! tasks. A record stays in the state until its task has ended and `/dev/ppa` is then read. The
+//! tracepoint probes in `probes.rs` update the state.
 
 use kernel::alloc::KBox;
 use kernel::prelude::*;
@@ -28,7 +28,7 @@ pub(crate) mod level {
 
 /// Maximum number of records of ended tasks that no reader has asked for. Further records are
 /// dropped and counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of these records in the same
-/// way. The same limits apply to the records that some reader has not got.
+/// way. The same limits apply to the records that `EndedTasks` keeps for readers.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -159,11 +159,11 @@ impl AccountingState {
     /// Context: preemption off, or inside an RCU read-side critical section.
     fn remove_if_dead(&self, task: TaskRef<'_>) {
         // If the task's last sched_switch came before the insertion, no probe removes this record:
-        // remove the record here. If the last sched_switch is still to come, its probe and this
-        // code both call take(), which gives the record to one of them only. The CPU of a dead task
-        // may still use the record, but has preemption off until the task's last switch, so the
-        // grace period ends after this use. A task that is exiting but not dead keeps its record,
-        // because the task's CPU uses the record with preemption on.
+        // remove the record here. If the last sched_switch is still to come, the probe of that
+        // switch and this code both call take(), which gives the record to one of them only. The
+        // CPU of a dead task may still use the record, but has preemption off until the task's last
+        // switch, so the grace period ends after this use. A task that is exiting but not dead
+        // keeps its record, because the task's CPU uses the record with preemption on.
         if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -172,8 +172,7 @@ impl AccountingState {
         }
     }
 
-    /// Adds the record of a task that may be in a system call, in the same way as
-    /// [`insert`](Self::insert).
+    /// Adds a record like [`insert`](Self::insert), for a task that may be in a system call.
     ///
     /// Whether the task is in a system call is determined after the insertion. A running task is
     /// not examined, because a running task may leave the call at any time.
@@ -197,9 +196,9 @@ impl AccountingState {
         }
     }
 
-    /// Gives a task a new record of its own settings, which continues the values of its present
-    /// record. May sleep. `ENOMEM`, or `EDQUOT` if the user of the task would exceed `user_kb`.
-    /// The caller holds `ACCOUNTING`.
+    /// Gives a task a new record with settings of its own. The new record continues the values of
+    /// the present one. May sleep. Returns `ENOMEM`, or `EDQUOT` if the user of the task would
+    /// exceed `user_kb`. The caller holds `ACCOUNTING`.
     pub(crate) fn account_individually(
         &self,
         task: TaskRef<'_>,
@@ -212,7 +211,7 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Creates a record for a task that may have one already. May sleep. `ENOMEM`, `EDQUOT`.
+    /// Creates a record for a task that may have a record. May sleep; returns `ENOMEM`, `EDQUOT`.
     fn new_record(
         &self,
         task: TaskRef<'_>,
@@ -230,9 +229,9 @@ impl AccountingState {
         }
     }
 
-    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
-    /// with the common settings, which continues the values of its present record, unless its user
-    /// would exceed `user_kb`. May sleep. `ENOMEM`. The caller holds `ACCOUNTING`.
+    /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
+    /// common settings continues the task's values; if the user would exceed `user_kb`, the task
+    /// gets no record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = match self.all_tasks && !task.has_ended() {
@@ -253,7 +252,7 @@ impl AccountingState {
     /// holds `ACCOUNTING`, which excludes readers while the history of `record` is not complete.
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
         // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
-        // record. cpu_dead() has dropped the reference of each CPU that is offline.
+        // record. cpu_dead() has cleared the record of each offline CPU.
         let _cpus = CpusReadGuard::new();
         let history = record.as_ref().and_then(|record| record.history.clone());
         let (mut began, mut waits_since) = (0, 0);

@@ -10,11 +10,11 @@ use crate::driver::{Instance, Spec};
 use base::per_cpu;
 use base::self_stat::SelfStats;
 
-/// The slot of the number of records that were dropped before they were read.
+/// The slot of the statistic that counts records that were dropped before they were read.
 static SLOTS: SelfStats<1> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
-/// after all code that updates the statistics has stopped.
+/// The instances of the statistics. Dropping this value makes the instances dormant. This value is
+/// dropped after all code that updates the statistics has stopped.
 pub(crate) struct AccountingStats {
     _lost: Instance,
 }

@@ -29,9 +29,9 @@ pub(crate) struct TaskRecord {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
     pub(crate) kernel: bool,
-    /// The task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
+    /// True if the task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
     pub(crate) softirqd: bool,
-    /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
+    /// True if the task was selected in `/proc/ppa`: it is accounted even if other tasks are not.
     pub(crate) individually_accounted: bool,
     pub(super) began: u64,
     /// The sums of the task's earlier records; `None` if this is the first record. The lock
@@ -40,8 +40,8 @@ pub(crate) struct TaskRecord {
     /// The memory of the record, charged to the user of the task; `None` before the record belongs
     /// to a task.
     charge: Option<Charge>,
-    /// The ids and the name of the task when the record was filled or the task exited: user and
-    /// parent process, thread and process, and the two halves of the name.
+    /// The ids and the name that the task had when the record was filled or, later, when it exited.
+    /// The words hold: user and parent process; thread and process; the two halves of the name.
     saved: [Word; 4],
     /// The next record with the same hash in the index.
     hash_next: Word,
@@ -77,7 +77,7 @@ impl TaskRecord {
         Ok(record)
     }
 
-    /// Creates a record that will replace the record of a task, with an empty history. May sleep.
+    /// Creates a record, with an empty history, that will replace the record of a task. May sleep.
     ///
     /// # Errors
     ///
@@ -142,9 +142,9 @@ impl TaskRecord {
         others.wrapping_add(history).wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Returns the values of the task up to now, with those of its history, and stores the values
-    /// for each group of CPUs in `groups`. `cpu` returns the words of a CPU. Returns `None` if the
-    /// values are being changed. The caller holds the lock `ACCOUNTING`.
+    /// Returns the values of the task up to now, including those of its history, and stores the
+    /// values for each group of CPUs in `groups`. `cpu` returns the words of a CPU. Returns `None`
+    /// if the values are being changed. The caller holds the lock `ACCOUNTING`.
     pub(crate) fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -178,8 +178,8 @@ impl TaskRecord {
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.start_time();
-        // The ids are saved here, because the task may be exiting already: its `sched_process_exit`
-        // may have run before the record could be found.
+        // The ids are saved here, because the task may be exiting already: the probe of its
+        // `sched_process_exit` may have run before the record could be found.
         self.save_ids(task);
         Ok(())
     }
@@ -262,8 +262,8 @@ impl TaskIndex {
 
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
-        // Task structures are at least 64 bytes apart, so the low 6 bits are dropped; the
-        // multiplication spreads the other bits.
+        // Task structures are at least 64 bytes apart, so the low 6 bits of an address are dropped.
+        // The multiplication spreads the other bits.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
         // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
         // heads by the type's invariant.
@@ -316,8 +316,8 @@ impl TaskIndex {
         })
     }
 
-    /// Removes the record of a task from the index. The caller owns the record, but code that has
-    /// found the record before may still use it.
+    /// Removes the record of a task from the index. The caller owns the removed record, but code
+    /// that found it before the removal may still use it.
     pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
         Self::with_lock(|| Self::unlink(self.head(address), address))
     }

@@ -45,10 +45,10 @@ impl TaskStats {
     /// Creates the structure from a record. Returns `None` if the record is being updated, or if
     /// the task was reaped and has no ids any more. After `None` the caller retries.
     ///
-    /// With `ended` the task of the record has ended, and the ids and the name are taken from the
-    /// record. Without `ended` the record is in the index, and the caller uses it with preemption
-    /// off or under RCU. With `all` the ids are those of the initial namespaces, otherwise those of
-    /// the caller's namespaces.
+    /// If `ended` is true, the task of the record has ended, and the ids and the name are taken
+    /// from the record. If `ended` is false, the record is in the index, and preemption is off or
+    /// RCU is read-locked. If `all` is true, the ids are those of the initial namespaces, otherwise
+    /// those of the caller's namespaces.
     pub(crate) fn new(
         record: &TaskRecord,
         heres: &PerCpuTable,
@@ -71,8 +71,8 @@ impl TaskStats {
                 (task.ids(all), task.name())
             }
         };
-        // A reaped task has no ids. After its last switch, which follows soon, the record of the
-        // task is read with the ids that the record has kept since the exit.
+        // A reaped task has no ids. Its last switch follows soon. After the last switch a reader
+        // gets the ids that the record has saved at the exit.
         if who.reaped != 0 {
             return None;
         }

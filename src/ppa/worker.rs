@@ -16,7 +16,7 @@ use crate::helpers;
 ///
 /// # Invariants
 ///
-/// The directory exists until drop.
+/// The directory exists until the `Directory` is dropped.
 pub(crate) struct Directory(NonNull<c_void>);
 
 // SAFETY: A `Directory` is only used to remove the directory, which any thread may do.

@@ -12,7 +12,7 @@
 //!
 //! A field of an event is a number or a text. Integers are compared by value, also if they differ
 //! in size or in signedness. If the field or the constant is a floating-point number, both are
-//! compared as doubles. In the kernel, which has no floating point, such a comparison is false.
+//! compared as doubles. In the kernel, which has no doubles, a comparison of doubles is false.
 
 mod glob;
 
@@ -450,7 +450,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
         _ => match (value.real(), constant.real()) {
             (Some(left), Some(right)) => match left.partial_cmp(&right) {
                 Some(order) => order,
-                // A NaN differs from every number.
+                // If an operand is a NaN, only `NE` is true.
                 None => return op == NE,
             },
             _ => return false,
@@ -491,8 +491,8 @@ pub fn check_event(name: &[u8]) -> bool {
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
 /// valid.
 pub fn check_globs(list: &[u8]) -> bool {
-    // A glob must not be longer than a name. For each byte of a name, matching searches a character
-    // class of the glob, which takes long if the class is long.
+    // A glob must not be longer than a name: for each byte of a name, matching may search a whole
+    // character class of the glob, and a long class would take long.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))

@@ -310,8 +310,8 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
-    /// Counts a record that was not written because the ring is full or paused. The result is
-    /// `Full` if the reader should be woken, otherwise `Lost`.
+    /// Counts a record that was not written because the ring is full or paused. Returns `Full` if
+    /// the reader should be woken, otherwise `Lost`.
     #[cold]
     fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
         self.add_lost(ring, 1);
@@ -341,8 +341,8 @@ impl Writer {
     /// Writes a record. Context: any; the caller serialises writers.
     ///
     /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
-    /// records. The 16 bytes are reserved for a `LOST` record; a larger record fits only if no
-    /// records were lost.
+    /// records. The 16 bytes are reserved for a `LOST` record. A record that needs these bytes fits
+    /// only if no records were lost.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -393,8 +393,7 @@ pub enum ReadResult {
     /// The record is longer than the array of the caller; the value is the number of words of the
     /// record.
     TooLong(usize),
-    /// No valid record begins at this position, so the memory or the position is not that of a
-    /// ring.
+    /// No valid record begins at this position: the memory is not a ring, or the position is wrong.
     Corrupt,
 }
 

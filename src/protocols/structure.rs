@@ -3,7 +3,7 @@
 //! Structures that the kernel and programs copy byte by byte.
 
 /// A type that consists of integers, so that any bytes are a valid value of the type. The macro
-/// [`structures!`](crate::structures) implements it for structures.
+/// [`structures!`](crate::structures) implements this trait for structures.
 ///
 /// # Safety
 ///
@@ -39,7 +39,7 @@ unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 /// }
 /// ```
 ///
-/// Another size, padding, and a type that does not have a value for all bytes are refused:
+/// The macro refuses a wrong size, padding, and a type for which some bytes are not a valid value:
 ///
 /// ```compile_fail,E0080
 /// protocols::structures! { struct Longer(16) { value: u64, } }

@@ -66,7 +66,7 @@ impl Word {
 
     /// Replaces `old` by `new` and returns true. If the value of the word is not `old`, leaves the
     /// word unchanged and returns false. Release ordering: accesses before the call are not
-    /// reordered after it.
+    /// reordered after the call.
     #[inline(always)]
     pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)

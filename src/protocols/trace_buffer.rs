@@ -3,8 +3,8 @@
 //! User tracing: the positions and counts of the buffers of a trace, and the kernel's writer.
 //!
 //! Traced processes write the buffers and may be hostile, so the functions of this module do not
-//! trust the counts of a buffer. The functions do not examine records; each reader has to check the
-//! records that it reads.
+//! trust the counts of a buffer. The functions of this module do not examine records; each reader
+//! of a buffer has to check the records.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 

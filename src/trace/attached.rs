@@ -253,8 +253,8 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 /// Waits until the reader has made room in a full buffer.
 ///
 /// `tail` is the read position at which the buffer was full. The trace's limit for the waiting time
-/// starts with the first call that waits at this read position. If a signal interrupts the call and
-/// the thread calls again, the limit is not extended.
+/// starts with the first call that waits at this read position. A call that a signal interrupts,
+/// and that the thread then repeats, does not extend the limit.
 ///
 /// # Errors
 ///
@@ -335,9 +335,8 @@ pub(crate) fn mapped_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
-/// Handles a page fault of a process: finds the page to map, and calls `put` with the address of
-/// this page. `place` is the offset of the fault in the process's range of the device file, in
-/// pages.
+/// Handles a page fault of a process: finds the page to map, and calls `put` with the page's
+/// address. `place` is the offset of the fault in the process's range of the device file, in pages.
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page

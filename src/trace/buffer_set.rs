@@ -19,8 +19,8 @@ pub(crate) struct BufferSet {
     /// events, and `KEY_SHARED` is the key for the buffers that all processes of a shared trace
     /// write to.
     pub(crate) key: u64,
-    /// If the process has ended, the size in bytes of its state without its buffers. After the end
-    /// of a process, the size of its state and the size of its buffers do not change.
+    /// Size in bytes of the state of an ended process, without its buffers; `None` before the
+    /// process has ended. After its end, the sizes of its state and of its buffers do not change.
     pub(crate) ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
@@ -67,7 +67,7 @@ impl BufferSet {
 }
 
 /// The kind of memory that a page fault lacks. The memory is allocated while `TRACING` is not held,
-/// and the page fault is handled again.
+/// and the page fault is then handled again.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
     /// A list of [`BufferSet`]s with capacity for more than this number of elements.

@@ -109,10 +109,10 @@ pub(crate) struct Buffer {
     /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
     /// the reader advances.
     stalled: Word,
-    /// These two words describe the last wait of a thread for free buffer space. `awaited_tail` is
-    /// the reader's position at that wait, plus one. `awaited_since` is the time in nanoseconds at
-    /// which the first thread began to wait at that position. `awaited_tail` and `awaited_since`
-    /// are 0 if no thread has waited.
+    /// `awaited_tail` and `awaited_since` describe the last wait of a thread for buffer space.
+    /// `awaited_tail` is the reader's position at that wait, plus one. `awaited_since` is the time
+    /// in nanoseconds at which the first thread began to wait at that position. Both words are 0 if
+    /// no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
@@ -314,10 +314,9 @@ impl Buffer {
         }
     }
 
-    /// Returns the range of bytes that can be read. Returns an empty range if there are no such
-    /// bytes, but the count of lost events has changed since it was last returned to the reader.
-    /// After the writer has ended, only this empty range can report lost events: no further record
-    /// will.
+    /// Returns the range of bytes that can be read. If no bytes can be read, but the count of lost
+    /// events has changed since the reader last got the count, returns an empty range. After the
+    /// writer has ended, no record reports lost events any more, only this empty range.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -335,8 +334,8 @@ impl Buffer {
         self.reported_lost.store_relaxed(lost);
     }
 
-    /// Returns how many bytes of the range `span` are valid after the range was copied. The rest is
-    /// not valid: in a flight recorder the writer may overwrite bytes while they are copied.
+    /// Returns how many bytes at the beginning of the copied range `span` are valid. In a flight
+    /// recorder the writer may overwrite the other bytes while the range is copied.
     pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
             true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
@@ -356,8 +355,8 @@ impl Buffer {
     }
 
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
-    /// advance beyond `tail`. Returns `now` if this thread is the first that waits at position
-    /// `tail`. Caller holds `TRACING`.
+    /// advance beyond `tail`. The call of the first thread that waits at `tail` stores its time
+    /// `now`; this call and later calls return the stored time. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {

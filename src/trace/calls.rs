@@ -246,8 +246,8 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 
 /// Checks again, for all traces that a process is in, whether the trace's creator may trace the
 /// process. Called when the credentials or the dumpability of the process have changed: data that
-/// the process has written since the change need the new permission. The caller does not hold
-/// `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// the process has written since the change may be read only with the new permission. The caller
+/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
     // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
     // check.
@@ -374,8 +374,8 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     }
 }
 
-/// Frees all traces and processes. Called when the module is unloaded, so that no file is open and
-/// no trace with `flag::KEEP` is active.
+/// Frees all traces and processes. Called when the module is unloaded: at that time no file is open
+/// and no trace with `flag::KEEP` is active.
 pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
@@ -416,7 +416,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     // is released: detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
-        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // Require `CAP_PERFMON` too: the sysctl of perf lets users monitor the kernel only for
         // their own threads, but kernel events come from all tasks.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;

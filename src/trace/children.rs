@@ -10,7 +10,7 @@
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
 //! parent's memory, including the `struct perftrace_thread` of the parent's thread. Such a child
-//! has no restartable sequence registered. Therefore the kernel marks the shared `struct
+//! has no restartable sequence (rseq) registered, so the kernel marks the shared `struct
 //! perftrace_thread` before the child runs.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -94,8 +94,8 @@ pub(crate) fn mark_shared_thread(parent: u32) {
     }
 }
 
-/// Creates the child of a traced process when fork() copies one of its mappings. Returns the
-/// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
+/// Creates the child of a traced process when fork() copies one of the parent's mappings. Returns
+/// the child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
 pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
     // The child may already be in the list of processes, because fork() calls this function for
     // each of the parent's two mappings. If the parent has ended, no child is created.

@@ -71,8 +71,8 @@ pub(crate) fn detach_failed(mm: &Mm) {
     }
 }
 
-/// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled
-/// this.
+/// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled this
+/// request.
 pub(crate) fn is_closed() -> bool {
     TRACING.lock().closed
 }

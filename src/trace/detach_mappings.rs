@@ -41,8 +41,8 @@ pub(crate) struct WakeFile(NonNull<bindings::file>);
 
 impl WakeFile {
     /// Takes a reference to the file that the caller has open as descriptor `fd`. Returns `EBADF`
-    /// if the descriptor is not open, and `EINVAL` unless the file is a regular file that is open
-    /// read-only, can be mapped and is large enough.
+    /// if the descriptor is not open, and `EINVAL` if the file is not regular, is not open
+    /// read-only, cannot be mapped or is too small.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
         // SAFETY: The caller is in process context, and `pt_wake_file_get()` checks the descriptor.
         let file = from_err_ptr(unsafe { helpers::pt_wake_file_get(fd) })?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! File operations of `/dev/perftrace`, which readers of traces and traced processes use. They copy
-//! structures from and to user space, and call [`crate::trace`].
+//! File operations of `/dev/perftrace`, which readers of traces and traced processes use. The
+//! operations copy structures from and to user space, and call [`crate::trace`].
 
 #![expect(unsafe_code, reason = "notifiers, and functions that C calls")]
 
@@ -39,7 +39,7 @@ use base::access;
 use base::account::is_limit;
 use base::address_space::{Mapping, Mm};
 use base::device::{data_of, Device, Fault, FileOperations, Operations, Ready, Vma};
-use base::task::{is_32bit, is_dying};
+use base::task::{is_compat, is_dying};
 use base::user_memory::{bytes_of, read, read_all, write, write_all};
 use protocols::structure::FromBytes;
 
@@ -56,7 +56,7 @@ pub(crate) struct TraceDevice {
     _last: FreeOnDrop,
 }
 
-/// Frees the state of user tracing when it is dropped. It is dropped after the device.
+/// Frees the state of user tracing on drop. `FreeOnDrop` is dropped after the device.
 struct FreeOnDrop;
 
 impl Drop for FreeOnDrop {
@@ -89,7 +89,7 @@ impl FileOperations for Opened {
 
     /// Dropping the private data detaches the process that attached through the file, or drops the
     /// file's reference to a trace.
-    fn release(&self, _: &LocalFile) {
+    fn release(&self, _: *mut bindings::file) {
         // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
         // detached, processes may attach again.
         if self.is_releasing.load(Relaxed) {
@@ -97,11 +97,11 @@ impl FileOperations for Opened {
         }
     }
 
-    /// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. A process that writes to
-    /// trace buffers must store 64 bits at once, and the tracing library does not support 32-bit
-    /// programs.
+    /// Returns `EOPNOTSUPP` to an i386 or x32 program, and logs the reason once. An i386 program
+    /// cannot store 64 bits at once, as a writer to trace buffers must, and the tracing library
+    /// supports neither ABI.
     fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {
-        if is_32bit() {
+        if is_compat() {
             pr_warn_once!(
                 "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 \
                  bits\n"
@@ -111,7 +111,7 @@ impl FileOperations for Opened {
         dispatch(file, self, command, arg)
     }
 
-    /// Reports whether the file's trace has data to read, and whether it has ended.
+    /// Reports whether the file's trace has data to read, and whether the trace has ended.
     fn poll(
         &self,
         file: &LocalFile,
@@ -249,7 +249,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
 }
 
 /// Copies from user space a structure whose first field contains the structure's size. Returns
-/// `EINVAL` if this is not the size of `T`.
+/// `EINVAL` if that size is not the size of `T`.
 fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
@@ -351,7 +351,7 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
-    // If the file has a role already, the new trace is ended here: closing the file does not end a
+    // If the file already has a role, end the new trace: dropping the new role would not end a
     // trace that was created with `KEEP`.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
@@ -373,8 +373,8 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
         create.markers = info.markers;
         Ok(Role::Trace(held))
     };
-    // `undo` has nothing to do: the trace was not created here, and dropping the role drops the
-    // reference to it.
+    // If the file already has a role, nothing is to be undone: dropping the new role drops its
+    // reference to the trace.
     opened.set_role(make, |_| ())?;
     write(arg, &create)
 }

@@ -141,8 +141,8 @@ impl GlobCache {
         None
     }
 
-    /// Moves all entries to the table `larger`. Returns the old table or, if `larger` is not
-    /// larger, `larger`. The caller frees the returned table after it has released `TRACING`.
+    /// Moves all entries to the table `larger`. Returns the old table, or `larger` if it does not
+    /// have more buckets. The caller frees the returned table after it has released `TRACING`.
     pub(crate) fn grow(&mut self, larger: Self) -> Self {
         if larger.buckets.len() <= self.buckets.len() {
             return larger;

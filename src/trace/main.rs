@@ -4,8 +4,8 @@
 //! of the buffers, and how a process writes to the buffers without a system call.
 //!
 //! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
-//! traced processes also take it. Writing an event takes no lock. `Documentation/architecture.md`
-//! lists the files.
+//! traced processes also take `TRACING`. Writing an event takes no lock.
+//! `Documentation/architecture.md` lists the files.
 
 #![deny(unsafe_code)]
 
@@ -51,8 +51,8 @@ module! {
 
 /// The state of perftrace.ko while the module is loaded. When the module is unloaded, the fields
 /// are dropped in the order of their declaration: first the device, then the statistics. When the
-/// fields are dropped, no file of the device is open, because each of them holds a reference to the
-/// module.
+/// fields are dropped, no file of the device is open, because each open file holds a reference to
+/// the module.
 struct PerfTrace {
     _device: device::TraceDevice,
     _stats: stats::TraceStats,

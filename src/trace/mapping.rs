@@ -75,8 +75,7 @@ fn count_mapping(vma: &Vma, more: bool) {
 }
 
 /// Adds a mapping that was split, moved or copied to the count of its process. If fork() has copied
-/// the mapping, the copy gets the key of a new traced process, the child, which inherits its
-/// parent's markers.
+/// the mapping, the copy gets the key of the child: a new traced process with its parent's markers.
 pub(super) fn copied(vma: &mut Vma) {
     // SAFETY: The mapping is being copied, under the mmap lock, which is held for writing.
     unsafe { helpers::pt_wipe_on_fork(vma.as_ptr()) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Adding of processes to traces, and setting of marker bits, after each creation of a trace, a
-//! process or a marker.
+//! Adds processes to traces and sets marker bits whenever a trace, a process or a marker has been
+//! created.
 //!
 //! `TRACING` is not held while permission is checked or while marker names are matched with globs.
 
@@ -76,8 +76,8 @@ impl Tracing {
     }
 
     /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
-    /// is too small, returns the size that a larger table needs, and a charge of 0 bytes for the
-    /// trace's user, through which the caller charges that table.
+    /// is too small, returns the number of buckets for a larger table, and an empty charge of the
+    /// trace's user. The caller charges the larger table to this user.
     fn store_match(
         &mut self,
         wishes: &TraceGlobs,

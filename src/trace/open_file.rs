@@ -28,7 +28,7 @@ pub(super) struct Attached {
     /// The value of `perftrace_attach.thread`.
     pub(super) thread: i64,
     /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
-    /// trace the process. It is also mapped in children that cannot be traced.
+    /// trace the process. The page is also mapped in children that cannot be traced.
     pub(super) placeholder: Arc<PlaceholderPage>,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct Opened {
     /// Serialises threads that read a trace through the same file.
     #[pin]
     pub(super) reading: Mutex<()>,
-    /// Set while a process is still attached that PERFTRACE_RELEASE on this file has asked to
-    /// detach.
+    /// Set after PERFTRACE_RELEASE on this file, while processes that were asked to detach are
+    /// still attached.
     pub(super) is_releasing: AtomicBool,
 }
 

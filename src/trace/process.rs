@@ -11,8 +11,8 @@
 //!   --------> unattached: a child that has not accessed its mappings yet
 //! ```
 //!
-//! An attached process has a mapping and pages (`control`). A process that has ended has neither;
-//! its markers stay while a trace has buffers of the process.
+//! An attached process has a mapping and pages (`control`). A process that has ended has no mapping
+//! and no pages; its markers stay while a trace has its buffers.
 
 use core::cmp::Ordering;
 
@@ -60,7 +60,7 @@ pub(crate) struct Slot {
 /// perftrace_thread` is recorded.
 const MAX_COPIES: usize = 4;
 /// The offsets from the thread pointer to `struct perftrace_thread`, for each copy of the perftrace
-/// library in a process. 0 for an unused element.
+/// library in a process. An unused element is 0.
 pub(crate) type Threads = [i64; MAX_COPIES];
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
@@ -128,9 +128,9 @@ pub(crate) struct Process {
     mapped_slots: u32,
     /// The device node whose pages the process maps, or `None` after the process has ended.
     mapping: Option<Mapping>,
-    /// The process was attached with `PERFTRACE_SHARED`: it can also join shared traces.
+    /// True if the process was attached with `PERFTRACE_SHARED` and can join shared traces too.
     pub(crate) shared: bool,
-    /// The process was asked to detach from the module.
+    /// True if the process was asked to detach from the module.
     pub(crate) is_detaching: bool,
     /// The time at which the process was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
@@ -159,8 +159,8 @@ pub(crate) struct Process {
     placeholder: Option<Arc<PlaceholderPage>>,
     /// The charge for the memory of the process's state, markers and pages.
     charge: Charge,
-    /// The count of the process in a user's quota of processes. After the process has ended, the
-    /// user is the owner of the trace that keeps it. `None` if the process is about to be dropped.
+    /// The count of the process in a user's quota of processes. After its end, the user is the
+    /// owner of the trace that keeps the process. `None` if the process will be dropped.
     share: Option<ResourceCharge>,
 }
 
@@ -488,8 +488,8 @@ impl Process {
     }
 
     /// Registers a marker, or counts one more registration of a registered marker. Returns the
-    /// number of the marker, and whether this is its only registration. If it is, the caller has to
-    /// set the marker's bits.
+    /// number of the marker, and whether the registration is the only one: in that case the caller
+    /// has to set the marker's bits.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ impl Signal {
     }
 
     /// Waits until `read` returns true or the trace has ended, but at most `nanoseconds`. Returns
-    /// false if this time is over, and `EINTR` if a signal interrupts the wait.
+    /// false if the time `nanoseconds` is over, and `EINTR` if a signal interrupts the wait.
     pub(crate) fn wait_for_room(
         &self,
         mut read: impl FnMut() -> bool,

@@ -16,8 +16,8 @@ const FAULT_TIME: usize = 2;
 /// The slots of the statistics.
 static SLOTS: SelfStats<4> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value makes the instances dormant. It is dropped
-/// after all code that updates the statistics has stopped.
+/// The instances of the statistics. Dropping this value makes the instances dormant. This value is
+/// dropped after all code that updates the statistics has stopped.
 pub(crate) struct TraceStats {
     _lost: Instance,
     _faults: Instance,

@@ -51,10 +51,10 @@ pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
     /// The credentials of the trace's creator.
     maker: ARef<Credential>,
-    /// The trace's creator may trace all processes, so nothing is checked.
+    /// True if the trace's creator may trace all processes, so that nothing is checked.
     allows_all: bool,
-    /// The permission to stop the process (ptrace attach) is needed too, because threads of the
-    /// process wait for room in full buffers.
+    /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
+    /// the process wait for room in full buffers.
     attach: bool,
 }
 
@@ -88,9 +88,9 @@ impl PermissionCheck {
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
-    /// The trace is counted in `Resource::PFC_HELD_TRACES` until it is freed.
+    /// The count of the trace in `Resource::PFC_HELD_TRACES`, until the trace is freed.
     pub(super) _until_freed: ResourceCharge,
-    /// The trace is counted in `Resource::PFC_TRACES` until it ends.
+    /// The count of the trace in `Resource::PFC_TRACES`, until the trace ends.
     pub(super) until_ended: Option<ResourceCharge>,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were removed although they had unread data.
     dropped: u64,
-    /// A buffer set was removed since the last search for ended processes that are in no trace.
+    /// True if a buffer set was removed since the last search for ended processes in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the trace's creator had lost the permission to
     /// trace them.
@@ -524,8 +524,8 @@ impl Trace {
         Some(key)
     }
 
-    /// Removes an ended process, even if it has unread data, because the trace's user cannot be
-    /// charged for the process within the user's limits.
+    /// Removes an ended process, even if it has unread data, because the process would exceed the
+    /// limits of the trace's user.
     pub(crate) fn drop_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);

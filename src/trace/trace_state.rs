@@ -7,8 +7,8 @@
 //!   -------> -----> active -----------> ending ------------> ended ----------> freed
 //! ```
 //!
-//! A trace that is active or ending has a slot. While it is ending, its processes are removed from
-//! it one by one, and no process can join it. The buffers of a trace that has ended can be read
+//! A trace that is active or ending has a slot. While a trace is ending, its processes are removed
+//! one by one, and no process can join the trace. The buffers of a trace that has ended can be read
 //! while files refer to the trace.
 
 /// The state of a trace, with its slot.

@@ -25,24 +25,23 @@ pub(crate) fn log_refused(markers: bool, error: Error) {
 }
 
 /// Records that an address space is traced, or is no longer traced. For a child process that shares
-/// a traced address space, `pt_queue_shared_thread()` marks the thread id cached there (`struct
-/// perftrace_thread`) as shared before the child enters user mode.
+/// a traced address space, `pt_queue_shared_thread()` marks the thread id in the shared memory
+/// (`struct perftrace_thread`) as shared before the child enters user mode.
 pub(crate) fn set_traced(mm: usize, is_traced: bool) {
     // SAFETY: `pt_set_traced()` uses the address `mm` as a number only.
     unsafe { helpers::pt_set_traced(mm, is_traced) }
 }
 
-/// Replaces two words of the current thread's thread-local storage by `new`. They are at offset
-/// `at` from the thread pointer. Does nothing if the second word is not `was` or the memory is not
-/// accessible.
+/// Replaces two words of the current thread's thread-local storage by `new`. The two words are at
+/// offset `at` from the thread pointer. Does nothing if the second word is not `was` or the memory
+/// is not accessible.
 pub(crate) fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
     unsafe { helpers::pt_thread_replace(at, was, new[0], new[1]) }
 }
 
-/// Queues work for the task `task`, which does it before it first enters user mode. `task` is a new
-/// child that shares the memory of the current task and has not run yet; see
-/// [`crate::children`].
+/// Queues work that `task` does before it first enters user mode. `task` is a new child that shares
+/// the memory of the current task and has not run yet; see [`crate::children`].
 pub(crate) fn queue_shared_work(task: TaskRef<'_>) {
     // SAFETY: `task` is valid by the invariant of `TaskRef`, and the current task is creating it.
     unsafe { helpers::pt_queue_shared_thread(task.as_ptr()) }

@@ -26,8 +26,8 @@ use base::tracepoint::Probes;
 
 global_mutex! {
     /// The state of user tracing. Page faults of traced processes take `TRACING`, so no user memory
-    /// is accessed under it. A file's `i_mmap_rwsem`, the lock of its mappings, is taken under
-    /// `TRACING`.
+    /// is accessed while `TRACING` is held. A file's `i_mmap_rwsem`, the lock of its mappings, is
+    /// taken under `TRACING`.
     pub(crate) static TRACING: Mutex<Tracing> = Tracing::NONE;
 }
 
@@ -38,7 +38,7 @@ const RESERVED_TRACES: usize = 4;
 /// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
 /// freed because files still refer to them.
 const MAX_HELD_PER_USER: usize = 32;
-/// The key (unique number) of the first traced process. Lower keys are reserved.
+/// The key (unique number) of the first traced process. Keys below `FIRST_KEY` are reserved.
 const FIRST_KEY: u64 = 16;
 
 /// All traces and traced processes, protected by the lock `TRACING`.
@@ -63,7 +63,7 @@ pub(crate) struct Tracing {
     /// A page of zeros. If a process reads an offset of the device file at which no page exists,
     /// the page of zeros is mapped there.
     pub(crate) zeroes: Option<Page>,
-    /// The module is about to be unloaded: no process can attach and no trace can begin.
+    /// True if the module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
 pub(super) struct Caller {
     /// The user ID of the caller in the initial namespace.
     pub(super) uid: u32,
-    /// The caller has `CAP_PERFMON`.
+    /// True if the caller has `CAP_PERFMON`.
     pub(super) capable: bool,
 }
 

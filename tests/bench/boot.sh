@@ -31,11 +31,11 @@ fi
 rm -rf "$root"
 
 # An instruction takes a nanosecond of guest time, and idle time passes at once. One thread runs all
-# CPUs alternately, so a busy wait costs real time. tsc=reliable, noapictimer and cpu_init_udelay=0
-# avoid busy waits at boot: the comparison of the CPUs' clocks, the calibration of the local timer,
-# waits for CPUs to start. None of these options changes code that is measured. The PMU is AMD's
-# with four counters, which fits the processor model that is used without a PMU, so that nothing
-# else differs.
+# CPUs alternately, so a busy wait costs real time. Three options avoid busy waits at boot:
+# tsc=reliable avoids the comparison of the CPUs' clocks, noapictimer avoids the calibration of the
+# local timer, and cpu_init_udelay=0 avoids the waits for CPUs to start. None of these options
+# changes code that is measured. The CPU model is always "max", an AMD model. The emulated PMU is
+# therefore AMD's, with four counters.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
 exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \

@@ -24,7 +24,8 @@ tr -d '\r' <"$work/output" | sed '1,/^# archive begins$/d; /^# archive ends$/,$d
 commented() { sed "1a <!-- SPDX-License-Identifier: GPL-2.0 -->\n<!-- $2: drawn by tests/documentation/guest.sh. -->" "$work/$1"; }
 commented flamegraph.svg "What pfc flamegraph draws" >"$work/flamegraph"
 commented ppa.svg "What pfc ppa report draws" >"$work/ppa"
-# A terminal needs carriage returns, and scrolls after a last end of line.
+# A terminal needs a carriage return before each newline. A newline after the last line would scroll
+# the screen, so it is removed.
 printf '%s' "$(sed 's/$/\r/' "$work/trace.txt")" >"$work/typescript"
 draw_screen "$work/typescript" "$(wc -l <"$work/trace.txt")" 100 "pfc trace" \
 	"pfc trace live: drawn by tests/documentation/guest.sh." >"$work/trace"

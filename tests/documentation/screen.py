@@ -15,7 +15,8 @@ COLOURS = {
     "yellow": ("#8a6100", "#d7a94b"), "blue": ("#0b5cc4", "#6f9fe0"), "magenta": ("#8a3ea8", "#b98ad6"),
     "cyan": ("#067a83", "#39c5cf"), "white": ("#1f2328", "#d8d8d8"), "gray": ("#656d76", "#8d96a0"),
 }
-# Names and values of pyte for the same colours: the first sixteen of 256, and their bright forms.
+# Other names and values that pyte has for COLOURS: the first sixteen of 256 colours, with their
+# bright forms.
 NAMES = {"brown": "yellow", "brightblack": "gray", "7f7f7f": "gray"}
 NAMES.update(zip("000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5".split(), COLOURS))
 NAMES.update(zip("ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff".split(), list(COLOURS)[1:]))

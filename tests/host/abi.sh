@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
-# padding. The structures and constants are the same for 32-bit and 64-bit programs, and the
-# constants are the same for C++ programs. The kernel's list assigns no ioctl number of the headers
-# to another driver. The headers are not compared with an earlier version, because no version has
-# been released: see Documentation/versions.md.
+# padding. Structures and constants are the same for 32-bit and 64-bit programs. Constants have the
+# same values in C and in C++. The kernel's list assigns no ioctl number of the headers to another
+# driver. The headers are not compared with an earlier version, because no version has been
+# released: see Documentation/versions.md.
 
 set -u
 work=$(mktemp -d)
@@ -43,8 +43,8 @@ values() {
 		constants | sort -u | sed 's/.*/unsigned int value_&[] = { (unsigned int)(&), (unsigned int)((long long)(&) >> 32) };/'
 	} | gcc-14 "$@" -I "$uapi" -fno-zero-initialized-in-bss -S -o - - | grep -E '^value_|^[[:space:]]\.(long|zero)'
 }
-# fewest NUMBER FILE: prints an error if FILE has fewer than NUMBER lines. If gcc failed without
-# this check, both lists of a comparison would be empty and the test would pass.
+# fewest NUMBER FILE: prints an error if FILE has fewer than NUMBER lines. Without this check, a
+# failure of gcc would make both lists of a comparison empty, and the test would pass.
 fewest() { [ "$(wc -l <"$work/$2")" -ge "$1" ] || echo "only $(wc -l <"$work/$2") lines were found, at least $1 are expected"; }
 
 # compiled OPTION...: compiles each header alone, as C and as C++. Prints the messages of gcc.

@@ -53,7 +53,7 @@ static void new_ring(uint32_t flags, uint64_t begin)
 	page->head = page->reserve = *tail = begin;
 }
 
-/* Writes a record of so many words. All words after the header have the number of the record. */
+/* Writes a record of @words words. All words after the header have the record's number. */
 static void put(uint32_t words)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
@@ -176,8 +176,8 @@ int main(void)
 	put(2);
 	put(5);
 	/*
-	 * The reader begins at position 0, wherever the ring is by now. It may report EOVERFLOW,
-	 * which does not matter here.
+	 * The reader begins at position 0, whatever position the ring has reached. The reader may
+	 * report EOVERFLOW, which does not matter in this test.
 	 */
 	good = end(ring) == -EOVERFLOW || true;
 	put(4);

@@ -3,9 +3,9 @@
 # timeout: 600
 #
 # Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
-# promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
-# events that programs write, among them events of libraries that the programs load and unload by
-# dlopen(). To check events, the test uses a libperftrace that is built to write plain files in
+# promised symbols, and programs in C and C++ find the libraries by pkg-config. The test also checks
+# the events that programs write, among them events of libraries that the programs load and unload
+# by dlopen(). To check events, the test uses a libperftrace that is built to write plain files in
 # place of the kernel's buffers.
 
 set -u
@@ -85,7 +85,7 @@ as_wanted "3.8 PERFTRACE_DEBUG=1: the reason why tracing is off is printed" "$sa
 said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null)
 as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
-# Builds libperftrace with files as memory in place of the kernel.
+# Builds a libperftrace that writes plain files in place of the kernel's buffers.
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml

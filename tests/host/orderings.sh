@@ -3,9 +3,9 @@
 #
 # Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
 # the code of the modules, a comment must name the ordering that it pairs with. The table in
-# Documentation/barriers.md must have the number of orderings in each file, and their partners. It
-# must therefore be reviewed when an ordering is added or removed. Each lock must be in the table of
-# Documentation/architecture.md.
+# Documentation/barriers.md must have the number of orderings in each file, and their partners. The
+# table must therefore be reviewed when an ordering is added or removed. Each lock must be in the
+# table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u

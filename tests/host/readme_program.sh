@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Compiles the C programs of the documentation with the uapi headers only, warnings as errors.
-# documentation.sh compares them with the pages; readme.c and documented_programs.sh run them.
+# documentation.sh compares the programs with the pages; readme.c and documented_programs.sh run the
+# programs.
 
 set -u
 work=$(mktemp -d)

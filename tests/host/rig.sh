@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the scripts of tools/rig, which build and run the tests. Clones of the repository that share
-# a cache do not disturb each other. A script that waits for another process prints which process it
-# is. The output names failed parts of a plan and failed jobs. The target `rows` of make uses the
-# last run of each world (host, stock, debug, kcsan), in whatever order the worlds were run.
+# a cache must not disturb each other. A script that waits for another process must print which
+# process that is. The output must name failed parts of a plan and failed jobs. The target `rows` of
+# make must use the last run of each world (host, stock, debug, kcsan), whatever the order of these
+# runs.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -172,8 +173,8 @@ as_wanted "rig a guest that hangs before its first program is booted once more, 
 it stands here"
 result "$(test_follow 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 
-# recorded_output: prints what is recorded of a program whose output has lines like those with which
-# the guest reports the beginning and the end of a program.
+# recorded_output: runs a program that prints lines like "# begin" and "# end", with which the guest
+# reports the beginning and the end of a program. Prints the recorded output.
 recorded_output() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * careless: a faulty driver for tests. The driver does not check whether its counters could be
- * added, and calls perf_del() in atomic context. The driver does not delete its instances, neither
- * when its init fails nor at unload.
+ * added, and calls perf_del() in atomic context. The driver never deletes its instances: not when
+ * its init function fails, and not when the module is unloaded.
  */
 #include <linux/module.h>
 #include <linux/perfcounters.h>

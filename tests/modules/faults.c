@@ -5,13 +5,13 @@
  * Parameters:
  *
  *	echo N >/sys/module/faults/parameters/nth	arm: the Nth call from now on fails
- *	cat /sys/module/faults/parameters/nth		0: it has failed
+ *	cat /sys/module/faults/parameters/nth		0: the Nth call has failed
  *	echo 0 >/sys/module/faults/parameters/nth	disarm
  *	cat /sys/module/faults/parameters/calls		calls since armed, up to the failed one
  *	cat /sys/module/faults/parameters/last		the function that failed last
  *	echo PID >/sys/module/faults/parameters/slow	charged allocations of this process take
  *							slow_ms longer, as in a control group that
- *							is full; 0: of none
+ *							is full; 0: of no process
  *	cat /sys/module/faults/parameters/nr_slowed	number of allocations that took longer
  *
  * A call counts if a function of perfcounters.ko, perfmon.ko, perftrace.ko, ppa.ko, a provider, a

@@ -55,8 +55,8 @@ static void free_lines(unsigned int nr)
 static int __init irq_lines_init(void)
 {
 	/*
-	 * The descriptors are allocated without an owner: a requested line takes a reference to its
-	 * owner, so this module could not be unloaded.
+	 * The interrupt descriptors are allocated without an owner. request_irq() takes a reference
+	 * to the owner of a line, so with this module as owner, the module could not be unloaded.
 	 */
 	int irq;
 

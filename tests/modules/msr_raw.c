@@ -8,10 +8,10 @@
  *   pmc COUNTER      RDPMC
  *   run ROUNDS       2 * ROUNDS instructions, and a few
  *   lvtpc VALUE      sets the local APIC's entry for performance counters (LVTPC)
- *   read_lvtpc       reads this entry
+ *   read_lvtpc       reads the LVTPC entry
  *   nmis             number of NMIs since the last "nmis", and resets it
- *   nmi N            number of instructions of "run" that were complete when NMI N of these was
- *                    taken, counted from 0; 0 if it interrupted other code
+ *   nmi N            number of instructions of "run" that were complete when NMI N was taken; 0 if
+ *                    the NMI interrupted other code; N is counted from 0 after each "nmis"
  *   seen N           the result of step N of on_nmi, when it was executed last
  *   on_nmi           the steps after this one are executed by each following NMI, not now
  *

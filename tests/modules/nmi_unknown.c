@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * nmi_unknown: counts NMIs that no handler has claimed, and sends one on request.
+ * nmi_unknown: counts NMIs that no other handler has claimed, and sends such an NMI on request.
  *
  * The kernel calls the handlers of NMI_UNKNOWN before it reports "NMI received for unknown
  * reason". The handler of nmi_unknown counts the NMIs that reach it, and claims them. In
  * /sys/module/nmi_unknown/parameters, "nr" is the number of NMIs that no other handler claimed. A
- * write to "send" sends an NMI that no handler claims to the writing CPU.
+ * write to "send" sends an NMI, which no other handler claims, to the CPU that executes the write.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>

@@ -22,8 +22,9 @@ static char *edit;
 module_param(edit, charp, 0400);
 
 /*
- * Parameters of the callback read(): the value of the counter; its increment per read; true to
- * return invalid values; the microseconds that a read takes.
+ * Parameters of the callback read(). "now" is the value of the counter, and "step" the amount that
+ * each read adds to the value. If "junk" is set, read() returns invalid values. A read takes
+ * "slow_us" microseconds.
  */
 static unsigned long long now;
 module_param(now, ullong, 0600);
@@ -35,8 +36,8 @@ static unsigned int slow_us;
 module_param(slow_us, uint, 0600);
 
 /*
- * Parameters of the callback check(): the errno that it returns; the bits that it sets and clears
- * in a value.
+ * Parameters of the callback check(): "refuse" is the errno that check() returns. check() sets the
+ * bits "set_bits" in a value, and clears the bits "clear_bits".
  */
 static int refuse;
 module_param(refuse, int, 0600);
@@ -50,8 +51,8 @@ static int absent;
 module_param(absent, int, 0400);
 
 /*
- * How often counters were read; how often they were read in preemptible context, which is not
- * allowed; how often probe() was called.
+ * Numbers of calls: of read(), of read() in preemptible context, which is not allowed, and of
+ * probe().
  */
 static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Makes nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the
- * same time. Each of these four sources also updates counters while an update of another source is
- * in progress. test_driver.c includes this file.
+ * same time. The timer interrupt, the NMIs and the kprobe also update counters while an update of
+ * another source is in progress. test_driver.c includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU
@@ -71,8 +71,8 @@ static int nesting_kprobe_hit(struct kprobe *p, struct pt_regs *regs)
 static struct kprobe nesting_kprobe = { .pre_handler = nesting_kprobe_hit };
 
 /*
- * Set by the first "nesting_start". After the first "nesting_start", the handler claims NMIs as
- * sent by this driver.
+ * Set by the first "nesting_start". After the first "nesting_start", nesting_handle_nmi() claims
+ * every NMI, because this driver may have sent the NMI.
  */
 static bool nesting_claims_nmis;
 static DEFINE_PER_CPU(int, nmis_sent);

@@ -115,9 +115,9 @@ static void amd_write(X86PMU *pmu, const X86PMURegister *r, uint64_t value)
 }
 
 /*
- * Returns whether the counter counts. If the host bit or the guest bit of
- * @select is set, the counter counts only if the host bit is set and SVM is
- * enabled.
+ * Returns whether the host bit and the guest bit of @select allow the counter to
+ * count. If both bits are clear, the counter counts. Otherwise it counts only while
+ * the host bit is set and SVM is enabled.
  */
 static bool counts_here(const X86PMU *pmu, uint64_t select)
 {

@@ -56,8 +56,8 @@ void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags)
     db->budget_left = tcg_temp_new_i64();
     tcg_gen_ld_i64(db->budget_left, tcg_env, BUDGET_OFFSET);
     /*
-     * The block's length is not known yet; insn_budget_gen_end() stores it
-     * here.
+     * The number of instructions in the block is not known yet, so 0 is subtracted
+     * here. insn_budget_gen_end() replaces the 0 by the number.
      */
     tcg_gen_sub_i64(db->budget_left, db->budget_left, tcg_constant_i64(0));
     db->budget_op = tcg_last_op();

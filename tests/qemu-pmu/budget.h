@@ -1,10 +1,10 @@
 /*
  * An exact budget of instructions for each vCPU, with or without icount.
  *
- * Each translation block subtracts its number of instructions from the budget
- * before it runs, and does not run if the budget is too small. The execution
- * loop then runs a block of exactly the remaining number. When the budget is 0,
- * TCGCPUOps.insn_budget_spent is called, between two instructions.
+ * Each translation block subtracts its number of instructions from the budget before
+ * it runs, and does not run if the budget is too small. The execution loop then runs
+ * a block of exactly as many instructions as the budget has left. When the budget is
+ * 0, TCGCPUOps.insn_budget_spent is called, between two instructions.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -57,8 +57,10 @@ static inline bool insn_budget_is_spent(CPUState *cpu)
 bool insn_budget_shorten(CPUState *cpu, const TranslationBlock *tb);
 
 /*
- * Generate the code of a block: the check of the budget, the subtraction and, once
- * the number of instructions is known, that number.
+ * The following three functions generate code at the beginning of a block: the check
+ * of the budget, and the subtraction of the number of instructions.
+ * insn_budget_gen_end() inserts this number at the end of the block's translation,
+ * when the number is known.
  */
 void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags);
 void insn_budget_gen_take(DisasContextBase *db, uint32_t cflags);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make qemu-pmu: builds QEMU with an emulated x86 PMU from Debian's source package,
-# hooks.patch and the files of this directory. Builds it once, and again when one of its
-# inputs changes. Prints the path of the program. See Documentation/emulated-pmu.md.
-# Status 3: it cannot be built here; $CACHE/qemu-pmu/why has the reason.
+# make qemu-pmu: builds QEMU with an emulated x86 PMU from Debian's source package, hooks.patch
+# and the files of this directory. QEMU is built once, and again when an input changes.
+# Prints the path of the program. See Documentation/emulated-pmu.md. Exit status 3: QEMU cannot
+# be built on this machine, for the reason in $CACHE/qemu-pmu/why.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"

@@ -44,7 +44,10 @@ static void x86_pmu_sync(X86PMU *pmu, int running)
     }
 }
 
-/* After x86_pmu_sync() with the same @running: sets the budget to the next event. */
+/*
+ * Sets the budget to the number of instructions until the next overflow or
+ * interrupt. Must be called after x86_pmu_sync() with the same @running.
+ */
 static void x86_pmu_arm(X86PMU *pmu, int running)
 {
     int64_t next = x86_pmu_next_interrupt(pmu);
@@ -132,7 +135,7 @@ X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value)
         return X86_PMU_FAULT;
     }
     if (r.general && (pmu->config.held & BIT(r.counter))) {
-        return X86_PMU_DONE;    /* firmware restores it at once */
+        return X86_PMU_DONE;    /* firmware restores the old value at once */
     }
     x86_pmu_sync(pmu, 0);
     pmu->vendor->write(pmu, &r, value);

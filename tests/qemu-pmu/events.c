@@ -59,8 +59,9 @@ const X86PMUEvent *x86_pmu_event_amd(uint64_t select)
 }
 
 /*
- * Counters of pmu-constrained that count an event, as on Haswell: one bit for
- * each general counter. On the other counters the event counts nothing.
+ * With pmu-constrained, these events can be counted by some general counters only,
+ * as on Haswell. Each bit of @counters stands for a general counter that can count
+ * the event. The other counters do not count the event.
  */
 static const struct {
     uint32_t intel;

@@ -28,12 +28,15 @@ enum {
 #define CAPABILITIES_FULL_WIDTH BIT_ULL(13)
 #define DEBUGCTL_FREEZE         BIT_ULL(12)
 
-/* Bits of the global status that are not of a counter, by the version that added them. */
+/*
+ * Bits of the global status that belong to no counter, grouped by the version of the
+ * PMU that added them.
+ */
 #define STATUS_V2       (BIT_ULL(62) | BIT_ULL(63)) /* OvfDSBuffer, CondChgd */
 #define STATUS_V3       BIT_ULL(61)                 /* Ovf_Uncore */
 #define STATUS_V4       (BIT_ULL(58) | STATUS_FROZEN)   /* LBR_Frz */
 #define STATUS_FROZEN   BIT_ULL(59)                 /* CTR_Frz */
-#define STATUS_CHANGED  BIT_ULL(63)                 /* cannot be set */
+#define STATUS_CHANGED  BIT_ULL(63)                 /* software cannot set it */
 
 #define INUSE_PMI       BIT_ULL(63)
 

@@ -48,7 +48,7 @@ bool x86_pmu_event_counts_on(const X86PMUEvent *event, unsigned int counter);
 
 typedef struct X86PMUCounter {
     uint64_t value;
-    uint64_t rest;          /* part of an event, in units of 1 / event->insns */
+    uint64_t rest;          /* started part of the next event: 1 / insns units */
     uint64_t select;        /* event select as written, general counters */
     const X86PMUEvent *event;
     bool interrupts;
@@ -56,7 +56,7 @@ typedef struct X86PMUCounter {
 
 /* A register: its function, its counter, and which accesses fault. */
 typedef struct X86PMURegister {
-    uint8_t kind;           /* 0: not of the PMU; others: the vendor's */
+    uint8_t kind;           /* 0: not a PMU register; others: defined by the vendor */
     uint8_t counter;
     bool general;           /* belongs to a general counter, which may be held */
     bool absent;            /* this version does not have it: #GP */
@@ -68,7 +68,10 @@ typedef struct X86PMUVendor {
     X86PMURegister (*find)(const X86PMU *pmu, uint32_t msr);
     uint64_t (*read)(const X86PMU *pmu, const X86PMURegister *r);
     void (*write)(X86PMU *pmu, const X86PMURegister *r, uint64_t value);
-    /* After each write: derives from the registers which counters count what. */
+    /*
+     * Called after each write: derives from the registers which event each counter
+     * counts, and in which modes.
+     */
     void (*configure)(X86PMU *pmu);
     /* Called when an interrupt was delivered. */
     void (*interrupted)(X86PMU *pmu);
@@ -86,7 +89,7 @@ struct X86PMU {
     const X86PMUVendor *vendor;
     X86PMUConfig config;
     uint64_t present;       /* mask of existing counters */
-    uint64_t general;       /* mask of the general ones */
+    uint64_t general;       /* mask of existing general counters */
     uint64_t value_mask;
 
     X86PMUCounter counter[X86_PMU_COUNTERS];
@@ -99,10 +102,10 @@ struct X86PMU {
     bool user;
 
     /* Interrupts after an overflow (interrupt.c). */
-    int64_t due;            /* instructions until it is raised, or NEVER */
+    int64_t due;            /* instructions until the interrupt is raised, or NEVER */
     int64_t spurious_due;
     int64_t echo_due;
-    uint64_t late;          /* interrupt is raised when these counters stop */
+    uint64_t late;          /* mask of counters that interrupt when they stop */
     uint64_t overflows, raised, echoes;
 };
 
@@ -115,14 +118,17 @@ static inline uint64_t x86_pmu_counting(const X86PMU *pmu)
 void x86_pmu_select(X86PMU *pmu, unsigned int n, const X86PMUEvent *event,
                     bool os, bool usr, bool interrupts);
 
-/* Updates which counters count what, after a register was written. */
+/*
+ * Called after a register was written: updates which event each counter counts, and
+ * in which modes.
+ */
 void x86_pmu_configure(X86PMU *pmu);
 
 /* interrupt.c */
 void x86_pmu_overflowed(X86PMU *pmu, uint64_t mask);
 /* Accounts @insns more retired instructions and raises the interrupts that are due. */
 void x86_pmu_elapse(X86PMU *pmu, int64_t insns);
-/* Called when these counters count in no mode any longer. */
+/* Called when the counters in @mask no longer count in any mode. */
 void x86_pmu_ended(X86PMU *pmu, uint64_t mask);
 int64_t x86_pmu_next_interrupt(const X86PMU *pmu);
 void x86_pmu_reset_interrupts(X86PMU *pmu);

@@ -17,8 +17,9 @@ static bool nth(uint64_t n, uint32_t every)
 
 /*
  * Numbers of instructions until an interrupt is delivered a second time. The two
- * numbers alternate. After the first, the handler still runs, so that the processor
- * holds the NMI until the handler ends. After the second, the handler has ended.
+ * numbers are used alternately. After ECHO_WITHIN instructions the handler of the
+ * interrupt still runs, so the processor holds the second NMI until the handler
+ * ends. After ECHO_AFTER instructions the handler has ended.
  */
 #define ECHO_WITHIN 50
 #define ECHO_AFTER  20000
@@ -100,8 +101,8 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
 
             pmu->spurious_due = pmu->config.spurious;
             /*
-             * Raised only if the LVTPC entry is set to NMI, so that a handler
-             * exists.
+             * The spurious NMI is raised only if the LVTPC entry is set to NMI, so
+             * that a handler for NMIs exists.
              */
             if (apic_pmi_is_nmi(pmu->cpu->apic_state)) {
                 cpu_interrupt(CPU(pmu->cpu), CPU_INTERRUPT_NMI);

@@ -21,10 +21,10 @@ typedef struct X86PMUConfig {
     uint32_t echo;          /* every n-th interrupt is delivered a second time */
     uint32_t held;          /* mask of general counters that firmware uses */
     bool constrained;       /* some events count on some counters only, Intel */
-/* Processors with odd APIC ids that differ from those with even ones. */
-    uint8_t unequal;        /* general counters of the odd ones; 0: the same */
-    uint8_t unequal_fixed;  /* fixed counters of the odd ones; 0: the same */
-    bool hybrid;            /* CPUID reports another core type for them, Intel */
+/* Differences of processors with an odd APIC id from those with an even one. */
+    uint8_t unequal;        /* general counters with an odd id; 0: the same */
+    uint8_t unequal_fixed;  /* fixed counters with an odd id; 0: the same */
+    bool hybrid;            /* with an odd id, CPUID has another core type, Intel */
 } X86PMUConfig;
 
 #define X86_PMU_PROPERTIES \
@@ -58,7 +58,10 @@ void x86_pmu_reset(CPUX86State *env);
 void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
                    uint32_t *ebx, uint32_t *ecx, uint32_t *edx);
 
-/* Must be called in a helper of the last instruction of its block. */
+/*
+ * The following three functions must be called in a TCG helper of the last
+ * instruction of a translation block.
+ */
 X86PMUAccess x86_pmu_rdmsr(CPUX86State *env, uint32_t msr, uint64_t *value);
 X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value);
 bool x86_pmu_rdpmc(CPUX86State *env, uint32_t select, uint64_t *value);

@@ -4,8 +4,9 @@
 # Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
 # with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
 # packages of perfcounters, and programs were compiled with these packages. The disk is made in two
-# steps, each of which is repeated when its inputs change. The first step installs Debian; all
-# clones share the result. The second step installs the packages of perfcounters.
+# steps, and a step is repeated when its inputs change. The first step installs Debian; all clones
+# of the repository share the result of the first step. The second step installs the packages of
+# perfcounters.
 # Usage: disk.sh [base]    base: does only the first step
 
 # shellcheck source=tools/rig/lib.sh
@@ -43,8 +44,9 @@ debian_base() {
 	outdated "$base"
 }
 
-# installed: installs the packages of perfcounters and compiles programs, as a user does. Before
-# that, stores lists of the existing files and groups, and modules.dep, in /examples.
+# installed: installs the packages of perfcounters and compiles programs, as a user does. Before the
+# installation, stores lists of the existing files and groups, and the file modules.dep, in
+# /examples.
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"

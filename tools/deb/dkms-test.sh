@@ -48,8 +48,10 @@ look() {
 	stage "purge what was left" in_debian "$root" "" "
 		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# Leave out the mount point of the kernel trees, var/cache/perfcounters: in_root has created
-	# it, and the purge must remove it.
+	# Leave the directory var/cache/perfcounters, the mount point of the kernel trees, out of
+	# the list of files before the installation. in_root has created the directory, and the
+	# purge must remove it: if the directory still exists after the purge, the comparison of the
+	# lists shows it.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
@@ -73,8 +75,8 @@ look() {
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
-	# An empty directory takes the place of the kernel trees: the purge must not remove the
-	# trees, which other tests share.
+	# Purge the package with an empty directory in the place of the kernel trees: the purge must
+	# not remove the kernel trees, because other tests use them as well.
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Installs the library, its headers, its pkg-config file and its manual page from BUILT into
-# DIRECTORY. PREFIX is the prefix that the pkg-config file names: the one under which the
-# files are finally installed. LIBDIR is the directory of libraries below PREFIX (default:
-# lib). Usage: install.sh BUILT DIRECTORY
+# DIRECTORY. PREFIX is the prefix that the pkg-config file names: the directory below which the
+# files are on the system that uses them. LIBDIR is the directory of libraries below PREFIX
+# (default: lib). Usage: install.sh BUILT DIRECTORY
 
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)

@@ -52,8 +52,8 @@ modules_for_kdir() {
 	say "    modules: $out"
 }
 
-# Deletes the results of directories that the source does not have any more. Kbuild keeps them, and
-# tests that search all modules would find them.
+# Deletes the results of directories that the source does not have any more. Kbuild keeps such
+# results, and tests that search all modules would find them.
 delete_stale() {
 	local dir
 	find "$KBUILD_OUT" -mindepth 1 -depth -type d -printf '%P\n' | while read -r dir; do
@@ -71,10 +71,10 @@ modules() {
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
 }
 
-# Fills cargo's target directory of a new clone with a copy of another clone's target directory,
-# because packages of the registry compile to the same results in every clone. Deletes the results
-# of this project's own packages from the copy. Otherwise cargo, which compares only file times,
-# would use results that were built from the sources of the other clone.
+# Fills cargo's target directory of a new clone with a copy of another clone's target directory, so
+# that cargo need not compile the packages of the registry again. Deletes the results of this
+# project's own packages from the copy. Otherwise cargo, which compares only file times, would use
+# results that were built from the sources of the other clone.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0

@@ -50,9 +50,10 @@ clippy_kernel() {
 
 # checkpatch EXPRESSION...: runs the kernel's checkpatch on the C files that find's expression
 # selects, as files and not as patches. An expression that begins with "(" selects user programs.
-# Some types of messages are ignored: this source tree has no MAINTAINERS, Rust functions are
-# exported from C, and uapi headers cannot use BIT(). If $tables is set, messages about macros are
-# ignored as well. If $writable is set, messages about files that everyone may write are ignored.
+# Some types of messages are ignored, because this source tree has no MAINTAINERS, because Rust
+# functions are exported from C, and because uapi headers cannot use BIT(). If $tables is set,
+# messages about macros are ignored as well. If $writable is set, messages about files that everyone
+# may write are ignored.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)
@@ -104,8 +105,8 @@ checker "documented orderings and locks" host_script orderings
 checker "stable interfaces" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' \
 	! -path './src/ppa/helpers/proc.c'
-# The file mode of ppactl lets everyone write, like that of the kernel's ns_last_pid: the kernel
-# checks a capability instead.
+# Everyone may open ppactl for writing, like the kernel's file ns_last_pid, because the handler of
+# each write checks a capability.
 writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/ppa/helpers/proc.c'
 # Leave out files in which the preprocessor splits fields, and files with C++, because checkpatch
 # does not understand their syntax.

@@ -51,8 +51,8 @@ gone() {
 
 # is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
 # The path of the clone must be absent, nothing in the directory may have changed for a day, and all
-# locks in the directory must be free. The first condition alone is not enough, because the clone
-# may be in a file system that this process cannot see.
+# locks in the directory must be free. An absent path alone does not prove that the clone is gone,
+# because the clone may be in a file system that this process cannot see.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)

@@ -127,7 +127,8 @@ begin_guest() {
 
 # follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends.
 # Kills a guest that stops reporting. If a guest has reported nothing after TIMEOUT seconds, boots
-# it once more: no module under test was loaded yet, so the modules cannot be the reason.
+# the guest once more. Such a guest has loaded no module under test, so the modules cannot be the
+# reason.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" ended=0 running="" prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
@@ -144,8 +145,8 @@ follow() {
 		kill -0 "$pid" 2>/dev/null || alive=
 		# Read the lines that the guest has written since the last pass. The guest writes
 		# byte by byte, so the last line may be incomplete; its end is read in a later pass.
-		# No program is started to read the lines: several programs per second for each
-		# guest would take a part of a CPU.
+		# Builtins of bash read the lines, because starting several programs per second for
+		# each guest would take CPU time.
 		while IFS= read -r -u "$news" line || { part+=$line; false; }; do
 			line=$part$line part=""
 			line=${line%$'\r'}
@@ -154,7 +155,9 @@ follow() {
 			# truncates the file.
 			"# again"*) reopen=1 ;;
 			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
-			# A program may print lines that look like these two, so its name must match.
+			# A program may print lines that look like "# begin" and "# end" lines of
+			# the guest. Therefore a begin counts only while no program runs, and an end
+			# only for the program that runs.
 			"# begin "*)
 				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
@@ -294,9 +297,9 @@ leaks() {
 	fi
 }
 
-# expected_reports LABEL DIR: records for each fault that the guest provoked on purpose whether
-# reports() or the scan for leaks has found the fault. The guest writes a line "# expect FAULT:
-# TEXT" for each fault.
+# expected_reports LABEL DIR: checks that reports() or the scan for leaks has found each fault that
+# the guest provoked on purpose, and records a result for each fault. For each fault, the guest
+# writes a line "# expect FAULT: TEXT".
 expected_reports() {
 	local found fault text n=0
 	found=$(reports "$2/console")

@@ -12,8 +12,8 @@
 
 set -euo pipefail
 
-# sources: lists the test programs. The paths are relative to the root of the source tree. Otherwise
-# the patterns below could match a directory above the source tree.
+# sources: lists the test programs. The paths are relative to the root of the source tree. With
+# absolute paths, the patterns below could match a directory above the source tree.
 sources() {
 	cd "$TOP"
 	for c in tests/kselftest/{*,pfc/readme}/*.c tests/kselftest/pfc/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
@@ -29,7 +29,7 @@ sources() {
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
 # Stock modules that tests load, most of them for devices that tests add and remove. The image also
-# gets the modules on which these depend.
+# gets the modules on which the stock modules depend.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
@@ -95,7 +95,7 @@ fi
 
 # Compile two kinds of programs: test programs, and the examples of the libraries and of the
 # documentation, in examples/. If several images are built at the same time, only one build at a
-# time executes this part.
+# time compiles programs.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
 # all headers and its library. A line "symbols: kept" in the source keeps the symbol table, and
@@ -156,7 +156,7 @@ while read -r prog c; do
 	compile "$TOP/$c" "$programs/$prog" &
 done < <(sources)
 wait
-# The newest 1,000 programs stay in the cache, which are those of a few versions of the headers.
+# Keep the newest 1,000 programs in the cache, which is enough for a few versions of the headers.
 # shellcheck disable=SC2012 # one name a line
 (cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
 mv "$programs/.stamp.new" "$programs/.stamp"
@@ -179,7 +179,7 @@ cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"
-# vm.sh takes the same lock when it copies the programs for the boot of a guest.
+# Take the lock that vm.sh holds while it copies the programs for the boot of a guest.
 exec 9>"$image/programs.lock"
 flock 9
 rm -rf "$image/programs"

@@ -50,8 +50,9 @@ else
 	library=$LIB_OUT
 fi
 
-# The script copies the modules itself instead of running Kbuild. It can therefore install modules
-# that were built in the chroot in the same way as modules for the user's own kernel tree (KDIR=).
+# The script copies the modules itself instead of running Kbuild. Modules that were built in the
+# chroot, and modules for the user's own kernel tree (KDIR=), are therefore installed in the same
+# way.
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="

@@ -34,8 +34,8 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
 		return
 	fi
-	# cargo exits with status 101 if tests failed. The job itself has then not failed, and its
-	# results name the failed tests.
+	# cargo exits with status 101 if tests failed. Failed tests are not a failure of the job
+	# itself: the results of the job name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
 	# cargo.awk also writes the paths of failed tests to a file, which tells a second attempt
 	# which tests to run.
@@ -46,8 +46,8 @@ script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
 	# If the comment at the beginning of the test script has a line "emulator: NAME", the script
-	# gets the path of this emulator in EMULATOR. If it has a line "prepare: COMMAND", the
-	# script gets the output of this command in PREPARED.
+	# gets the path of this emulator in EMULATOR. If the comment has a line "prepare: COMMAND",
+	# the script gets the output of COMMAND in PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")

@@ -15,9 +15,9 @@ CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
-# Everything else in the cache is made once for all clones, and made again if its inputs change. To
-# detect a change, its name or the name of its stamp contains a hash of the inputs, or the stamp
-# lists the inputs.
+# Everything else in the cache is made once for all clones, and made again if its inputs change. A
+# change of the inputs is detected by a hash of the inputs in the name of the result or in the name
+# of a stamp, or by a stamp that lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
@@ -60,15 +60,16 @@ kill_tree() {
 }
 
 # "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
-# which needs root. The command therefore cannot use the same network ports as another job, and its
-# background processes end when the command ends. In the chroot of inside() the mounts are private
-# already, and / is not a mount point.
+# which needs root. The command's network ports therefore cannot conflict with those of another job,
+# and background processes of the command end when the command ends. The propagation of mounts stays
+# unchanged, because in the chroot of inside() the mounts are private already, and / is not a mount
+# point.
 # shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
 # lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
 # this script and all processes that inherited the lock have ended. The lock must be held while WHAT
-# is made; users of WHAT do not take it.
+# is made; users of WHAT do not take the lock.
 lock() {
 	local fd
 	mkdir -p "${1%/*}"

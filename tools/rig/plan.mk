@@ -2,10 +2,10 @@
 #
 # The steps of the set-up and of builds, with the prerequisites of each step. make runs two steps in
 # parallel if neither is a prerequisite of the other. The script of a target makes its result, for
-# example a kernel, only if the result does not exist. It also makes its own prerequisites, so a
-# prerequisite that is missing in this file costs time but breaks nothing. The script plan.sh runs
-# make on this file. The script test.sh writes a makefile that includes this file and adds the jobs
-# of a test run.
+# example a kernel, only if the result does not exist. The script also makes its own prerequisites.
+# A prerequisite that is missing in this file therefore costs time, but breaks nothing. The script
+# plan.sh runs make on this file. The script test.sh writes a makefile that includes this file and
+# adds the jobs of a test run.
 
 timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh

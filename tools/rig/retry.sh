@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Runs each unit that failed once more at the end of a test run, while no other job runs (the second
-# attempt). test.sh sources this file.
+# Gives each failed unit a second attempt: the unit is run again at the end of the test run, while
+# no other job runs. test.sh sources this file.
 #
 # A unit is a program in one guest, a script of tests/host, or one named cargo test. If a guest hung
 # or died, the guest counts as one failed unit, and each program that had not ended is run again in

@@ -4,8 +4,9 @@
 # Functions for the scripts of the set-up (kdir.sh, kernel.sh and others). The scripts put a result
 # into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
 # A result is complete if the file that is written last exists, so the set-up can continue after an
-# interruption. A changed recipe gives a new name, so it causes a new build, and clones with
-# different recipes do not disturb each other. Source this file after lib.sh, with LOG set.
+# interruption. A changed recipe gives the result a new name. The result is therefore built again,
+# and clones with different recipes do not disturb each other. Source this file after lib.sh, with
+# LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -60,8 +61,8 @@ unpack_source() {
 words() { sed 's/#.*//' "$@" | xargs; }
 
 # debian WHAT ROOT "PACKAGE..." OPTIONS...: installs a Debian in the directory ROOT, from the
-# archive that the tool chain's apt uses, without recommended packages. Packages cannot start
-# services meanwhile, because mmdebstrap prevents this (policy-rc.d).
+# archive that the tool chain's apt uses, without recommended packages. During the installation
+# packages cannot start services, because mmdebstrap installs a policy-rc.d that forbids it.
 debian() {
 	local uri options=$CACHE/apt.options.$$ include=${3// /,}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -77,10 +78,10 @@ debian() {
 }
 
 # in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
-# directory ROOT. Mounts /proc, /dev and the resolver's configuration there, and each SOURCE at its
-# TARGET. The function uses the mount of busybox, because the tool chain has no other mount. In the
-# tool chain's chroot all mounts are private already, so the function does not change the
-# propagation of mounts there.
+# directory ROOT. Mounts /proc, /dev and the resolver's configuration in ROOT, and each SOURCE at
+# its TARGET. The function uses the mount of busybox, because the tool chain has no other mount. The
+# function does not change the propagation of mounts in the tool chain's chroot, because all mounts
+# are private there already.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

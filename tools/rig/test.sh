@@ -242,7 +242,7 @@ report_not_run() {
 }
 
 # report_skips: testing.md lists the tests that make test may skip, as shell patterns. Records a
-# failure if a whole run of make test skipped another test.
+# failure if a whole run of make test skipped a test that is not listed.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -389,7 +389,7 @@ load() {
 	neighbours=()
 	for ((i = 0; i < ${LOAD:-0}; i++)); do
 		# A busy loop ends when this script ends, even if SIGKILL ends the script. The loop
-		# first closes the descriptors of inherited locks.
+		# first closes inherited descriptors, so that it holds no lock.
 		(trap - EXIT INT TERM HUP
 			for fd in /proc/self/fd/*; do fd=${fd##*/}; [ "$fd" -lt 10 ] || exec {fd}>&-; done
 			while kill -0 $$ 2>/dev/null; do for ((k = 0; k < 300000; k++)); do :; done; done) &
@@ -421,8 +421,8 @@ trap 'exit 130' INT TERM HUP
 load
 # SLOTS, the number of jobs that run in parallel, is the number of CPUs plus one, as guests and
 # downloads leave some CPU time unused. If two debug kernels have to be built, SLOTS is the number
-# of CPUs plus two. With LOAD=, half of LOAD is added to SLOTS, because the test run would take
-# hours otherwise.
+# of CPUs plus two. With LOAD=, half of LOAD is added to SLOTS, so that the test run does not take
+# hours.
 kernels=0
 for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac

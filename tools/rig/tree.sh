@@ -16,10 +16,10 @@ die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
 config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 
-# Checks the versions of the compilers. The version of rustc must be that which compiled the kernel,
-# because no other version can read the kernel's Rust metadata. The major version of gcc must be
-# that which compiled the kernel, because gcc's plugins and the layout of structures can differ
-# between major versions.
+# Checks the versions of the compilers. The installed rustc must have the version that compiled the
+# kernel, because no other version can read the kernel's Rust metadata. The installed gcc must have
+# the major version that compiled the kernel, because gcc's plugins and the layout of structures can
+# differ between major versions.
 compilers() {
 	local wanted got
 	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
@@ -35,8 +35,8 @@ compilers() {
 # Unpacks the kernel source without the files that no build of a module reads. Only a third of the
 # source (640 MB) is unpacked, which saves time on a slow disk. A build of a module needs the
 # Kconfig files and Makefiles of all directories. Each exclude pattern of tar begins with the name
-# of the top directory. A star in a pattern also matches slashes, so without this name, net/ would
-# also match rust/helpers/net/.
+# of the top directory. Without the name of the top directory, a pattern for net/ would also match
+# rust/helpers/net/, because a star also matches slashes.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")

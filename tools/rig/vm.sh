@@ -66,7 +66,7 @@ tsc_khz() {
 # fifth of the CPU time of a boot. Prints KERNEL if it contains no ELF file with such an entry.
 uncompressed() {
 	local elf=$CACHE/kernel/$RELEASE/vmlinux
-	# The lock is held until the subshell ends.
+	# The lock of the ELF file is held until the subshell ends.
 	[ "$elf" -nt "$1" ] || (
 		lock "$elf.lock" "the uncompressed kernel"
 		[ ! "$elf" -nt "$1" ] || exit 0
@@ -82,9 +82,10 @@ boot() {
 	# shellcheck disable=SC2034 # boot_timeout is for guest.sh
 	local smp=2 mem=1G append="" disk="" boot_timeout=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
-	# A busy host can stop QEMU for a long time. Without no_timer_check, the kernel's test of
-	# the timer at boot could then fail. Without tsc=nowatchdog, the clocksource watchdog could
-	# then find a difference between two clocks and mark the TSC unstable.
+	# Two options for busy hosts, which can stop QEMU for a long time. no_timer_check skips the
+	# kernel's test of the timer at boot, which could fail after such a stop. tsc=nowatchdog
+	# turns off the clocksource watchdog for the TSC, which could find a difference between two
+	# clocks after such a stop and mark the TSC unstable.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
 	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
@@ -94,9 +95,9 @@ boot() {
 	# cleared and read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	# Short test runs (make test) disable features of the kernel that take time in the emulator
-	# and are not under test. These are the mitigations of CPU bugs, which take a tenth of the
-	# time, the tests of cryptographic algorithms at boot, the parsing of built-in certificates,
-	# and the decompression of the kernel.
+	# and are not under test. The disabled features are the mitigations of CPU bugs (a tenth of
+	# the time), the tests of cryptographic algorithms at boot, the parsing of built-in
+	# certificates, and the decompression of the kernel.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || {
 		append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 		[ "$world" != stock ] || kernel=$(uncompressed "$kernel")
@@ -145,8 +146,8 @@ boot() {
 			-kernel "$kernel" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if the timer of a CPU has stopped before any of this
-		# project's modules was loaded: see check_timers() in tests/vm/init. Boot such a
-		# guest again, at most twice.
+		# project's modules was loaded: see check_timers() in tests/vm/init. Repeat the boot
+		# of a guest whose timer has stopped, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }

@@ -51,21 +51,22 @@
 /**
  * struct perfcounters_header - page 0 of /dev/perfcounters
  * @version: PERFCOUNTERS_VERSION; any other value identifies a different layout
- * @size: bytes of this structure that the kernel fills in; a later kernel may
- *	fill in more, not fewer
- * @min_size: bytes of this structure that every kernel of this @version fills
- *	in
+ * @size: number of bytes of this structure that the kernel fills in; a later
+ *	kernel may fill in more bytes, but not fewer
+ * @min_size: number of bytes of this structure that every kernel of this
+ *	@version fills in
  * @nr_cpus: number of CPU blocks in each chunk (the kernel's nr_cpu_ids)
  * @gen1: generation, incremented before the set of instances changes
  * @gen2: generation, set to @gen1 after the set of instances has changed. A
- *	reader loads @gen2 before it reads the descriptors and @gen1 afterwards;
- *	if the two differ, the reader reads the descriptors again
+ *	reader loads @gen2 before it reads the descriptors, and @gen1 after it
+ *	has read them; if @gen1 and @gen2 differ, the reader reads the
+ *	descriptors again
  * @page_size: bytes in a page
  * @pages_per_chunk: number of pages of one CPU in one chunk
  * @nr_chunks: number of chunks at present; an access beyond the last chunk
  *	raises SIGBUS
- * @nr_slots: number of slots in use, holes included; every live instance has a
- *	smaller number
+ * @nr_slots: number of slots in use, including unused slots between instances;
+ *	the number of every live instance is smaller
  * @max_instances: maximum value that @nr_slots can reach
  * @flags: PERFCOUNTERS_F_*
  * @counters_offset: file offset of chunk 0
@@ -113,15 +114,15 @@ enum perfcounters_state {
 };
 
 /*
- * Values of perfcounters_desc.kind: how the values of several CPUs, and of two
- * reads, are combined
+ * Values of perfcounters_desc.kind: how the values of several CPUs, and how the
+ * values of two reads, are combined
  */
 enum perfcounters_kind {
 	PERFCOUNTERS_COUNTER	= 0,	/* only grows; sum over CPUs */
 	PERFCOUNTERS_GAUGE	= 1,	/* grows and shrinks; sum over CPUs */
 	PERFCOUNTERS_PEAK	= 2,	/* largest value so far; maximum over CPUs */
 	PERFCOUNTERS_TIME	= 3,	/* time spent; only grows; sum over CPUs */
-	PERFCOUNTERS_HISTOGRAM	= 4,	/* nr_slots log2 buckets; sum each over CPUs */
+	PERFCOUNTERS_HISTOGRAM	= 4,	/* nr_slots log2 buckets, each summed over CPUs */
 };
 
 /*
@@ -155,7 +156,8 @@ enum perfcounters_unit {
  *	values in [2^(b-1), 2^b), and the last bucket counts all larger values
  *	as well
  * @incarnation: how often an instance of this name has been added since
- *	perfcounters.ko was loaded; its values start at zero each time
+ *	perfcounters.ko was loaded; the values of the instance start at zero
+ *	each time that it is added
  * @reserved1: zero
  * @created_ns: CLOCK_REALTIME in nanoseconds when the instance was last added
  * @ended_ns: CLOCK_REALTIME in nanoseconds when the instance became dormant; 0

@@ -92,9 +92,9 @@ struct pfarg_pmc {
  *	to 0
  * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
  * @reg_smpl_eventid: value that is passed to the sampling format at each overflow of this PMD
- * @reg_random_mask: with PFM_REGFL_RANDOM, mask of the random number of events by which a period is
- *	lengthened; otherwise zero
- * @reg_random_seed: seed of the random numbers; 0: the kernel chooses one
+ * @reg_random_mask: with PFM_REGFL_RANDOM, mask of a random number; each period is longer by the
+ *	masked number of events. Otherwise zero
+ * @reg_random_seed: seed of the random numbers; 0: the kernel chooses a seed
  * @reg_reserved2: zero
  */
 struct pfarg_pmd {
@@ -144,7 +144,7 @@ struct pfarg_load {
 };
 
 /**
- * struct pfarg_setdesc - an event set to create or to delete
+ * struct pfarg_setdesc - an event set to create, to change or to delete
  * @set_id: id of the set
  * @set_id_next: id of the set that follows this set, with PFM_SETFL_EXPL_NEXT; otherwise 0
  * @set_flags: PFM_SETFL_*
@@ -169,8 +169,8 @@ struct pfarg_setdesc {
  * @set_flags: PFM_SETFL_*
  * @set_ovfl_pmds: PMDs whose overflows ended the last run of the set; empty during a run
  * @set_runs: number of runs of the set, the current run included
- * @set_timeout: nanoseconds that are left of the current run of the set or, if there is none, that
- *	the next run will have; 0 without PFM_SETFL_TIME_SWITCH
+ * @set_timeout: nanoseconds until the timeout ends the current run of the set. If the set has no
+ *	current run, length of its next run. 0 without PFM_SETFL_TIME_SWITCH
  * @set_act_duration: nanoseconds that the set was in the PMU, added over all of its runs
  * @set_avail_pmcs: PMCs that the context may use
  * @set_avail_pmds: PMDs that the context may use
@@ -241,18 +241,18 @@ struct perfmon_vector {
 
 /*
  * Numbers of the PMDs of the module pfm_soft, all of which are virtual
- * registers. The following virtual counters count from PERFMON_START to
- * PERFMON_STOP.
+ * registers. PMDs 256 to 261 are virtual counters, which count from
+ * PERFMON_START to PERFMON_STOP.
  */
 #define PERFMON_CPU_CLOCK	256	/* ns that the thread ran, or ns that passed on the CPU */
 #define PERFMON_TASK_CLOCK	257	/* same as PERFMON_CPU_CLOCK; thread contexts only */
-#define PERFMON_CONTEXT_SWITCHES 258	/* thread contexts only; CPUs: see counter pages */
+#define PERFMON_CONTEXT_SWITCHES 258	/* thread contexts only; for CPUs see counter pages */
 #define PERFMON_PAGE_FAULTS	259	/* minor and major page faults */
 #define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
 /*
- * The following read-only PMDs return a current value, not a count. Reading
- * these PMDs does not require PERFMON_START.
+ * PMDs 264 to 269 are read-only and return a current value, not a count. They
+ * can be read without PERFMON_START.
  */
 #define PERFMON_PID		264	/* process id of the thread, or of the current task */
 #define PERFMON_TID		265	/* thread id of the thread, or of the current task */
@@ -339,9 +339,9 @@ struct perfmon_self {
 #define PERFMON_SELF_OFFSET	(1ULL << 40)
 
 /*
- * Values of pfarg_ovfl_msg.msg_type. After PFM_MSG_END, PFM_MSG_FAULT and PFM_MSG_EVICTED the
- * context can still be read, but counts nothing until PERFMON_UNLOAD and another PERFMON_LOAD. A
- * thread that has attached the context to itself gets no PFM_MSG_END.
+ * Values of pfarg_ovfl_msg.msg_type. After PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED the
+ * registers of the context can still be read, but the context counts nothing until PERFMON_UNLOAD
+ * and another PERFMON_LOAD. A thread that has attached the context to itself gets no PFM_MSG_END.
  */
 #define PFM_MSG_OVFL	1	/* PMDs have overflowed, or a ring is due to be read */
 #define PFM_MSG_END	2	/* thread exited, CPU offline, or permission withdrawn */
@@ -350,7 +350,7 @@ struct perfmon_self {
 
 /*
  * Value of an instruction address, in messages and in samples, if the CPU ran a
- * KVM guest: the registers of the guest are not known. The value equals
+ * KVM guest, because the registers of the guest are not known. The value equals
  * PERF_CONTEXT_GUEST of perf.
  */
 #define PERFMON_IN_GUEST	((__u64)-2048)
@@ -420,7 +420,8 @@ struct perfmon_create {
  * @throttled: total length of the pauses of sampling in nanoseconds; counting continues in a pause
  * @lost: number of samples that were due in pauses of sampling and were not taken
  * @elsewhere: nanoseconds, accurate to a timer tick, that the thread ran on CPUs that lack a
- *	register of the context, or are of another core type; nothing was counted there
+ *	register of the context, or are of another core type; the context counted nothing on these
+ *	CPUs
  * @reserved: zero
  *
  * All numbers and times in this structure are counted from PERFMON_LOAD.
@@ -452,13 +453,13 @@ struct perfmon_status {
 #define PERFMON_CREATE_FORMAT	_IOW(PERFMON_TYPE, 0x09, struct perfmon_create)
 #define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
 /*
- * PERFMON_PAUSE pauses a ring if the argument is 1: the kernel drops new
- * records and counts them as lost. If the argument is 0, the kernel writes
- * records again.
+ * If the argument is 1, PERFMON_PAUSE pauses the ring of the context: the
+ * kernel drops new records and counts them as lost. If the argument is 0,
+ * PERFMON_PAUSE ends the pause.
  */
 #define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
 /*
- * The elements of the arrays of these four calls are, in this order, struct
+ * The array elements of the next four calls are, in this order, struct
  * pfarg_setdesc, pfarg_setdesc, pfarg_setinfo and perfmon_runs.
  */
 #define PERFMON_CREATE_EVTSETS	_IOW(PERFMON_TYPE, 0x0c, struct perfmon_vector)

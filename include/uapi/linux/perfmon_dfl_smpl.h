@@ -36,8 +36,8 @@ struct pfm_dfl_smpl_arg {
  * @hdr_cur_offs: offset, in the buffer, of the end of the last entry
  * @hdr_overflows: how often the buffer has become full
  * @hdr_buf_size: size of the buffer in bytes, rounded down to a multiple of 8
- * @hdr_min_buf_space: maximum size of an entry in bytes; the buffer is full if it has less space
- *	left
+ * @hdr_min_buf_space: maximum size of an entry in bytes; the buffer is full if the space that is
+ *	left is smaller
  * @hdr_version: PFM_DFL_SMPL_VERSION
  * @hdr_buf_flags: zero
  * @hdr_lost: number of samples before the last entry that were not taken because sampling was

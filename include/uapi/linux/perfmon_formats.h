@@ -31,7 +31,8 @@ struct perfmon_nway_arg {
  * @nr: number of buffers
  * @size: size of each buffer in bytes
  * @nr_full: number of full buffers; buffer @first is the oldest of them
- * @first: index of the oldest full buffer; if no buffer is full, of the buffer that is being filled
+ * @first: index of the oldest full buffer or, if no buffer is full, index of the buffer that is
+ *	being filled
  * @total: number of buffers that have become full so far
  * @masked: how often the context was masked because all buffers were full
  * @lost: number of samples before the last entry that were not taken because sampling was throttled

@@ -11,7 +11,7 @@
  * 0 and increase. Positions of a backward ring start at 0 and decrease, so that
  * the newest record is at @head and older records follow the newest one.
  *
- * Documentation/sampling.md describes these formats and their records.
+ * Documentation/sampling.md describes the formats of pfm_ring and their records.
  */
 #ifndef _UAPI_LINUX_PERFMON_RING_H
 #define _UAPI_LINUX_PERFMON_RING_H
@@ -30,15 +30,14 @@
  * @data_offset: offset of the ring's data in the context's file
  * @data_size: size of the ring's data in bytes, a power of two
  * @head: position up to which records are complete
- * @reserve: position up to which the kernel may be writing. In a forward ring, positions below
- *	@reserve - @data_size have been overwritten; in a backward ring, positions above @reserve +
- *	@data_size
+ * @reserve: position up to which the kernel may be writing. The data at positions below @reserve -
+ *	@data_size (in a backward ring: above @reserve + @data_size) have been overwritten
  * @lost: number of records that were not written
  * @paused: not 0 while PERFMON_PAUSE is in effect
  *
  * A reader loads @head with acquire semantics, copies records, executes an
- * acquire fence and loads @reserve. The copied records are intact
- * unless @reserve shows that they have been overwritten.
+ * acquire fence and loads @reserve. The copied records are intact if the loaded
+ * @reserve shows that they were not overwritten.
  */
 struct perfmon_ring_page {
 	__u32	version;
@@ -57,8 +56,9 @@ struct perfmon_ring_page {
 /**
  * struct perfmon_ring_tail - the page that the reader of a ring writes
  * @tail: position up to which the reader has consumed records; must be stored with release
- *	semantics. If the tail is more than data_size away from head, or beyond head, the ring
- *	counts as full. The kernel ignores the tail with PERFMON_RING_OVERWRITE
+ *	semantics. If @tail is more than perfmon_ring_page.data_size away from
+ *	perfmon_ring_page.head, or beyond perfmon_ring_page.head, the ring counts as full. In a ring
+ *	with PERFMON_RING_OVERWRITE, the kernel ignores @tail
  */
 struct perfmon_ring_tail {
 	__u64	tail;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * perftrace: tracing of user programs, which write events, without a system call, into buffers that
- * the kernel owns.
+ * perftrace: tracing of user programs. The programs write events into buffers that the kernel owns,
+ * without a system call.
  *
  * An open file of /dev/perftrace is bound to one of two things: to the process that is to be
  * traced (PERFTRACE_ATTACH, followed by mmap), or to a trace (PERFTRACE_CREATE, PERFTRACE_OPEN).
@@ -36,12 +36,10 @@
 #define PERFTRACE_RECORD_MAX	2048
 
 /*
- * Offsets, in the file of /dev/perftrace, of the two areas that a traced
- * process maps. The process maps the first area read-only. The first area has
- * struct perftrace_control, then a __u32 for each marker, then, for each trace,
- * a page with its filter. In the word of a marker, bit t is set if trace t
- * records the marker's events. The process maps the second area, which has the
- * buffers, writable:
+ * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
+ * maps the first area read-only. The first area has struct perftrace_control, then a __u32 for each
+ * marker, then, for each trace, a page with its filter. Bit t of a marker's __u32 is set if trace t
+ * records the marker's events. The process maps the second area, which has the buffers, writable:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
@@ -73,8 +71,8 @@
  * @generation: odd while the slot is in use; changes when a trace begins and when the trace ends
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
  * @mask: size of a buffer's area for records in bytes, minus 1
- * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread uses it if it
- *	cannot call PERFTRACE_WAIT_ROOM because the program has closed the file
+ * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread uses this value if
+ *	it cannot call PERFTRACE_WAIT_ROOM because the program has closed the file
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -100,8 +98,8 @@ struct perftrace_slot {
  * @pid: id of this process in its pid namespace
  * @reserved: 0
  * @reserved2: 0
- * @slots: the state of the trace in each slot; the generation of a slot is even if its trace does
- *	not record this process, or if the slot has no trace
+ * @slots: the state of the trace in each slot; the generation of a slot is even if the slot has no
+ *	trace, or if its trace does not record this process
  */
 struct perftrace_control {
 	__u32	version;
@@ -124,9 +122,9 @@ struct perftrace_control {
  *	   The fast path passes a record to the slow path if the record would end above @limit or,
  *	   in flight recorders, begin below @limit (compared as signed numbers). If @limit is 0, the
  *	   fast path passes all records to the slow path
- * @reserve: in flight recorders, the lowest position at which a record was ever begun
+ * @reserve: in flight recorders, the lowest position at which a writer has begun a record
  * @lost: number of events that were lost because the buffer had no room
- * @told: the value of @lost that the last PERFTRACE_LOST record has
+ * @told: the value of @lost in the last PERFTRACE_LOST record
  * @owner: on systems without restartable sequences, the id of the thread that is writing; 0: no
  *	thread is writing
  * @reserved: 0
@@ -175,7 +173,7 @@ struct perftrace_record {
 };
 
 #define PERFTRACE_PAD		0xffff	/* padding; only the first 8 bytes are valid */
-#define PERFTRACE_LOST		0xfffe	/* one __u64, no key: perftrace_buffer.lost so far */
+#define PERFTRACE_LOST		0xfffe	/* has no key, but one __u64: perftrace_buffer.lost */
 
 /*
  * The fields of a marker are described by a text: "name:type" items, separated by single blanks.
@@ -223,8 +221,8 @@ struct perftrace_thread {
  *
  * A process may attach several times, each time with another open file of the device. All of these
  * files share the key, the markers and the areas of the first file, and the areas need not be
- * mapped again. Tracing of the process ends when the areas are unmapped or the last of these files
- * is closed.
+ * mapped again. Tracing of the process ends when the areas are unmapped, or when the last file with
+ * which the process has attached is closed.
  *
  * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or belongs to another device node
  * than the first file; ENOSPC: the process has attached with 256 files, or too many processes are
@@ -308,7 +306,8 @@ struct perftrace_markers {
  *	by PERFTRACE_OPEN
  *
  * A pattern of marker names has at most PERFTRACE_NAME_MAX bytes. With PERFTRACE_SHARED, a process
- * can damage the records of other processes; the flag cannot be combined with PERFTRACE_ALL_USERS.
+ * can damage the records of other processes. PERFTRACE_SHARED cannot be combined with
+ * PERFTRACE_ALL_USERS.
  *
  * PERFTRACE_OPEN binds the file to the trace @name of the calling user or, with
  * CAP_PERFMON, of any user. Traces with PERFTRACE_ALL_USERS and traces with
@@ -513,8 +512,8 @@ struct perftrace_room {
  * @flags: 0; or PERFTRACE_RESUME, which cancels the release: processes can attach again
  * @wake: descriptor of a regular file of at least PERFTRACE_READ_BYTES, opened read-only, that is
  *	mapped in place of the first area; -1: no file is mapped
- * @left: out: number of processes that have not released the device yet; if it is not 0, the caller
- *	calls again
+ * @left: out: number of processes that have not released the device yet; if @left is not 0, the
+ *	caller calls PERFTRACE_RELEASE again
  *
  * PERFTRACE_RELEASE needs CAP_SYS_MODULE, and fails with EBUSY if a trace exists. Until the module
  * is unloaded or the release is cancelled, PERFTRACE_ATTACH and PERFTRACE_CREATE fail with ENODEV.
@@ -554,24 +553,24 @@ struct perftrace_release {
 #define PERFTRACE_WAIT_ROOM	_IOW('A', 0x84, struct perftrace_room)
 
 /*
- * Calls on any file. PERFTRACE_NEXT_TRACE returns the traces that the caller may open, one at a
- * time. PERFTRACE_NEXT_MARKER returns the markers of processes that the caller may trace, one at a
- * time. Both calls fail with ENOENT if no further trace or marker exists.
+ * The following calls can be made on any file of the device. PERFTRACE_NEXT_TRACE returns the
+ * traces that the caller may open, one at a time. PERFTRACE_NEXT_MARKER returns the markers of
+ * processes that the caller may trace, one at a time. PERFTRACE_NEXT_TRACE and
+ * PERFTRACE_NEXT_MARKER fail with ENOENT if no further trace or marker exists.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /*
- * PERFTRACE_PROCESS can be called on any file as well. On the file of a trace, the call describes a
- * process whose records the trace has. On other files, the call describes a process that the caller
- * may trace.
+ * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace, the call
+ * describes a process whose records the trace has. On other files, the call describes a process
+ * that the caller may trace.
  */
 
 /*
- * The following calls are made on the file of a trace. poll() reports POLLIN
- * when a buffer has become half full, or when a process has joined or has
- * ended; it does so until PERFTRACE_READ is called with key 0. poll() reports
- * POLLHUP when the trace has ended.
+ * The following calls are made on the file of a trace. poll() reports POLLIN when a buffer has
+ * become half full, or when a process has joined or has ended. poll() reports POLLIN until
+ * PERFTRACE_READ is called with key 0. poll() reports POLLHUP when the trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)
@@ -580,8 +579,8 @@ struct perftrace_release {
 #define PERFTRACE_PROCESS	_IOWR('A', 0x94, struct perftrace_process)
 #define PERFTRACE_DESCRIBE	_IOWR('A', 0x95, struct perftrace_describe)
 /*
- * If the argument is 1, the trace is paused, so that no events are written to
- * it; if it is 0, the trace is resumed.
+ * If the argument is 1, PERFTRACE_PAUSE pauses the trace: no events are written to the trace. If
+ * the argument is 0, PERFTRACE_PAUSE resumes the trace.
  */
 #define PERFTRACE_PAUSE		_IOW('A', 0x96, __u32)
 /*

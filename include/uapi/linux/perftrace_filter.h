@@ -15,7 +15,7 @@
  * addition to the marker's fields, a filter can use $thread and $process (numbers) and $marker
  * (text, "provider:event").
  */
-/* Compares a field with @value. Integers compare by value, whatever their size and signedness. */
+/* Compares a field with @value. Integers of any size and signedness are compared by value. */
 #define PERFTRACE_EQ		1
 #define PERFTRACE_NE		2
 #define PERFTRACE_LT		3

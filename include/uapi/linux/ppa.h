@@ -8,8 +8,8 @@
  * particular order, followed by the tasks that have ended. lseek() to 0 starts
  * with the first task again. An ended task is returned once and then discarded.
  * A task that ends between two reads may be returned twice, with the same @pid
- * and @began; the second structure has the final values. read() needs
- * CAP_PERFMON.
+ * and @began. The structure of the second read has the task's final values.
+ * read() needs CAP_PERFMON.
  *
  * PPA_GETTASK needs no capability for tasks that the caller may read by the
  * rules of ptrace. The ids that PPA_GETTASK returns are those of the caller's

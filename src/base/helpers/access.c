@@ -4,8 +4,8 @@
  * modules.
  *
  * ptrace_may_access() is not exported to modules, but procfs calls it whenever a file about the
- * memory of a process is opened. To have access checked, the functions here therefore open such a
- * file, in a mount of procfs that no other code uses.
+ * memory of a process is opened. To check access to a process, the functions in this file therefore
+ * open a file of the process, in a mount of procfs that no other code uses.
  */
 #include <linux/export.h>
 #include <linux/capability.h>
@@ -62,7 +62,7 @@ int pfc_procfs_mount(void)
 
 void pfc_procfs_unmount(void)
 {
-	/* Wait for pending RCU callbacks of free_state(), which is code of this module. */
+	/* Wait until all pending RCU callbacks have run, as free_state() is code of this module. */
 	rcu_barrier();
 	kern_unmount(proc);
 }
@@ -495,9 +495,9 @@ EXPORT_SYMBOL_NS_GPL(pfc_current_process, "PERFCOUNTERS");
  * with the credentials of the present leader of @process. If another thread of @process executes a
  * program, that thread becomes the leader. With @ask_lsm, a kernel worker also asks the security
  * modules whether a task with the leader's credentials may read the current thread's memory. The
- * worker does not ask for the permission to stop the thread: Yama grants it by the ancestors of the
- * task that asks, and that task would be the worker. Called in process context. With @ask_lsm,
- * caller holds none of the module's locks.
+ * worker does not ask for the permission to stop the thread, because Yama would decide by the
+ * ancestors of the worker, not of @process. Called in process context. With @ask_lsm, caller holds
+ * none of the module's locks.
  */
 bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 {

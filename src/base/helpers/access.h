@@ -22,8 +22,8 @@ bool pfc_has_rights_of(const struct cred *cred);
 const struct cred *pfc_get_current_cred(void);
 
 /*
- * Snapshot of a thread's credentials, its program (exec_state) and its dumpability, with a reference
- * to the first two.
+ * Snapshot of a thread's credentials, its program (exec_state) and its dumpability. The snapshot
+ * holds references to the credentials and to the exec_state.
  */
 struct pfc_access_snapshot {
 	const struct cred *cred;

@@ -28,8 +28,8 @@
 static unsigned int user_kb;
 
 /*
- * The file mode of a module parameter lets root write the file without any capability. Therefore
- * this function checks CAP_SYS_RESOURCE.
+ * The file of a module parameter can be written by root without any capability. Therefore the set
+ * function of user_kb checks CAP_SYS_RESOURCE.
  */
 static int user_kb_set(const char *text, const struct kernel_param *param)
 {
@@ -77,8 +77,8 @@ static struct account account_of_user(const struct cred *cred)
 }
 
 /*
- * Returns the account of the owner of @ns. It is charged for all users in @ns, in addition to the
- * accounts of these users.
+ * Returns the account of the owner of @ns. The owner's account is charged for all users in @ns, in
+ * addition to the accounts of these users.
  */
 static struct account account_of_owner(const struct user_namespace *ns)
 {
@@ -162,9 +162,9 @@ static void uncharge_account(struct account account, struct pfc_amount less)
 }
 
 /*
- * Subtracts @less once from each account that pfc_account_add() charges. With @last, only from the
- * accounts that pfc_account_add() charges before it reaches the namespace @last. Caller holds
- * users_lock.
+ * Subtracts @less once from each account that pfc_account_add() charges. With @last, subtracts only
+ * from the accounts that pfc_account_add() charges before it reaches the namespace @last. Caller
+ * holds users_lock.
  */
 static void uncharge_all(const struct cred *cred, struct pfc_amount less,
 			 const struct user_namespace *last)
@@ -284,7 +284,7 @@ void pfc_account_file_create(void)
 	debugfs_create_file("users", 0400, directory, NULL, &users_fops);
 }
 
-/* Removes the file, and waits for its readers. */
+/* Removes the file perfcounters/users from debugfs, and waits for its readers. */
 void pfc_account_file_remove(void)
 {
 	debugfs_remove(directory);

@@ -22,7 +22,7 @@ enum pfc_resource {
 	PFC_CONTEXTS,
 	/*
 	 * Concurrent calls of PERFTRACE_OPEN that check permission with the security modules. Each
-	 * such call creates a kernel thread. This count is not shown in debugfs.
+	 * such call creates a kernel thread. The count of these calls is not shown in debugfs.
 	 */
 	PFC_PERMISSION_CHECKS,
 	PFC_NR_RESOURCES,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What Rust code uses: src/Kbuild.bindgen generates its declarations in Rust. */
+/* The C declarations from which bindgen (src/Kbuild.bindgen) makes declarations for Rust. */
 #include <linux/netdevice.h>
 #include "access.h"
 #include "account.h"

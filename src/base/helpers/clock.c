@@ -45,7 +45,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_now, "PERFCOUNTERS");
 
 /*
  * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
- * unstable. In this case, accounting uses local_clock() of the scheduler.
+ * unstable. With an unstable counter, accounting uses local_clock() of the scheduler.
  */
 u32 pfc_stable_tsc_khz(void)
 {

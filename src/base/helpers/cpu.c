@@ -7,7 +7,7 @@
 
 /*
  * Returns the idle time of a CPU, including its I/O wait time, from the kernel's own statistics.
- * Used while accounting is off.
+ * The module ppa reports this idle time while accounting is off.
  */
 u64 pfc_idle_ns(unsigned int cpu)
 {

@@ -30,6 +30,13 @@ bool pfc_is_32bit(void)
 }
 EXPORT_SYMBOL_GPL(pfc_is_32bit);
 
+/* Returns true if the current system call uses the i386 or the x32 ABI. */
+bool pfc_is_compat(void)
+{
+	return in_compat_syscall();
+}
+EXPORT_SYMBOL_NS_GPL(pfc_is_compat, "PERFCOUNTERS");
+
 /*
  * Returns true if @action is the first handler of the interrupt line @irq, or if there is no such
  * line.

@@ -27,6 +27,7 @@ bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
 u32 pfc_tsc_scale(void);
 bool pfc_is_32bit(void);
+bool pfc_is_compat(void);
 int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
@@ -80,7 +81,7 @@ bool pfc_yields(struct task_struct *task);
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task has been reaped: it has no pid, and its last switch follows or is over. */
+	/* Not 0 if the task was reaped: it has no pid, and at most its last switch is to come. */
 	u32 reaped;
 };
 

@@ -15,7 +15,7 @@ struct fasync_struct;
  * @wake_work: wakes the readers as soon as interrupts are on
  * @fasync: the files whose owners get SIGIO
  *
- * It can be used in any context, including NMIs.
+ * Readers can be woken from any context, including NMIs.
  */
 struct pfc_notifier {
 	wait_queue_head_t readers;

@@ -28,9 +28,9 @@ EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
- * If this function does not find the thread on a CPU, the probe of sched_exit_tp sees the stores
- * that the caller made before the call, when the thread runs next. The scheduler sets on_cpu, then
- * the probe takes the lock of the context, which is a full barrier.
+ * If the result is -1, the probe of sched_exit_tp sees the caller's earlier stores when the thread
+ * runs next: between the scheduler's store to on_cpu and the probe's loads, the probe takes the
+ * lock of the monitoring context, which is a full barrier.
  */
 int pfc_running_cpu(const struct task_struct *task)
 {
@@ -107,7 +107,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_has_ended, "PERFCOUNTERS");
 /*
  * Returns true if the task has set its last state, TASK_DEAD. A task sets TASK_DEAD with preemption
  * off, and preemption stays off until the task's last context switch. An RCU grace period that
- * begins after TASK_DEAD was set therefore waits for this switch.
+ * begins after TASK_DEAD was set therefore waits for the task's last switch.
  */
 bool pfc_is_dead(struct task_struct *task)
 {

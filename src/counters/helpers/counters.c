@@ -13,7 +13,7 @@
 #include "../../base/helpers/helpers.h"
 #include "counters.h"
 
-/* The structures in src/counters/rules/abi.rs have the layout of the C structures. */
+/* src/counters/rules/abi.rs asserts the same sizes and offsets for its Rust structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
@@ -79,7 +79,7 @@ bool pfc_may_log(unsigned int kind)
 
 /*
  * Makes the instances of a module dormant when the module is unloaded. Called after the module's
- * exit function, or after its init function failed. None of the module's code can run any more.
+ * exit function, or after its init function failed. No code of the unloaded module can run.
  */
 static int module_event(struct notifier_block *block, unsigned long event, void *info)
 {

@@ -4,9 +4,9 @@
 //!
 //! The provider counts the same requests as /proc/diskstats, at the same points of a request's life
 //! cycle. A request to a partition is also counted for the whole disk. The instances of a device,
-//! `block/<name>/...`, are added at the first request to the device. The instances stay when the
-//! device is removed, and continue when a device with the same name appears. Devices that do not
-//! use requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
+//! `block/<name>/...`, are added at the first request to the device. The instances stay live when
+//! the device is removed, and count for a later device with its name. Devices that do not use
+//! requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
 
 use core::pin::Pin;
 
@@ -103,7 +103,7 @@ impl DiskCounters {
 
 impl Counts {
     /// Calls `count` for the disk and, if the request is for a partition, for the partition. If a
-    /// disk or partition has no instances yet, requests them and counts the event in `unnamed`.
+    /// device has no instances yet, requests its instances and counts the event in `unnamed`.
     fn each(&self, request: &Request, count: impl Fn(&DiskCounters)) {
         let whole = request.device().and_then(Device::disk_key);
         let part = request

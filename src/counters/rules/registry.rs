@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of instances, which are named counters: adds, deletes and revives them by name. The
-//! number of an instance is the number of its first slot, its first 64-bit word in a CPU's
-//! counters.
+//! The registry of instances, which are named counters: adds, deletes and revives them by name. An
+//! instance has the number of its first slot. A slot is a 64-bit word in the counters of each CPU.
 //!
 //! ```text
 //!            add                    del
@@ -13,10 +12,10 @@
 //! ```
 //!
 //! If a name is added again and its slots do not fit at its old number, the name gets another
-//! number. The old number then has no instance. A number is never given to another name. This
-//! module implements the rules for names and numbers. A [`Store`] holds the descriptors, zeroes
-//! counters and allocates memory. The kernel implements `Store` with pages, and the tests with
-//! vectors.
+//! number. From then on, the old number has no instance. A number is never given to another name.
+//! This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
+//! zeroes counters and allocates memory. The kernel implements `Store` with pages, and the tests
+//! with vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
 //! Readers take no lock; they detect changes by `protocols::generation`.
@@ -91,8 +90,8 @@ pub struct Registry<S> {
 }
 
 impl<S: Store> Registry<S> {
-    /// Creates an empty registry. `key` is a random hash key, so that hash chains are
-    /// unpredictable: users can choose the names of some devices, and thereby names of instances.
+    /// Creates an empty registry. `key` is a random hash key. Users can name some devices, and
+    /// thereby instances; because of the key they cannot predict the hash chain of a name.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
         store.grow(1)?;
         store.set_nr_slots(1);

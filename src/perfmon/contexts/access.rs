@@ -169,7 +169,7 @@ impl Context {
         drop(stays);
         written
             .inspect_err(|_| {
-                // This call cannot fail, because `counted` contains all registers of `old`.
+                // claim() cannot fail here, because `counted` contains all registers of `old`.
                 let _ = session.claim(self.scope(), &self.registers, &counted, &old);
             })
             .map_err(to_kernel_error)

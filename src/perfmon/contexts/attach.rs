@@ -48,8 +48,8 @@ impl Context {
         };
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
-        // `uses` stays valid until set_required() is called below, because code that changes the
-        // required registers also takes `SESSION`.
+        // The required registers in `uses` do not change until set_required() is called below,
+        // because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -62,8 +62,8 @@ impl Context {
             if state.phase.target() != Target::Detached || state.loading {
                 return Err(to_kernel_error(Error::Loaded));
             }
-            // Find errors before another context is evicted. attach_cpu() checks the CPU again,
-            // because the caller can be preempted before that call.
+            // Find errors before another context is evicted. attach_cpu() repeats the check of the
+            // CPU, because the caller can be preempted before attach_cpu() is called.
             match &task {
                 Some((task, _)) if self.notify_block && task::address(task) == task::current() => {
                     return Err(EINVAL)
@@ -122,7 +122,7 @@ impl Context {
     /// Attaches the context to the thread `task`. If the caller is an administrator
     /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
     /// same thread, are evicted after all checks. Two of the checks are repeated after the
-    /// eviction; they fail only if the thread has exited or executed a program in the meantime.
+    /// eviction; the repeated checks fail only if the thread has exited or executed a program.
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -160,7 +160,7 @@ impl Context {
             } else {
                 state.thread_entry = Some(place);
             }
-            // Return the replaced values, which are dropped after the context's lock was released.
+            // Return the old values, to drop them after the context's lock was released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
@@ -237,10 +237,10 @@ impl Context {
     /// the thread is running. If the thread is not running, the scheduler probe programs the
     /// context when the thread is switched in.
     ///
-    /// One IPI is enough, so a thread that changes CPUs often cannot prolong the call.
-    /// `running_cpu()` has a barrier and reads the thread's CPU after the context was started. If
-    /// the thread is switched out before the IPI arrives at that CPU, the probe finds the context
-    /// started when the thread is switched in again.
+    /// This function sends at most one IPI, so a thread that often moves to another CPU cannot
+    /// prolong the call. `running_cpu()` has a barrier, so it reads the thread's CPU after the
+    /// context was started. If the thread is switched out before the IPI arrives at that CPU, the
+    /// probe finds the context started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == task::current() {
             return self.sched_in(Target::Thread(task));
@@ -316,7 +316,7 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Repeats that part of [`Permission::check`] which does not sleep, and returns its result.
+    /// Returns the result of the part of [`Permission::check`] that does not sleep.
     fn may_still_watch(&self, task: &Task) -> bool {
         access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
     }

@@ -14,7 +14,7 @@ use crate::cpus;
 use crate::session;
 use base::{preempt, task};
 
-/// Drops the reference that a call of `Deferral::free_context` has passed on.
+/// Drops the reference to a context that `Deferral::free_context` has passed on.
 ///
 /// # Safety
 ///

@@ -4,11 +4,11 @@
 //!
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
 //! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
-//! the registers of the PMU hold the current values of its active set. [`Phase::cpu`] is then the
-//! number of the CPU with this PMU. It is changed only on that CPU, with interrupts off and the
-//! context's lock held, together with the per-CPU variables `loaded` and `counting` of
-//! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
-//! whose PMU holds the registers: see [`Context::with_state`].
+//! the registers of the PMU hold the current values of its active set. While a context is in a PMU,
+//! [`Phase::cpu`] is the number of the CPU that has this PMU. `Phase::cpu` is changed only on that
+//! CPU, with interrupts off and the context's lock held, together with the per-CPU variables
+//! `loaded` and `counting` of [`crate::per_cpu`]. Code that needs current register values takes the
+//! context's lock on the CPU whose PMU holds the registers: see [`Context::with_state`].
 //!
 //! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
 //! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
@@ -19,8 +19,8 @@
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
 //! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
 //! context's lock must therefore not take a run-queue lock, for example by waking a task. CPU
-//! hotplug callbacks must not take `SESSION`, because code that attaches probes with `SESSION` held
-//! waits for CPU hotplug.
+//! hotplug callbacks must not take `SESSION`, because the thread that holds `SESSION` may be
+//! waiting for CPU hotplug in order to attach probes.
 
 #![expect(unsafe_code, reason = "frees a context after a grace period")]
 
@@ -116,8 +116,8 @@ pub(crate) struct Context {
     /// because the callbacks use the other fields of the context.
     pub(crate) notifier: Deferral,
     scope: Scope,
-    /// The creator of the context was allowed to monitor the kernel, so samples can contain kernel
-    /// addresses.
+    /// True if the creator of the context was allowed to monitor the kernel: samples can contain
+    /// kernel addresses.
     pub(crate) privileged: bool,
     /// The flag `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) no_messages: bool,
@@ -132,8 +132,8 @@ pub(crate) struct Context {
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     global_ctrl: u64,
-    /// Held while memory for registers and event sets is allocated. No other lock of this module is
-    /// held during the allocation.
+    /// A mutex, held while memory for registers and event sets is allocated. No other lock of this
+    /// module is held during the allocation.
     #[pin]
     pub(crate) alloc_lock: Mutex<()>,
     #[pin]
@@ -146,7 +146,7 @@ pub(crate) struct Mapped {
     /// The address of the `mm_struct` of the process that maps the page.
     mm: usize,
     nr: usize,
-    /// Threads of the process that maps the page are allowed to execute RDPMC.
+    /// True if threads of the process that maps the page are allowed to execute RDPMC.
     pub(crate) rdpmc: bool,
 }
 
@@ -404,8 +404,8 @@ sampling_memory:                    areas,
         self.sync_virtual(state);
     }
 
-    /// Calls `function` with the context's lock held. `function` runs on the CPU
-    /// [`State::required_cpu`], or on this CPU if `required_cpu` is `None`. Called in process
+    /// Calls `function` with the context's lock held. `function` runs on the CPU that
+    /// [`State::required_cpu`] returns, or on this CPU if it returns `None`. Called in process
     /// context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {

@@ -48,9 +48,9 @@ impl Deferral {
         Ok(Self { raw, notifier })
     }
 
-    /// Attaches the context at the address `context`, of which `self` is a field: the work of this
-    /// context is deferred. Called once, before any other thread can reach the context. Afterwards
-    /// the context must not move in memory.
+    /// Attaches the context at the address `context`, of which `self` is a field, so that `self`
+    /// defers work of this context. Called once, before any other thread can reach the context.
+    /// Afterwards the context must not move in memory.
     pub(crate) fn attach(&self, context: *const c_void) {
         // SAFETY: `raw` is valid by the type's invariant. `self` is dropped with the context, and
         // its drop waits until no callback runs.
@@ -93,7 +93,7 @@ impl Deferral {
     /// signal. Callable in any context.
     ///
     /// Before it sleeps, and then once a second, the thread checks whether the process `asker` may
-    /// still stop it. If not, the context ends and the thread continues.
+    /// still stop the thread. If `asker` may not, the context ends and the thread continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
         // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
         // pid`.

@@ -17,9 +17,9 @@ impl Context {
     /// Ends the context if it is attached to `target`.
     ///
     /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
-    /// function when it exits, and when it has executed a program that is more privileged or not
-    /// readable. A thread that `Deferral::block_thread()` blocks also calls this function, if the
-    /// process that attached the context has lost the permission to stop the thread.
+    /// function when it exits or has executed a program that has more privileges or that its user
+    /// may not read. A thread that `Deferral::block_thread()` blocks also calls this function, if
+    /// the process that attached the context has lost the permission to stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
@@ -39,8 +39,8 @@ impl Context {
     /// the reader. Called when the thread exits, when the CPU goes offline, or when a permission
     /// for the thread is lost.
     ///
-    /// If the context is in a PMU, called on the CPU with this PMU. The caller then calls
-    /// `Deferral::wake_blocked()`, because the thread can be blocked after a notification.
+    /// If the context is in a PMU, called on the CPU with this PMU. After this call the caller
+    /// calls `Deferral::wake_blocked()`, because a notification may have blocked the thread.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);
@@ -55,7 +55,7 @@ impl Context {
     /// context was not ended.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
-        // Call `has` before with_state(), which can send an IPI.
+        // Call `has` before with_state(), to send no IPI if the context is not evicted.
         if !has(&self.state.lock()) {
             return claims;
         }

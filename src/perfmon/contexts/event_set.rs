@@ -147,7 +147,7 @@ impl Set {
         }
     }
 
-    /// Resets a PMD because a PMD whose `reg_reset_pmds` contains it has overflowed.
+    /// Resets the PMD `pmd` after the overflow of a PMD whose `reg_reset_pmds` contains `pmd`.
     pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next_value(long));

@@ -3,8 +3,8 @@
 //! Sampling: detection and delivery of counter overflows.
 //!
 //! An overflow is detected from the value of the counter, by whichever code reads the counter first
-//! after the overflow. Usually the NMI handler reads the counter first, if the context's lock is
-//! free; for sampling clocks, the timer does. Counters are also read by system calls, by the
+//! after the overflow. Usually this code is the NMI handler if the context's lock is free. For a
+//! sampling clock, this code is usually the timer. Counters are also read by system calls, by the
 //! periodic worker, and by the code that removes the context from the PMU. An NMI handler that
 //! finds the lock held queues an irq_work on its CPU, which reads the counters as soon as
 //! interrupts are enabled. Every overflow is therefore detected exactly once, even if its NMI
@@ -90,7 +90,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // If the context is in no PMU, it was throttled until `until`, otherwise until now.
+        // The throttling ends now if the context is in a PMU, and ended at `until` otherwise.
         let ended = match state.phase.cpu() {
             Some(_) => now,
             None => until,
@@ -334,8 +334,8 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Do not deliver overflows that occurred after the last delivery. `PERFMON_RESTART` resets
-        // the PMDs that overflowed.
+        // Overflows after the last delivery are not delivered. Add their PMDs to `reset_pending`,
+        // so that `PERFMON_RESTART` resets these PMDs.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
@@ -424,9 +424,9 @@ impl Context {
     }
 
     /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
-    /// detached, if it is not masked (unless its sampling format restarts active contexts), or if
-    /// it is attached to another CPU than that of the caller. Returns `ESRCH` if the target has
-    /// ended.
+    /// detached, or attached to a CPU other than that of the caller. Also returns `EBUSY` if the
+    /// context is not masked and its sampling format does not restart active contexts. Returns
+    /// `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {

@@ -7,20 +7,20 @@
 //! The kernel does not notify modules when the credentials or the dumpability of a thread change.
 //! The module therefore compares the credentials and the dumpability of the thread with a snapshot:
 //!
-//! - The scheduler probes compare when the thread is switched in, and when it has executed a
-//!   program. The permission check can sleep, so a worker makes the check soon afterwards.
-//! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` compares first. A
-//!   system call that finds a change makes the permission check itself.
+//! - The scheduler probes compare the thread with the snapshot when it is switched in, and when it
+//!   has executed a program. The permission check can sleep, so a worker makes it afterwards.
+//! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` first compares the
+//!   thread with the snapshot. A call that finds a change makes the permission check itself.
 //!
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
 //! permission to stop the thread is checked again at each `PERFMON_RESTART` by the process that
-//! attached the context. While the thread is blocked, the permission to stop it is checked once at
-//! the begin and then once a second (`Deferral::block_thread()`).
+//! attached the context. When the thread is blocked, and then once a second, the permission to stop
+//! the thread is checked (`Deferral::block_thread()`).
 //!
-//! A permission that cannot be lost is checked only when the context is attached. A caller with
-//! `CAP_PERFMON` cannot lose the permission unless its context blocks the thread. A process that
-//! monitors its own threads cannot lose the permission, even if another process has the context's
-//! file open.
+//! A permission that cannot be lost is checked only when the context is attached. If the context
+//! does not block the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process
+//! that monitors its own threads cannot lose the permission, even if another process has the
+//! context's file open.
 
 use kernel::cred::Credential;
 use kernel::prelude::*;

@@ -100,7 +100,7 @@ impl Context {
             return Ok(());
         }
         let target = Target::Thread(task::address(&task));
-        // Another process may have attached the context to a thread again during the check.
+        // During the check, another process may have detached the context and attached it again.
         let is_that = |state: &State| {
             let watch = state.permission.as_ref();
             state.phase.target() == target
@@ -124,9 +124,8 @@ impl Context {
     }
 
     /// Checks before `PERFMON_RESTART` whether the process that attached the context still has the
-    /// permission to stop the thread, and ends the context if not. Does nothing if the caller is
-    /// another process, because the security module Yama decides by the ancestors of the calling
-    /// task.
+    /// permission to stop the thread, and ends the context if not. Does nothing if another process
+    /// calls, because the security module Yama would check the ancestors of the calling task.
     ///
     /// Context: may sleep; caller holds no lock of this module.
     ///

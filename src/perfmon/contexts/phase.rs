@@ -19,7 +19,7 @@
 //!
 //! Two states of [`Sampling`](crate::contexts::sampling_state::Sampling) add to the phase. A masked
 //! context stays in memory until `PERFMON_RESTART`. A throttled context is in a PMU, but takes no
-//! samples until a time is over.
+//! samples until its throttling time is over.
 
 use base::cpu;
 
@@ -100,7 +100,7 @@ impl Phase {
         self.target = Target::Detached;
     }
 
-    /// Ends the context, which was stopped.
+    /// Ends the context. The caller has stopped the context before this call.
     pub(crate) fn end(&mut self) {
         self.target = Target::Dead;
     }
@@ -115,13 +115,13 @@ impl Phase {
         self.started = false;
     }
 
-    /// Records that the registers are in this CPU's PMU. Called with interrupts off.
+    /// Records that the context is in this CPU's PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn enter_pmu(&mut self) {
         self.cpu = Some(cpu::this_cpu());
     }
 
-    /// Records that the registers are in memory.
+    /// Records that the context is in no PMU: its register values are in memory only.
     #[inline]
     pub(crate) fn leave_pmu(&mut self) {
         self.cpu = None;

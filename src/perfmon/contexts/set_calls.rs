@@ -121,7 +121,7 @@ impl State {
 
 impl Context {
     /// Ends the run of the active event set and makes the next set active. Does nothing while the
-    /// context is masked: `PERFMON_RESTART` makes a switch that is due.
+    /// context is masked, because `PERFMON_RESTART` makes a switch that is due.
     #[cold]
     pub(crate) fn switch_set(&self, state: &mut State) {
         if state.sampling.masked {
@@ -133,8 +133,8 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Deliver the overflows of the active set before the switch. The delivery can mask the
-        // context.
+        // Deliver the overflows of the active set before the switch. The delivery of an overflow
+        // can mask the context.
         self.deliver_overflows(state, None);
         if state.sampling.masked {
             state.sets.due = true;
@@ -175,8 +175,8 @@ impl Context {
         if place == state.sets.active {
             return Ok(());
         }
-        // `PERFMON_RESTART` will reset PMDs of the active event set, so the set must stay active
-        // until then.
+        // `PERFMON_RESTART` resets PMDs of the active event set, so the set must stay active until
+        // `PERFMON_RESTART`.
         if state.sampling.masked {
             return Err(Error::Masked);
         }
@@ -325,9 +325,9 @@ impl Context {
         })
     }
 
-    /// Fills in the results of `PERFMON_READ_RUNS`: for a PMD, the sums and the sums of squares of
-    /// its values and of the times over all runs of an event set. Returns `EINVAL` if the event set
-    /// does not exist or the PMD does not count in it.
+    /// Fills in the results of `PERFMON_READ_RUNS`: for each PMD in `all`, sums of its counts and
+    /// of the times over all runs of its event set. Returns `EINVAL` if the event set does not
+    /// exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;

@@ -24,7 +24,7 @@ impl Context {
             self.sync_virtual(state);
         }
         self.deliver_overflows(state, None);
-        // Switch also if the timeout of the active set is over, although the timer has not expired
+        // Switch sets if the timeout of the active set is over, even if the timer has not expired
         // yet.
         if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
@@ -82,7 +82,7 @@ impl Context {
         }
     }
 
-    /// Removes the context from this CPU's PMU before a context switch or suspend.
+    /// Removes the context from this CPU's PMU before a switch to another thread or before suspend.
     #[inline]
     pub(crate) fn sched_out(&self) {
         let mut state = self.state.lock();

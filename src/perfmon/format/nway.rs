@@ -3,9 +3,8 @@
 //! pfm_nway: a sampling format with several buffers that are filled in turn
 //! (`include/uapi/linux/perfmon_formats.h`).
 //!
-//! While one buffer is being read, the next buffer is filled, so that no samples are missed. Only
-//! when all buffers are full is the context masked, so that it counts nothing until
-//! `PERFMON_RESTART`.
+//! While one buffer is being read, the next buffer is filled, so that no samples are missed. When
+//! all buffers are full, the context is masked: it counts nothing until `PERFMON_RESTART`.
 
 #[path = "../../../include/linux/perfmon.rs"]
 mod description;

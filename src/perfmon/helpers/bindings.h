@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What Rust code uses: src/Kbuild.bindgen generates its declarations in Rust. */
+/* The C declarations for Rust code. src/Kbuild.bindgen generates Rust declarations from them. */
 #include <linux/perfmon.h>
 #include "pmu.h"
 #include "sampling.h"

@@ -16,8 +16,8 @@
 #include "sampling.h"
 
 /*
- * The deferred work of a context. It can be used in any context, including NMIs, and defers work to
- * a context in which the work is allowed:
+ * The deferred work of a context. With this structure, code that runs in any context, such as an
+ * NMI, defers work to a context in which the work is allowed:
  *
  * - @notifier wakes readers, pollers and the monitored thread, and sends SIGIO, as soon as
  *   interrupts are on;
@@ -140,9 +140,9 @@ struct pfm_deferral *pfm_deferral_new(void)
 }
 
 /*
- * Cancels the deferred work, and frees it. If a thread sleeps in deferral_block_work(), it is
- * woken, and drops the last reference. The caller makes sure that no other function of @deferral
- * runs during or after this call. May sleep.
+ * Cancels the deferred work, and frees @deferral. If a thread sleeps in deferral_block_work(), the
+ * thread is woken and drops the last reference. The caller makes sure that no other function of
+ * @deferral runs during or after this call. May sleep.
  */
 void pfm_deferral_free(struct pfm_deferral *deferral)
 {
@@ -164,8 +164,8 @@ static void deferral_free_work(struct work_struct *work)
 }
 
 /*
- * Makes a worker drop a reference to the context after a grace period. Before this, code that runs
- * under RCU or with preemption off may still use the context. Called in process context.
+ * Makes a worker drop a reference to the context after a grace period, during which code under RCU
+ * or with preemption off may still use the context. Called in process context.
  */
 void pfm_deferral_free_context(struct pfm_deferral *deferral)
 {
@@ -199,8 +199,8 @@ void pfm_deferral_block_thread(struct pfm_deferral *deferral, struct pid *reques
 
 /*
  * Allows a thread that sleeps in deferral_block_work() to continue as soon as
- * pfm_deferral_wake_blocked() wakes it. Callable in any context. Unless @deferral is being
- * freed, the caller holds the context's lock, as the caller of pfm_deferral_block_thread() does.
+ * pfm_deferral_wake_blocked() wakes it. Callable in any context. Callers other than
+ * pfm_deferral_free() hold the context's lock, as callers of pfm_deferral_block_thread() do.
  */
 void pfm_deferral_resume(struct pfm_deferral *deferral)
 {
@@ -208,8 +208,8 @@ void pfm_deferral_resume(struct pfm_deferral *deferral)
 }
 
 /*
- * Wakes a thread that sleeps in deferral_block_work(). It continues if pfm_deferral_resume() has
- * allowed it.
+ * Wakes a thread that sleeps in deferral_block_work(). The thread continues if
+ * pfm_deferral_resume() has allowed the thread to continue.
  */
 void pfm_deferral_wake_blocked(struct pfm_deferral *deferral)
 {

@@ -74,8 +74,8 @@ u64 pfm_reset_for_of(u32 cpu)
 }
 
 /*
- * sys/msr.rs uses this exception type for rdpmc, rdmsr and wrmsr: a fault of the instruction sets
- * ecx to -1.
+ * src/perfmon/msr.rs uses this exception type for rdpmc, rdmsr and wrmsr: a fault of the
+ * instruction sets ecx to -1.
  */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
@@ -111,8 +111,8 @@ bool pfm_msr_exists(u32 msr)
 
 /*
  * Returns true if the MSR @msr exists and keeps a value that is written to it. In some virtual
- * machines the reported PMU does not work, and the test fails. The caller has reserved the MSR. Its
- * old value is restored.
+ * machines the reported PMU does not work, and the test fails. The caller has reserved the MSR. The
+ * old value of the MSR is restored.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -245,8 +245,8 @@ void pfm_wrap_timer_start(unsigned int milliseconds)
 
 /*
  * Stops the periodic work, but does not wait for it. If wrap_timer_work() is already running, it
- * may queue the work one last time. This is harmless: the work only updates the values of loaded
- * contexts.
+ * may queue the work one last time. One more run is harmless, because it only updates the values of
+ * loaded contexts.
  */
 void pfm_wrap_timer_stop(void)
 {
@@ -287,8 +287,8 @@ int pfm_work_start(void)
 }
 
 /*
- * Cancels or waits for all work, and destroys the workqueues. From this call on, no more work may
- * be queued.
+ * Cancels or waits for all work, and destroys the workqueues. During and after this call, no other
+ * function may queue work.
  */
 void pfm_work_end(void)
 {
@@ -305,8 +305,8 @@ void pfm_work_end(void)
  * mm->context.perf_rdpmc_allowed counts the mappings that permit it. When a CPU switches to another
  * address space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If
  * the count is not 0, perf also clears at this switch the counters that it has used. A module
- * cannot write CR4 itself. It makes the caller's CPU switch address spaces instead: a worker on
- * this CPU uses the address space of init, then that of the caller, then that of init again.
+ * cannot write CR4, so this module makes the caller's CPU switch address spaces: a worker on this
+ * CPU uses the address space of init, then that of the caller, then that of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;
@@ -398,7 +398,7 @@ static void rdpmc_init_works(void)
 /*
  * Makes the caller's CPU switch from the address space of init to that of the caller, and back.
  * Stores in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or
- * -EBUSY if the worker did not run within RDPMC_WAIT_MS; it still runs later. May sleep.
+ * -EBUSY if the worker did not run within RDPMC_WAIT_MS; the worker then runs later. May sleep.
  */
 static int rdpmc_switch_this_cpu(bool *works)
 {
@@ -433,9 +433,9 @@ static int rdpmc_switch_this_cpu(bool *works)
 
 /*
  * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden
- * RDPMC. A CPU that does not use this address space at the moment sets CR4.PCE when it switches to
- * it. A CPU that uses it sets CR4.PCE after its worker has run. The self page shows
- * PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
+ * RDPMC. A CPU that uses another address space sets CR4.PCE when it switches to the caller's
+ * address space. A CPU that uses the caller's address space sets CR4.PCE after its worker has run.
+ * The self page shows PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
@@ -463,7 +463,7 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf does so only when the CPU
+ * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
  * switches to an address space that may use RDPMC. RDPMC is therefore permitted in the caller's
  * address space for the duration of the call. Returns -ENOMEM, or -EBUSY if the worker did not run
  * within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
@@ -481,15 +481,15 @@ int pfm_flush_perf_dirty_counters(void)
 	return error;
 }
 
-/* Counts one more permission for RDPMC in @mm: mremap() has copied a mapping that permits RDPMC. */
+/* Adds a permission for RDPMC to @mm, because mremap() has copied a mapping that permits RDPMC. */
 void pfm_rdpmc_keep(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }
 
 /*
- * Counts one permission for RDPMC less in @mm. After the last one is removed, a CPU clears CR4.PCE
- * at its next switch of address spaces.
+ * Removes one permission for RDPMC from @mm. After the last permission is removed, a CPU clears
+ * CR4.PCE at its next switch of address spaces.
  */
 void pfm_rdpmc_forbid(struct mm_struct *mm)
 {

@@ -42,9 +42,9 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * Returns true if the user registers of the current task belong to the program in its memory. They
- * do not during exec, when the memory is already that of the new program, but the registers are
- * those of the old one. A kernel thread has no user registers.
+ * Returns true if the user registers of the current task belong to the program in its memory.
+ * During exec, the memory is already that of the new program, but the registers are still those of
+ * the old program. A kernel thread has no user registers.
  */
 static bool has_user_mode(void)
 {
@@ -53,8 +53,8 @@ static bool has_user_mode(void)
 
 /*
  * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST if a guest of KVM was
- * interrupted. In this case @regs are the registers of the host at the VM exit, because KVM leaves
- * the guest before it handles the interrupt.
+ * interrupted. If a guest was interrupted, @regs are the registers of the host at the VM exit,
+ * because KVM leaves the guest before it handles the interrupt.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -65,9 +65,9 @@ static u64 interrupted_at(struct pt_regs *regs)
 
 /*
  * Fills in the time, the instruction address and the task of an overflow. If @regs is not NULL, the
- * address is that of the interrupted instruction. Otherwise it is @ip, which a deferred NMI has
- * stored. If @regs is NULL and @ip is 0, it is the address at which the thread left user mode.
- * Unless @kernel is set, the latter address also replaces an address in the kernel.
+ * address is that of the interrupted instruction, otherwise @ip, which a deferred NMI has stored.
+ * The address at which the thread left user mode is used instead if @regs is NULL and @ip is 0, or
+ * if @kernel is not set and the address is in the kernel.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
@@ -113,7 +113,7 @@ void pfm_unmask_lvtpc(void)
 
 /*
  * The global registers of the PMU that the NMI handler uses. Written only while the PMU is not
- * reserved. If they change, they are written after a grace period, when no handler reads them.
+ * reserved. New values are written after a grace period, when no handler reads the old values.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -182,8 +182,8 @@ static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
 	/*
-	 * If no overflow has used @ip, it is still set. Clear it, because later overflows must not
-	 * use it.
+	 * @ip is still set if no overflow has used @ip. Clear @ip, so that no later overflow uses
+	 * it.
 	 */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
@@ -199,8 +199,8 @@ void pfm_defer_nmi(struct pt_regs *regs)
 }
 
 /*
- * Returns the address that the last deferred NMI on this CPU interrupted, and clears it. Returns 0
- * if the address was used already or no NMI was deferred.
+ * Returns the address that the last deferred NMI on this CPU interrupted, and clears the address.
+ * Returns 0 if the address was used already or no NMI was deferred.
  */
 u64 pfm_deferred_ip(void)
 {
@@ -317,8 +317,8 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
 	/*
-	 * VM_DONTCOPY: otherwise a child's copy of the mapping would keep the context's file open,
-	 * and the context attached.
+	 * VM_DONTCOPY: a child's copy of the mapping would keep the context's file open, and the
+	 * context attached.
 	 */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;

@@ -30,8 +30,8 @@ DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
 /*
  * Creates the debugfs files of @cpu. @costs has the per-CPU counters to whose numbers @files
- * refers; it is the same in each call. Further calls for the same CPU do nothing. Called in process
- * context.
+ * refers; @costs is the same in each call. Further calls for the same CPU do nothing. Called in
+ * process context.
  */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr,
 		    s64 __percpu *const *costs)

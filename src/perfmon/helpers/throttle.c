@@ -39,22 +39,22 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 
 /*
  * Every sample is timed while samples are more than RARE_MS apart on average. The reason is that a
- * few expensive NMIs can take all of a CPU's time: if only every 16th were timed, it would take
- * seconds to collect STARVED_TIMED timed samples.
+ * few expensive NMIs can take all of a CPU's time: if only every 16th sample were timed, it would
+ * take seconds to collect STARVED_TIMED timed samples.
  */
 #define RARE_MS	1
 
 /*
  * A CPU is taken for starved if, at STARVED_TIMED or more successive timed samples, a task or an
- * interrupt was waiting for the CPU. At one in STARVED_MISSES of these samples, nothing need have
- * waited. The samples must span at least STARVED_MS. If they span more than MAX_STARVED_MS, samples
- * are too rare to starve the CPU. If a CPU is starved, sampling pauses for three times as long as
- * the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * interrupt was waiting for the CPU. One in STARVED_MISSES of these samples may find nothing
+ * waiting. The samples must span at least STARVED_MS. If the samples span more than MAX_STARVED_MS,
+ * samples are too rare to starve the CPU. If a CPU is starved, sampling pauses for three times as
+ * long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise between mistakes and delay. A CPU that spends 60 % of its time in
- * softirqs or interrupts is not starved. By mistake it is taken for starved in 2 % of cases if
- * STARVED_TIMED is 16, and in 11 % if it is 8. If STARVED_TIMED is 16 and NMIs of 3 ms starve a
- * CPU, this is detected after 48 ms.
+ * softirqs or interrupts is not starved. By mistake such a CPU is taken for starved in 2 % of cases
+ * if STARVED_TIMED is 16, and in 11 % if STARVED_TIMED is 8. STARVED_TIMED = 16 detects starvation
+ * by NMIs of 3 ms after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -89,8 +89,8 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Number of samples until the next timed sample. It is 0 or negative while pfm_throttle_time()
- * runs, which sets it at its end.
+ * Number of samples until the next timed sample. The number is 0 or negative while
+ * pfm_throttle_time() runs; this function sets a new number at its end.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -116,10 +116,10 @@ static bool interrupt_waits(void)
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
  * interrupt, before irq_enter(). The interrupted instruction can also be at the end of the timer's
- * interrupt, after irq_exit(), where the kernel programs the timer. At these places no interrupt is
- * pending in the APIC or counted in hardirq_count(), and none becomes pending. Only the unchanged
- * registers show that the CPU makes no progress. NMIs in a guest of KVM are ignored, because the
- * guest makes progress while the registers of its host stay the same.
+ * interrupt, after irq_exit(), where the kernel programs the timer. At both places no interrupt is
+ * pending in the APIC or counted in hardirq_count(), and no interrupt becomes pending. Only the
+ * unchanged registers show that the CPU makes no progress. NMIs in a guest of KVM are ignored,
+ * because the guest makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -138,9 +138,9 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * decide.
  *
  * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
- * hypervisor or on a busy host, these may take longer than the handler of this module. Samples may
- * then leave a CPU time for its ticks only. Or a thread may execute so few instructions between two
- * samples that it does not finish a system call while other threads wait.
+ * hypervisor or on a busy host, the delivery and other handlers may take longer than the handler of
+ * this module. A CPU may then have time for samples and ticks only, or a thread may execute so few
+ * instructions between two samples that it never finishes a system call while other threads wait.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -184,11 +184,11 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  *
  * Context: preemption off. An NMI may call this function at any point of a call from an interrupt.
  * The NMI must not wait for the interrupted call: if every NMI causes the next NMI, the interrupted
- * call never continues. The interrupted call may therefore lose or repeat counts. It may also find
- * time stamps that are later than its @now, and take them for very old ones. A wrong count can end
- * a window early or cause one pause of at most STARVED_PAUSE_MS. It has no effect on the next
- * window, because each window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN
- * would report the races between the two calls.
+ * call never continues. The interrupted call may therefore lose or repeat counts. The interrupted
+ * call may also find time stamps later than its @now, and take them for very old ones. A wrong
+ * count can end a window early or cause one pause of at most STARVED_PAUSE_MS. A wrong count has no
+ * effect on the next window, because each window begins at zero. pfm_throttle_time() has __no_kcsan
+ * because KCSAN would report the races between the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {

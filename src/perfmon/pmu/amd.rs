@@ -45,7 +45,7 @@ bitfield! {
 impl EventSelect {
     /// Reserved bits on K7: all from 32 on, bit 21, and pin control.
     const K7_RESERVED: u64 = !(u32::MAX as u64) | Self::BIT_21_MASK | Self::PIN_CONTROL_MASK;
-    /// Reserved bits on later processors, among them those for guest only and host only.
+    /// Reserved bits on later processors. Among them are "guest only" and "host only".
     const CORE_RESERVED: u64 = Self::K7_RESERVED & !Self::EVENT_HIGH_MASK;
 }
 
@@ -68,8 +68,8 @@ bitfield! {
     }
 }
 
-/// The first event select register and the first counter of K7, and those of the core extension,
-/// whose event select registers and counters alternate (APM volume 2, "MSR Cross-Reference").
+/// The first event select register and the first counter of K7 and of the core extension, in which
+/// event select registers and counters alternate (APM volume 2, "MSR Cross-Reference").
 const K7_PERFEVTSEL0: u64 = 0xc001_0000;
 const K7_PERFCTR0: u64 = 0xc001_0004;
 const CORE_PERFEVTSEL0: u64 = 0xc001_0200;

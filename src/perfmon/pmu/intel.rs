@@ -49,7 +49,7 @@ bitfield! {
     /// IA32_FIXED_CTR_CTRL MSR"). The bits of counter n are 4 n bits higher.
     struct FixedControl(u64) {
         3:3 interrupt;
-        /// As in an event select register, versions 3 and 4 only.
+        /// Counts events of the sibling thread as well. Only versions 3 and 4 have this bit.
         2:2 any_thread;
         1:1 user;
         0:0 os;
@@ -57,17 +57,17 @@ bitfield! {
 }
 
 impl FixedControl {
-    /// The bits that enable a counter.
+    /// The bits that enable a fixed counter.
     const ENABLE: u64 = Self::OS_MASK | Self::USER_MASK;
-    /// All bits of a counter.
+    /// All control bits of a fixed counter.
     const ALL: u64 = Self::ENABLE | Self::ANY_THREAD_MASK | Self::INTERRUPT_MASK;
 
-    /// Returns `bits` of fixed counter 0 as those of counter `n`.
+    /// Shifts `bits` from the position of fixed counter 0 to that of fixed counter `n`.
     const fn of(bits: u64, n: u32) -> u64 {
         bits << (4 * n)
     }
 
-    /// Returns `bits` of each fixed counter for which this module has a register row.
+    /// Returns `bits` at the positions of all fixed counters with a register row in this file.
     const fn of_all(bits: u64) -> u64 {
         Self::of(bits, 0) | Self::of(bits, 1) | Self::of(bits, 2) | Self::of(bits, 3)
     }

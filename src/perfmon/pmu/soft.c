@@ -116,7 +116,7 @@ static u64 faults(struct task_struct *task, enum vm_event_item event)
 	return READ_ONCE(task->min_flt) + READ_ONCE(task->maj_flt);
 }
 
-/* Returns this CPU's value of an instance; 0 if the instance is not live. */
+/* Returns this CPU's value of a counter-page instance; 0 if the instance is not live. */
 static u64 instance_here(int instance)
 {
 	perf_counter_t counter = perf_counter_handle(instance);

@@ -15,16 +15,16 @@ pub const FL_NOTIFY_BLOCK: u32 = 0x01;
 pub const FL_OVFL_NO_MSG: u32 = 0x80;
 /// `PERFMON_FL_CORE`: the context counts only on CPUs of the core type `ctx_core`.
 pub const FL_CORE: u32 = 0x100;
-/// `PERFMON_FORMAT_NAME`: size of a format's name.
+/// `PERFMON_FORMAT_NAME`: maximum size of a format's name in bytes, NUL included.
 pub const FORMAT_NAME: usize = 32;
-/// `PERFMON_FORMAT_ARG`: maximum size of a format's argument.
+/// `PERFMON_FORMAT_ARG`: maximum size of a format's argument in bytes.
 pub const FORMAT_ARG: usize = 4096;
 /// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
 pub const VECTOR_MAX: usize = 4096;
 
-/// `PFM_REGFL_OVFL_NOTIFY`.
+/// `PFM_REGFL_OVFL_NOTIFY`: an overflow of the PMD queues a message.
 pub const NOTIFY: u32 = 0x01;
-/// `PFM_REGFL_RANDOM`.
+/// `PFM_REGFL_RANDOM`: the lengths of the sampling periods of the PMD are random.
 pub const RANDOM: u32 = 0x02;
 /// Maximum number of PMDs (PMU data registers) that a sample records.
 pub const MAX_VALUES: usize = 64;
@@ -161,7 +161,7 @@ protocols::structures! {
         pub size: u32,
     }
 
-    /// `struct pfarg_ovfl_msg`.
+    /// `struct pfarg_ovfl_msg`: a message that `read()` returns.
     #[derive(Debug, Default, PartialEq, Eq)]
     #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Message(64) {
@@ -175,13 +175,13 @@ protocols::structures! {
     }
 }
 
-/// `PFM_MSG_OVFL`.
+/// `PFM_MSG_OVFL`: PMDs have overflowed, or a ring is due to be read.
 pub const OVFL: u32 = 1;
-/// `PFM_MSG_END`.
+/// `PFM_MSG_END`: the thread has exited, the CPU is offline, or a permission was lost.
 pub const END: u32 = 2;
-/// `PFM_MSG_FAULT`.
+/// `PFM_MSG_FAULT`: the CPU did not have all registers of the context.
 pub const FAULT: u32 = 3;
-/// `PFM_MSG_EVICTED`.
+/// `PFM_MSG_EVICTED`: an administrator's context took the registers or the thread.
 pub const EVICTED: u32 = 4;
 
 protocols::structures! {

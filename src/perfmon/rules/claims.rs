@@ -101,7 +101,7 @@ impl RegisterUsers {
         systems: UserCounts::NONE,
     };
 
-    /// Returns the registers that contexts of the other scope claim.
+    /// Returns the registers that contexts of the scope other than `scope` claim.
     fn used_by_other(&self, scope: Scope) -> RegisterMask {
         match scope {
             Scope::Thread => self.systems.in_use(),
@@ -109,12 +109,12 @@ impl RegisterUsers {
         }
     }
 
-    /// Returns true if a context of this scope may claim these registers.
+    /// Returns true if a context of the scope `scope` may claim the registers `claims`.
     pub fn is_available(&self, scope: Scope, claims: &RegisterMask) -> bool {
         !self.used_by_other(scope).intersects(claims)
     }
 
-    /// Returns the registers that a context of this scope may claim.
+    /// Returns the registers that a context of the scope `scope` may claim.
     pub fn available(&self, scope: Scope) -> RegisterMask {
         let others = self.used_by_other(scope);
         RegisterMask {

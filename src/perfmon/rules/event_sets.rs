@@ -10,11 +10,11 @@
 use crate::error::Error;
 use crate::register_map::PmdSet;
 
-/// `PFM_SETFL_OVFL_SWITCH`.
+/// `PFM_SETFL_OVFL_SWITCH`: a number of overflows ends a run of the set.
 pub const OVFL_SWITCH: u32 = 0x01;
-/// `PFM_SETFL_TIME_SWITCH`.
+/// `PFM_SETFL_TIME_SWITCH`: a timeout ends a run of the set.
 pub const TIME_SWITCH: u32 = 0x02;
-/// `PFM_SETFL_EXPL_NEXT`.
+/// `PFM_SETFL_EXPL_NEXT`: the user has specified the next set.
 pub const EXPL_NEXT: u32 = 0x04;
 /// Maximum number of event sets of a context.
 pub const MAX_SETS: usize = 1024;
@@ -32,8 +32,8 @@ pub struct SwitchPolicy {
 
 impl SwitchPolicy {
     /// Creates the policy from the arguments of a system call. The timeout is rounded up to a
-    /// multiple of `resolution`, the resolution of the timer in nanoseconds. [`Error::Flags`] if
-    /// the arguments are invalid.
+    /// multiple of `resolution`, the resolution of the timer in nanoseconds. Returns
+    /// [`Error::Flags`] if the arguments are invalid.
     pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
@@ -62,7 +62,7 @@ impl SwitchPolicy {
     }
 
     /// Returns the nanoseconds after which a run ends, rounded up to the resolution of the timer; 0
-    /// if no timeout ends it.
+    /// if no timeout ends the run.
     pub const fn timeout(&self) -> u64 {
         self.timeout
     }
@@ -88,7 +88,7 @@ impl SwitchPolicy {
 
 /// Returns the index of the set that follows the set at index `at`. The `nr` sets are sorted by
 /// their numbers. `place` returns the index of the set with a given number. Returns
-/// [`Error::NoSet`] if `terms` names a set that does not exist.
+/// [`Error::NoSet`] if the next set that `terms` specifies does not exist.
 pub fn next_index(
     terms: &SwitchPolicy,
     at: usize,
@@ -122,7 +122,7 @@ pub struct SetRuns {
     /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if the context
     /// is in no PMU.
     loaded_at: Option<u64>,
-    /// A run of the set has begun and has not ended.
+    /// True if a run of the set has begun and has not ended.
     run_begun: bool,
 }
 
@@ -227,7 +227,7 @@ impl RunningMoments {
         self.start_value = value;
     }
 
-    /// Returns the increment of the PMD in the present run, if its value is now `value`.
+    /// Returns the increment of the PMD in the present run. The PMD has the value `value` now.
     fn run_delta(&self, value: u64) -> u64 {
         self.delta_before
             .wrapping_add(value.wrapping_sub(self.start_value))

@@ -32,9 +32,9 @@ pub struct Counter {
     pub pmd: u16,
     /// Mask of the bits of the hardware counter, according to its width.
     pub mask: u64,
-    /// The PMD has the width of the counter instead of 64 bits.
+    /// True if the PMD has the width of the counter instead of 64 bits.
     pub no_emul64: bool,
-    /// The PMD is armed: it samples, and its overflows are handled.
+    /// True if the PMD is armed: the PMD samples, and its overflows are handled.
     pub armed: bool,
     /// Value of the hardware counter when it was last started or read.
     pub start: u64,
@@ -73,9 +73,9 @@ pub struct VirtualCounter {
     pub control: u64,
     /// Number of the PMD (data register) that holds the 64-bit value of the counter.
     pub pmd: u16,
-    /// The counter follows its thread: the counter also counts while the context is in no PMU.
+    /// True if the counter follows its thread, that is, counts also while the context is in no PMU.
     pub follows_thread: bool,
-    /// The counter counts nanoseconds.
+    /// True if the counter counts nanoseconds.
     pub is_clock: bool,
     pub(crate) mask: u64,
     pub(crate) start: u64,
@@ -191,7 +191,7 @@ pub struct RegisterMemory<M: Allocator> {
     pub virtual_counters: M::Slice<VirtualCounter>,
 }
 
-/// Copies `old` to the larger memory `new`, and swaps the two.
+/// Copies the elements of `old` to the larger slice `new`, and swaps the two slices.
 pub(crate) fn copy_and_swap<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut S) {
     for (to, from) in new.iter_mut().zip(old.iter()) {
         *to = *from;
@@ -206,7 +206,7 @@ fn soft_index(number: u16) -> usize {
     number.wrapping_sub(FIRST_SOFT).into()
 }
 
-/// Returns the value of the register with this number; 0 if the arrays have no room for it.
+/// Returns the value of the register `number`; 0 if the arrays have no room for this register.
 #[inline]
 pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
     let value = match number < 64 {
@@ -217,7 +217,7 @@ pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number:
 }
 
 /// Returns a mutable reference to the value of a register; `None` if the arrays have no room for
-/// it.
+/// the register.
 #[inline]
 pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
     [hardware, soft]: &mut [S; 2],
@@ -248,8 +248,8 @@ pub fn self_page_counters<'a>(
     })
 }
 
-/// The program of an event set: the control registers to write, and the counters to read, each in
-/// the order of their numbers.
+/// The program of an event set: the control registers to write, and the counters to read. Both are
+/// in the order of their numbers.
 #[derive(Default)]
 pub struct Program<M: Allocator> {
     controls: M::Slice<Control>,

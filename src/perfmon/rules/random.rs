@@ -61,8 +61,8 @@ impl Random {
     }
 
     /// Returns a random number of 62 bits: the result of one [`step`](Self::step) in the lower 31
-    /// bits, the result of the next step in the upper 31 bits. A caller that uses only the lower 31
-    /// bits therefore uses the result of every second step.
+    /// bits, the result of the next step in the upper 31 bits. Each call makes two steps, so a
+    /// caller that uses only the lower 31 bits uses the result of every second step.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
     pub fn next(&mut self) -> u64 {

@@ -12,7 +12,7 @@ pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. A soft register is provided by the kernel, not by the
 /// hardware.
 pub const FIRST_SOFT: u16 = 256;
-/// Maximum number of rows in a table of registers: the bit mask [`Register::pmcs`] has 64 bits.
+/// Maximum number of rows in a table of registers, because [`Register::pmcs`] is a mask of 64 bits.
 pub const MAX_ROWS: usize = 64;
 /// Maximum number of hardware counters, and of hardware control registers.
 pub const MAX_COUNTERS: usize = 32;
@@ -112,7 +112,7 @@ impl PmdSet {
         }
     }
 
-    /// Adds a PMD to the set. Ignores a number that cannot have a row.
+    /// Adds a PMD to the set. Ignores a number of a PMD that cannot have a row.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());
@@ -295,7 +295,7 @@ impl Register {
 }
 
 /// The two tables of registers of one PMU description, or of several descriptions combined. The
-/// first row of a table describes the register with the first number of its kind: 0, or
+/// first row of a hardware table describes register 0, that of a soft table register
 /// [`FIRST_SOFT`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
@@ -340,19 +340,19 @@ impl<'a> Map<'a> {
         row.filter(|r| r.exists())
     }
 
-    /// Returns the row of the PMC with this number; `None` if no such PMC exists.
+    /// Returns the row of the PMC `number`; `None` if this PMC does not exist.
     pub fn pmc(&self, number: u16) -> Option<&'a Register> {
         Self::lookup(number, self.hardware.pmcs, self.soft.pmcs)
     }
 
-    /// Returns the row of the PMD with this number; `None` if no such PMD exists.
+    /// Returns the row of the PMD `number`; `None` if this PMD does not exist.
     pub fn pmd(&self, number: u16) -> Option<&'a Register> {
         Self::lookup(number, self.hardware.pmds, self.soft.pmds)
     }
 }
 
 impl Register {
-    /// Checks that a context of this scope may use the register.
+    /// Checks that a context of the scope `scope` may use the register.
     pub fn check_scope(&self, scope: Scope) -> Result<(), Error> {
         let foreign = match scope {
             Scope::Thread => kind::SYSTEM,

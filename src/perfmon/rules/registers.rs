@@ -62,8 +62,8 @@ pub struct Registers<M: Allocator> {
     armed: PmdSet,
     /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
     pending: PmdSet,
-    /// Sampling is throttled: the counters keep counting, but their overflows are only noted in
-    /// `skipped`.
+    /// True if sampling is throttled: the counters keep counting, but their overflows are only
+    /// noted in `skipped`.
     throttled: bool,
     /// Armed PMDs that have overflowed while `throttled` was set, since the last
     /// [`Self::take_skipped`].
@@ -170,7 +170,7 @@ impl<M: Allocator> Registers<M> {
         self.pmd_used.add(numbers);
     }
 
-    /// Arms a PMD, so that its overflows are handled, or disarms it.
+    /// Arms a PMD, so that its overflows are handled, or disarms the PMD.
     pub fn set_armed(&mut self, number: u16, armed: bool) {
         match armed {
             true => self.armed.set(number),
@@ -178,7 +178,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the armed PMDs that have overflowed since the last call, and clears that set.
+    /// Returns the armed PMDs that have overflowed since the last call of this function.
     #[inline]
     pub fn take_pending(&mut self) -> PmdSet {
         core::mem::take(&mut self.pending)
@@ -223,7 +223,8 @@ impl<M: Allocator> Registers<M> {
         self.dirty.add(&self.armed);
     }
 
-    /// Returns the PMDs that have overflowed while sampling was throttled, and clears that set.
+    /// Returns the PMDs that have overflowed during throttling since the last call of this
+    /// function.
     #[inline]
     pub fn take_skipped(&mut self) -> PmdSet {
         core::mem::take(&mut self.skipped)
@@ -359,8 +360,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter counts, and is claimed, as soon as one of its PMCs was written; its PMD need not
-    /// have been written.
+    /// counter counts, and is claimed, as soon as one of its PMCs was written, even if its PMD was
+    /// not written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
@@ -396,8 +397,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Computes the program for the PMU. The counters of the old program must have been folded
-    /// before.
+    /// Computes the program for the PMU. The caller has called [`Self::fold`] for the old program.
     pub fn build_program(&mut self, map: &Map<'_>, scope: Scope) {
         let claims = self.claimed_registers(map, RegisterMask::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
@@ -427,9 +427,9 @@ impl<M: Allocator> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // The written PMC value enables this counter, but the counter is not
-                        // programmed. The user may read the counter's PMD, so mark the PMD as
-                        // incomplete.
+                        // The PMC's value enables this counter, but `optional_pmds()` leaves the
+                        // counter out of the event set's program. The user may read the counter's
+                        // PMD, so mark the PMD as incomplete.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -464,7 +464,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter; it
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, and
     /// returns `None` if this CPU does not have the counter. Returns false if a counter could not
     /// be read. The PMD of such a counter is marked as incomplete.
     #[inline]

@@ -3,8 +3,8 @@
  * Files of process accounting: /proc/rawsysppa, /proc/ppa, the sysctls kernel.ppa and
  * kernel.ppa_levels, and ppa/records in debugfs. Their contents come from procfs.rs.
  *
- * The modes let every user open the files in /proc, because modes and the rule of sysctls check
- * user ids only. Each read and write checks capabilities instead.
+ * The modes let every user open the files in /proc, because file modes, and the kernel's check of
+ * access to sysctls, know user ids only. Each read and write checks capabilities instead.
  */
 #include <linux/debugfs.h>
 #include <linux/proc_fs.h>
@@ -70,8 +70,8 @@ static const struct ctl_table settings[] = {
 static struct ctl_table_header *settings_header;
 
 /*
- * Parses a text from user space: a pid, if @pid is not NULL, and then four integers. Returns
- * -EINVAL if the text contains fewer numbers or anything else.
+ * Parses a text from user space: four integers, after a pid if @pid is not NULL. Returns -EINVAL if
+ * the text contains fewer numbers or anything else.
  */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
 {
@@ -284,8 +284,8 @@ no_directory:
 }
 
 /*
- * Removes the files through which accounting can be turned on, and cancels the work. /proc/ppa and
- * the files of individual tasks stay.
+ * Removes the files through which accounting can be turned on, and cancels the queued work.
+ * /proc/ppa and the files of individual tasks stay.
  */
 void ppa_files_close(void)
 {

@@ -4,8 +4,8 @@
  * from sys_enter to sys_exit.
  *
  * - A user-return notifier, which the kernel calls immediately before a CPU enters user mode. The
- *   notifier is armed when a task has work to do after sys_exit, in a page fault, and when a signal
- *   is delivered. A notifier that is not armed costs nothing.
+ *   notifier is armed in page faults, at the delivery of a signal, and at sys_exit if the task has
+ *   work to do before it enters user mode. A notifier that is not armed costs nothing.
  * - A probe of the function that checks a system call against seccomp filters. The function is only
  *   called for tasks with a filter, and sys_enter follows only if the call is allowed.
  */
@@ -24,9 +24,9 @@
 
 #ifdef CONFIG_USER_RETURN_NOTIFIER
 /*
- * The thread flags for which system time continues after sys_exit. The flags of a reschedule are
- * not among them: a switch follows at once, and arming the notifier twice would cost more than the
- * time until the switch is worth.
+ * The thread flags for which system time continues after sys_exit. Reschedule flags are left out: a
+ * switch follows at once, and measuring the short time until the switch is not worth the cost of
+ * arming the notifier twice.
  */
 const unsigned long ppa_exit_work = _TIF_SIGPENDING | _TIF_NOTIFY_SIGNAL | _TIF_NOTIFY_RESUME |
 				    _TIF_UPROBE | _TIF_PATCH_PENDING;
@@ -49,9 +49,9 @@ static void on_user_return(struct user_return_notifier *notifier)
 }
 
 /*
- * Arms the notifier of this CPU. The kernel passes the thread flag of the notifier on at each
- * switch, so the notifier is called when this CPU enters user mode the next time, with whichever
- * task. Called with preemption off. Interrupts are turned off because KVM may change the list of
+ * Arms the notifier of this CPU. At each switch the kernel moves the notifier's thread flag to the
+ * next task, so the notifier is called when this CPU next enters user mode, whichever task then
+ * runs. Called with preemption off. Interrupts are turned off because KVM may change the list of
  * notifiers in an interrupt.
  */
 bool ppa_arm_user_return(void)
@@ -88,8 +88,8 @@ static int disarm_here(void *unused)
 /*
  * Disarms the notifiers of all CPUs, and waits until no notifier runs. Called in process context,
  * after the probes that arm notifiers were detached. A worker on each CPU removes the CPU's
- * notifier. An interrupt could not do so, because it could come while KVM, with preemption off, is
- * changing the same list.
+ * notifier. An interrupt must not remove the notifier, because it may occur while KVM, with
+ * preemption off, changes the list of notifiers.
  */
 void ppa_disarm_user_return(void)
 {
@@ -150,7 +150,7 @@ static bool seccomp_is_attached;
  */
 int ppa_attach_seccomp(void)
 {
-	/* The name of the function on Linux 7.3 and later, then the earlier name. */
+	/* @name: the function's name on Linux 7.3 and later; @older: its earlier name. */
 	const char *name = "__seccomp_permit_syscall", *older = "__secure_computing";
 	int error;
 
@@ -169,8 +169,8 @@ int ppa_attach_seccomp(void)
 }
 
 /*
- * Detaches the probe of seccomp's check. The probe may still run, under RCU. Caller holds
- * ACCOUNTING.
+ * Detaches the probe of seccomp's check. After the call, the probe may still run under RCU. Caller
+ * holds ACCOUNTING.
  */
 void ppa_detach_seccomp(void)
 {

@@ -29,8 +29,8 @@ pub struct Cpu {
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
-    /// The value of `irq_time` when the present run began. No interrupt was running then, so the
-    /// value is twice the total interrupt time.
+    /// The value of `irq_time` when the present run began. No interrupt ran at that time, so bit 0
+    /// is 0 and the value is twice the interrupt time.
     run_irq_time: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
@@ -69,7 +69,7 @@ pub struct Cpu {
     softirq_time: [Word; NR_SOFTIRQS],
     /// Number of times that each softirq ran.
     softirq_count: [Word; NR_SOFTIRQS],
-    /// Time of the last suspension of the machine.
+    /// Time at which the machine was last suspended.
     suspended: Word,
 }
 
@@ -123,7 +123,7 @@ impl Cpu {
         self.run_start.load_relaxed() != 0
     }
 
-    /// Begins accounting on this CPU with the running task. `idle`: the running task is the idle
+    /// Begins accounting on this CPU with the running task. `idle` is true if this task is the idle
     /// task. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
         self.seqcount.write_begin();
@@ -173,13 +173,13 @@ impl Cpu {
     }
 
     /// Ends the last run of an offline CPU. The run would otherwise continue, because the kernel
-    /// does not report the CPU's last switches to the idle task. Called on another CPU, after this
-    /// CPU has stopped executing.
+    /// does not report the CPU's last switches to the idle task. Called on another CPU, after the
+    /// offline CPU has stopped executing.
     pub fn finish_offline<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
-        // There is no next task that could continue in the kernel.
+        // The offline CPU has no next task, so no task continues in the kernel.
         let _ = self.switch((last, SwitchReason::Blocked), (None, &bounds), || true, now);
     }
 
@@ -194,8 +194,8 @@ impl Cpu {
     /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
     /// to use [`switch`](Self::switch). Interrupts off.
     ///
-    /// Each interrupt takes at least one tick of the TSC. If it took no time, its number would be
-    /// added to the values of the task that has the next run with interrupt time.
+    /// Each interrupt takes at least one tick of the TSC. An interrupt that took no ticks would be
+    /// counted for a later task: the task of the next run with interrupt time.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
@@ -209,9 +209,9 @@ impl Cpu {
     /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
     /// [`Task::begin_switch_in`] of the next task.
     ///
-    /// Returns true if the caller has to make sure that [`syscall_exit`](Self::syscall_exit) is
-    /// called when the CPU enters user mode: the next task works in the kernel after the end of its
-    /// system call, or in a page fault.
+    /// Returns true if the next task continues in the kernel after the end of its system call, or
+    /// in a page fault. The caller then makes sure that [`syscall_exit`](Self::syscall_exit) is
+    /// called when the CPU enters user mode.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -225,8 +225,8 @@ impl Cpu {
         self.switch_fast(own, prev, next, next_idle, now)
     }
 
-    /// Accounts a switch like [`switch`](Self::switch), but faster. `own` is the result of
-    /// [`uninterrupted_run`](Self::uninterrupted_run).
+    /// Accounts a switch like [`switch`](Self::switch), but without accounting interrupts. `own` is
+    /// the result of [`uninterrupted_run`](Self::uninterrupted_run).
     ///
     /// The words of a task change in several steps. The two counts of the task's `seqcount` enclose
     /// each step; the two counts of this CPU's `seqcount` enclose all steps together. Readers of a
@@ -296,9 +296,9 @@ impl Cpu {
         interrupts
     }
 
-    /// Replaces `old`, the record of the running task, by `new`. Either is `None` if the task is
-    /// not accounted. `old` gets the time of the run that ends. Interrupts off. Called after
-    /// [`begin_switch`](Self::begin_switch).
+    /// Replaces `old`, the record of the running task, by `new`. `old` is `None` if the task was
+    /// not accounted, `new` if it is not accounted any more. `old` gets the time of the run that
+    /// ends. Interrupts off. Called after [`begin_switch`](Self::begin_switch).
     pub fn replace_task<V: Values>(&self, old: Option<&Task<V>>, new: Option<&Task<V>>, now: u64) {
         let interrupts = self.account_irqs(old, now);
         let own = self.own_time(now, interrupts);
@@ -321,8 +321,8 @@ impl Cpu {
         task.attach_running(&self.number, now);
     }
 
-    /// Accounts the return of the scheduler to `task`. `other`: the scheduler switched from another
-    /// task to `task`; otherwise `task` continues. Preemption off.
+    /// Accounts the return of the scheduler to `task`. `other` is true if the scheduler switched
+    /// from another task to `task`, and false if `task` continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.group_values() else {
@@ -385,8 +385,8 @@ impl Cpu {
     }
 
     /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
-    /// Returns `None` if an interrupt is just beginning or ending: its time stamp, which is not
-    /// added yet, may be earlier than the current time.
+    /// Returns `None` if an interrupt is just beginning or ending. The time stamp of this interrupt
+    /// is not added yet, and may be earlier than the current time.
     pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
         // Acquire: pairs with the release in `stamp_written`.
         let turning = self.pending_stamps.load_acquire();
@@ -399,8 +399,8 @@ impl Cpu {
         (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
     }
 
-    /// Accounts the beginning of a softirq. `own`: the softirq runs in the thread ksoftirqd, and
-    /// its time is own time of this thread.
+    /// Accounts the beginning of a softirq. `own` is true if the softirq runs in the thread
+    /// ksoftirqd: the time of the softirq is then own time of this thread.
     #[inline]
     pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
@@ -465,9 +465,9 @@ impl Cpu {
         self.stamp_written();
     }
 
-    /// Returns all values of this CPU up to now. Runs on any CPU. `online`: this CPU is online.
-    /// Returns `None` if a writer is changing the values. `clock` must read the clock after all
-    /// earlier loads.
+    /// Returns all values of this CPU up to now. Runs on any CPU. `online` is true if this CPU is
+    /// online. Returns `None` if a writer is changing the values. `clock` must read the clock after
+    /// all earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = retry(|| {
             let start = self.seqcount.read_begin();

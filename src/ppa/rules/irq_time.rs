@@ -62,9 +62,9 @@ pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// The time of interrupts in one word. A reader therefore always reads a consistent value. Bits 1
-/// to 63 hold the sum of the end times minus the sum of the start times. Bit 0 is 1 while an
-/// interrupt is running.
+/// The time of interrupts in one word, so that a reader always reads a consistent value. Bits 1 to
+/// 63 hold the sum of the end times minus the sum of the start times. Bit 0 is 1 while an interrupt
+/// is running.
 #[derive(Default)]
 pub(super) struct IrqTime(pub(super) Word);
 

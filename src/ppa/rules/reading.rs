@@ -23,14 +23,14 @@ pub struct TaskSnapshot {
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     pub runq: u64,
-    /// Ticks from the beginning of the task's accounting to the end of its accounting, or until now
-    /// if the accounting has not ended.
+    /// Ticks from the beginning to the end of the task's accounting, or until now if the accounting
+    /// has not ended.
     pub counted: u64,
     /// Number of wakeups for each histogram class of wakeup latency.
     pub latencies: [u64; NR_LATENCIES],
     /// The CPU that ran the task last.
     pub cpu: u32,
-    /// The task is running.
+    /// True if the task is running.
     pub running: bool,
 }
 

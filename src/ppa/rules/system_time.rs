@@ -2,8 +2,8 @@
 
 //! The beginning and the end of the system time of the running task.
 //!
-//! System time begins at the tracepoint of a system call, or when seccomp checks the call, and ends
-//! at the tracepoint of the call's end. If the task then still has work to do in the kernel, or if
+//! System time begins at the tracepoint `sys_enter`, or earlier if seccomp checks the call, and
+//! ends at the tracepoint `sys_exit`. If the task then still has work to do in the kernel, or if
 //! the task enters the kernel by a page fault, the mode is `KERNEL`, and system time ends when the
 //! CPU enters user mode.
 
@@ -32,9 +32,9 @@ impl Cpu {
         self.end_update();
     }
 
-    /// Begins system time for the check of a system call that has not begun yet. The call of
-    /// [`syscall_exit`](Self::syscall_exit) follows also if the system call is denied. Context: the
-    /// task that makes the call, preemption off.
+    /// Begins system time for the check of a system call that has not begun yet.
+    /// [`syscall_exit`](Self::syscall_exit) is called later, even if seccomp denies the system
+    /// call. Context: the task that makes the call, preemption off.
     #[inline]
     pub fn syscall_check(&self, clock: impl Fn() -> u64) {
         if self.mode.load_relaxed() == USER {

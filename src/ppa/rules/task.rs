@@ -103,14 +103,14 @@ fn stamp(now: u64, why: u64) -> u64 {
 #[inline(always)]
 pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
     match stamp(now, 3).wrapping_sub(since) {
-        // The clocks of two CPUs differ a little.
+        // The difference may be negative, because the clocks of two CPUs differ a little.
         ticks if (ticks as i64) < 0 => negative(),
         ticks => ticks >> 2,
     }
 }
 
-/// Returns 0, for a negative difference of two times. `cold` makes the compiler branch to this case
-/// instead of computing it each time.
+/// Returns 0, for a negative difference of two times. The attribute `cold` makes the compiler
+/// branch to this case, so that the other case need not compute it.
 #[cold]
 #[inline]
 fn negative() -> u64 {
@@ -140,20 +140,20 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
-    /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
-    /// counted in the histogram.
+    /// Begins the accounting of the task. `calling` is true if the task first enters user mode by a
+    /// return from a system call, as a new child does. `told_apart` is true if the histogram counts
+    /// the task's wakeup latencies.
     pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
         self.mode.store_relaxed(if calling { SYSTEM } else { USER });
         self.latency_hist.store_relaxed(told_apart.into());
         self.began.store_relaxed(now);
     }
 
-    /// Records that the task is in a system call, or in the work after its end. Does nothing if the
-    /// task is running.
+    /// Records that the task is in a system call, or in kernel work after its end. Does nothing if
+    /// the task is running.
     pub fn set_in_syscall(&self) {
         if self.on_cpu.load_relaxed() == 0 {
-            // `KERNEL` and not `SYSTEM`: the end of the call may have been before accounting began.
+            // Store `KERNEL`, not `SYSTEM`: the call may have ended before accounting began.
             self.mode.store_relaxed(KERNEL);
         }
     }
@@ -221,7 +221,7 @@ impl<V: Values> Task<V> {
         end.saturating_sub(self.began.load_relaxed())
     }
 
-    /// Copies the last CPU, the mode and the wait of the task from `old`, the record that this one
+    /// Copies the last CPU, the mode and the wait of the task from `old`, the record that `self`
     /// will replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
     pub fn copy_wait(&self, old: &Self) -> u64 {
         match old.last_cpu.load_relaxed() {
@@ -239,9 +239,9 @@ impl<V: Values> Task<V> {
         since
     }
 
-    /// Copies the wait of the task again if `old` was switched after [`copy_wait`](Self::copy_wait)
-    /// had returned `copied`. No CPU uses `old` any more. If the task was switched in with this
-    /// record, the wait is over and is not copied.
+    /// Copies the wait of the task again if the wait in `old` has changed since
+    /// [`copy_wait`](Self::copy_wait) returned `copied`. No CPU uses `old` any more. If the task
+    /// was switched in with this record, the wait is over and is not copied.
     pub fn correct_wait(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
         if since == copied || !self.seqcount.is_unused() {
@@ -284,9 +284,9 @@ impl<V: Values> Task<V> {
         self.seqcount.write_end();
     }
 
-    /// Accounts the switch from the task, which continues in `mode`. `own` is the own time of the
-    /// run that ends, and `system` is its unfinished system time. Called between `write_begin()`
-    /// and `write_end()` of the task's `seqcount`.
+    /// Accounts that the task is switched out. The task will continue in the mode `mode`. `own` is
+    /// the own time of the run that ends, and `system` is its unfinished system time. Called
+    /// between `write_begin()` and `write_end()` of the task's `seqcount`.
     #[inline(always)]
     pub(super) fn switch_out(
         &self,
@@ -319,9 +319,9 @@ impl<V: Values> Task<V> {
         self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word is
-    /// read late, so that the number takes no register before. Returns the mode in which the task
-    /// continues: `USER`, `SYSTEM` or `KERNEL`. Called after
+    /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word `cpu`
+    /// is read late, so that its value occupies no register until it is needed. Returns the mode in
+    /// which the task continues: `USER`, `SYSTEM` or `KERNEL`. Called after
     /// [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: &Word, bounds: &LatencyBounds, now: u64) -> u64 {
@@ -351,7 +351,7 @@ impl<V: Values> Task<V> {
     ///
     /// A preempted task is waiting for a CPU already, even if it was about to sleep, so its stamp
     /// stays unchanged. A running task may be about to sleep. If the task does sleep, its wait
-    /// begins with this wakeup or, if another wakeup follows, with that one.
+    /// begins with the last wakeup, which overwrites the stamp.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != READY {

@@ -55,7 +55,7 @@ pub(super) const IDLE: u64 = 2;
 /// the end of a system call, in a page fault, or to deliver a signal.
 pub(super) const KERNEL: u64 = 3;
 
-/// Returns true if the time of a mode is system time, which bit 0 says.
+/// Returns true if time in this mode is system time: bit 0 of the mode is then set.
 #[inline(always)]
 pub(super) fn is_system(mode: u64) -> bool {
     mode & SYSTEM != 0

@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What Rust code uses: src/Kbuild.bindgen generates its declarations in Rust. */
+/* The C declarations for which src/Kbuild.bindgen generates Rust declarations. */
 #include "trace.h"

@@ -142,9 +142,9 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 #define MAX_DETACH_PASSES	8
 
 /*
- * Replaces all VMAs of the device in the current address space. Returns -ENOENT if the process has
- * no VMA of the device, and -EAGAIN if VMAs are left because other threads move them or memory is
- * short.
+ * Maps the file @wake or empty shared memory over each VMA of the device in the current address
+ * space. Returns -ENOENT if the process has no VMA of the device, and -EAGAIN if VMAs are left
+ * because other threads move them or memory is short.
  */
 static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
 {
@@ -239,9 +239,9 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 }
 
 /*
- * Returns the file of @fd, with a reference. It must be suited to be mapped in place of the
- * read-only part of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is
- * open for reading only. Otherwise returns -EBADF or -EINVAL.
+ * Returns the file of @fd, with a reference. The file must be suited to replace the read-only part
+ * of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is open for reading
+ * only. Otherwise returns -EBADF or -EINVAL.
  */
 struct file *pt_wake_file_get(int fd)
 {

@@ -65,7 +65,7 @@ int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, b
 	if (!(vma->vm_flags & VM_SHARED) || (!writable && vma->vm_flags & VM_WRITE) ||
 	    pfc_vma_noexec(vma))
 		return -EACCES;
-	/* VM_IO: mlockall() must not allocate all pages of the mapping. */
+	/* VM_IO prevents mlockall() from allocating all pages of the mapping. */
 	vm_flags_mod(vma, VM_IO | VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
 		     writable ? 0 : VM_MAYWRITE);
 	vma->vm_ops = ops;
@@ -108,8 +108,8 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
 	/*
-	 * The last argument says that the fault is not a write. If the fault of another thread has
-	 * inserted a page first, that page then stays mapped.
+	 * The argument false stands for a fault that is not a write. With false, a page that the
+	 * fault of another thread has inserted first stays mapped.
 	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
@@ -132,8 +132,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. If @parent is 0, it calls pt_announce(). Otherwise @parent is the
- * number of the thread with which the thread shares its memory, and the work calls
+ * Task work of a traced thread. If @parent is 0, the work calls pt_announce(). Otherwise @parent is
+ * the number of the thread with which the thread shares its memory, and the work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {

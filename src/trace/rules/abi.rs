@@ -62,8 +62,8 @@ pub const RESUME: u32 = 0x01;
 /// device again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
-/// Key of the buffers for kernel events. Other keys are numbers of processes, whose buffers they
-/// select; no process has the number [`KEY_KERNEL`] or [`KEY_SHARED`].
+/// Key of the buffers for kernel events. Any other key is the number of the process whose buffers
+/// it selects; no process has the number [`KEY_KERNEL`] or [`KEY_SHARED`].
 pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;

@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One thread adds and deletes one instance of a driver all the time. Meanwhile, the test adds other
- * deleted instances again. These additions must not wait for one grace period each, and
- * /dev/perfcounters_names must stay readable.
+ * One thread adds and deletes one instance of a driver all the time. The main thread adds other
+ * instances, which it has deleted before, a second time. These additions must not each wait for a
+ * separate grace period, and /dev/perfcounters_names must stay readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>

@@ -144,7 +144,10 @@ static void do_read(void)
 	off_t at = boundary_number();
 	ssize_t got;
 
-	/* A read that begins within the text and fits the buffer must succeed. */
+	/*
+	 * A read of the names file must succeed if it begins within the text of the file and its
+	 * length is less than the size of the buffer.
+	 */
 	if (random_below(4) == 0) {
 		got = count_result("pread counters", pread(counters, to, len, at));
 		expect_sane(got < 0, "read() of the counters returned %zd bytes", got);
@@ -242,8 +245,8 @@ static void do_arena(void)
 	case 3:
 		count_result("madvise", madvise(p, len, random_below(26)));
 		/*
-		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) are tried on counter pages only,
-		 * where they must fail.
+		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) would take pages out of use. They
+		 * are tried on counter pages only, where they must fail.
 		 */
 		q = (char *)pc.base + random_below(100) * 4096;
 		expect_sane(count_result("madvise 100",

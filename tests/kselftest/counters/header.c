@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks each field of the header page, and the offsets that follow from the fields.
+ * Checks each field of the header page, and the offsets that are computed from these fields.
  */
 #include "kselftest_pc.h"
 

@@ -239,7 +239,10 @@ static void test_full_table(void)
 	   percpu / (POSSIBLE_CPUS * PAGE) <=
 	   (long long)(chunks - start_chunks) * 257 / POSSIBLE_CPUS + 4,
 	   "scale per-CPU memory: one page per chunk and possible CPU");
-	/* The formula does not include page tables and the metadata of the allocators. */
+	/*
+	 * The formula of counter-pages.md does not include page tables and the metadata of the
+	 * allocators.
+	 */
 	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * POSSIBLE_CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
 	is(count_nonzero(), before,
@@ -267,10 +270,10 @@ int main(void)
 	pc_close(&pc);
 	exit_cleanup();
 	/*
-	 * The per-CPU allocator keeps one empty chunk with its populated pages for later requests;
-	 * differences of 43 MiB were seen. The check therefore tolerates a difference of half of
-	 * the memory that one load of the modules takes. The check finds a leak of all memory of
-	 * the second load, but may miss a leak of less than half of it.
+	 * After an unload, the per-CPU allocator keeps one empty chunk with its populated pages for
+	 * later requests. This memory differed by up to 43 MiB between two unloads. The check
+	 * therefore tolerates half of the memory that the counters use while the modules are
+	 * loaded. The check finds a leak of all this memory, but may miss a leak of less than half.
 	 */
 	percpu = settled_percpu_bytes(0);
 	load_modules("");

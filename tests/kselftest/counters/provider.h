@@ -78,19 +78,22 @@ static int64_t instance_total(const void *name)
 }
 
 /*
- * Checks that a provider counts what /proc counts. Before and after the work, the provider's value
- * (`ours`) is read once before and once after the value of /proc (`theirs`). The following
- * condition holds even if other processes cause events during the test:
+ * Checks that a provider counts what /proc counts. The value of /proc (`theirs`) is read before and
+ * after the work. The value of the provider (`ours`) is read immediately before and immediately
+ * after each of these two reads. The four reads of `ours` give an inner and an outer interval
+ * around the work. The following condition holds even if other processes cause events during the
+ * test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
- * @slack allows for events that are in progress at a read: counted by the kernel and not yet by the
- * probe, or counted by the probe and not yet by the kernel. @slack is one event for each CPU at
- * each end, unless the caller says why it is more. The value of /proc must have grown by at least
- * @min, so that the test does not pass without any events.
+ * @slack is the number of events that may be in progress at a read, which only the kernel or only
+ * the probe has counted. @slack is one event for each CPU at each end of the interval. A caller
+ * that passes more says why. The value of /proc must have grown by at least @min, so that the test
+ * does not pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
- * Returns true if all conditions hold, apart from the one that sets @overcounted.
+ * Returns true if all other conditions hold: the provider and /proc have the values, the value of
+ * /proc has grown by @min, and the provider has not counted less than /proc.
  */
 static bool compare_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
 			 const void *their_arg, void (*work)(void), int64_t min, int64_t slack,

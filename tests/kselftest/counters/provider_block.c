@@ -205,7 +205,7 @@ int main(void)
 	   pc.desc[pc_find(&pc, name)].exponent == -9,
 	   "0.3 block: latency is a histogram of nanoseconds");
 
-	/* The instance block/unnamed exists without a disk. */
+	/* The instance block/unnamed exists even if no disk has an instance. */
 	test_unload_and_reload("pfc_block", "block/unnamed", do_io);
 	remove_disk();
 	return finish();

@@ -3,16 +3,16 @@
  * worlds: stock
  * timeout: 120
  *
- * Providers while all instance numbers are taken. A device, interrupt line or system call that
- * would get instances gets none: the kernel log says so once, its events are counted together, no
- * instance is added or deleted, and the instances that exist go on counting. A provider that
- * needs instances when it is loaded fails to load.
+ * Tests providers while all instance numbers are in use. A new device, interrupt line or system
+ * call then gets no instance, which the kernel log reports once. All events without an instance are
+ * counted together. No instance is added or deleted, and the existing instances continue to count.
+ * A provider that needs instances when it is loaded fails to load.
  */
 #include "provider.h"
 
 #define NR	20
 
-/* Takes all numbers, with histograms of 64 buckets and then with single counters. */
+/* Uses up all instance numbers: first by histograms of 64 buckets, then by single counters. */
 static void fill_table(void)
 {
 	long long n = 0;
@@ -87,8 +87,8 @@ static void read_disks(void)
 }
 
 /*
- * Loads a provider, takes all numbers, and makes events of things without instances: at least
- * @events of them.
+ * Loads a provider and uses up all instance numbers. @work then causes at least @events events that
+ * have no instance.
  */
 static void test_provider(const char *provider, const char *line, const char *unnamed,
 			  void (*work)(void), long events)

@@ -25,8 +25,8 @@ static void *spin_until_stopped(void *arg)
 }
 
 /*
- * Causes interrupts by signals to a thread on another CPU, which gets an IPI for each
- * signal; by function calls; by timers; and by output on the serial line.
+ * Causes IPIs by membarrier() and by signals to a thread that spins on another CPU, timer
+ * interrupts by sleeps, and interrupts of the serial line by output.
  */
 static void cause_interrupts(void)
 {
@@ -44,7 +44,10 @@ static void cause_interrupts(void)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 		pthread_kill(thread, SIGUSR1);
 		sleep_ms(5);
-		/* A signal that is sent while another one is pending causes no interrupt. */
+		/*
+		 * Wait for the handler, because a signal that is sent while an earlier signal is
+		 * pending causes no interrupt.
+		 */
 		wait_until(nr_signals > i);
 		printf("# output, for the interrupts of the serial line\n");
 		tcdrain(1);
@@ -70,8 +73,8 @@ static int64_t call_function_total(const void *arg)
 }
 
 /*
- * Name and row in /proc/interrupts of an interrupt line: the one with the most interrupts
- * among lines that have an instance.
+ * The interrupt line with the most interrupts among the lines that have an instance: the name of
+ * its instance, and the first column of its row in /proc/interrupts.
  */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 

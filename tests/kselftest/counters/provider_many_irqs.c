@@ -3,8 +3,8 @@
  * timeout: 240
  *
  * Tests pfc_irq with many interrupt lines. pfc_irq adds instances for lines until its table has no
- * free entry. When the table is full, no instance is added, the log reports once that the other
- * lines are counted together, and no interrupt is lost.
+ * free entry. When the table is full, pfc_irq adds no more instances. The kernel log reports once
+ * that lines without an instance are counted together. No interrupt is lost.
  */
 #include "provider.h"
 
@@ -20,7 +20,7 @@
 static long first, lines;
 
 static struct line_sums {
-	__s64 counted;		/* sum of the test's lines that have instances */
+	__s64 counted;		/* interrupts of all lines of the test with an instance */
 	__s64 unnamed;
 	__s64 min, max;		/* smallest, largest count of a line with an instance */
 	int instances, others;

@@ -67,10 +67,10 @@ int main(void)
 	ok(increase >= PAGES && increase < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
-	 * pgfault is counted in the memory manager, so its value differs from the number of faults.
-	 * A fault counts again after a retry. A fault that is refused earlier does not count. Pages
-	 * that exec and fork populate count without a fault. The test tolerates 2 % for these
-	 * differences.
+	 * The kernel counts pgfault in the memory manager, so its value differs from the number of
+	 * page faults. pgfault counts a fault again for each retry, and counts pages that exec and
+	 * fork populate without a fault. pgfault does not count a fault that is refused before it
+	 * reaches the memory manager. The test tolerates 2 % for these differences.
 	 */
 	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,
 			  NULL, proc_faults, NULL, touch_pages, PAGES, PAGES / 50);

@@ -16,8 +16,9 @@ static void shell(const char *command)
 }
 
 /*
- * Returns true if interface @name has instances. If instances of another interface with this name
- * are still being removed, a worker adds the new ones later.
+ * Returns true if interface @name has instances. While the instances of an earlier interface with
+ * this name are being removed, the new interface has no instances. A kernel worker adds the
+ * instances of the new interface later.
  */
 static bool has_instances(const char *name)
 {
@@ -28,7 +29,8 @@ static bool has_instances(const char *name)
 static void add_pair(void)
 {
 	/*
-	 * The ip command of busybox cannot name the second interface of a new pair, so rename it.
+	 * The ip command of busybox cannot name the second interface of a new pair. The kernel
+	 * names it veth0, and a second command renames it.
 	 */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests pfc_syscalls: system calls by number. /proc counts only the reads and writes of each task
- * (/proc/self/io). For all other calls this test makes a known number of calls, in a guest in
- * which other processes hardly make them.
+ * (/proc/self/io). The test checks all other system calls by a known number of calls, in a guest in
+ * which other processes hardly make such calls.
  */
 #include "provider.h"
 
@@ -106,8 +106,8 @@ static void call_getpid_i386(void)
 }
 
 /*
- * If x32 is disabled, the kernel fails these calls with ENOSYS. pfc_syscalls counts these calls in
- * any case.
+ * If x32 is disabled, x32 calls fail with ENOSYS. pfc_syscalls counts x32 calls even if x32 is
+ * disabled.
  */
 static void call_getpid_x32(void)
 {

@@ -66,7 +66,7 @@ static void test_counting(void)
 	   "0.8 seqflag: three groups inside a group: 4 completed updates");
 }
 
-static volatile bool held; /* the group has ended */
+static volatile bool held; /* set after the group of updates has ended */
 
 static void *hold_group(void *unused)
 {
@@ -78,8 +78,8 @@ static void *hold_group(void *unused)
 }
 
 /*
- * Reads the counters while the other CPU is inside a group of updates. On a busy host this thread
- * may miss the group, so the test has several tries.
+ * Reads the counters while CPU 1 is inside a group of updates. On a busy host this thread may not
+ * run during the group, so the test tries up to ten times.
  */
 static void test_in_flight(void)
 {
@@ -141,8 +141,8 @@ static void test_hidden_change(void)
 }
 
 /*
- * Adds 1 to a value and subtracts 1, across a carry into its upper half. A torn read would return
- * neither of the two values.
+ * Adds 1 to a value and subtracts 1 again, in a loop. The addition carries into the upper half of
+ * the value, so a torn read would return neither the old nor the new value.
  */
 static void *flip_value(void *unused)
 {

@@ -245,9 +245,9 @@ int main(void)
 	unload_modules();
 
 	/*
-	 * The first session is a warm-up, with as many chunks as the second session. The kernel's
-	 * allocators keep some of the memory that is freed after the first session, but keep no
-	 * further memory after the second session.
+	 * The first session is a warm-up, with as many chunks as the second session. After the
+	 * first session, the kernel's allocators keep some of the freed memory for later requests.
+	 * After the second session they must not keep more.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
 	before = settled_meminfo_kb();
@@ -298,8 +298,9 @@ int main(void)
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
 	/*
-	 * These limits are smaller than the memory of the instance descriptors alone. The free
-	 * memory of a debug kernel is not checked, because such a kernel keeps freed memory.
+	 * If only the memory of the instance descriptors were leaked, these limits would already be
+	 * exceeded. The free memory of a debug kernel is not checked, because such a kernel keeps
+	 * freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: the memory is freed at the end");

@@ -76,9 +76,9 @@ enum wrong {
 	/* a driver does not load or unload, or its counters do not add up */
 	WRONG_DRIVER,
 	WRONG_CHILD,		/* a child does not end as expected */
-	WRONG_NAMES,		/* text that is cut, mixed or out of order */
+	WRONG_NAMES,		/* the names file has cut, mixed or unordered lines */
 	WRONG_MMAP,		/* a mapping call returns a result that it must not return */
-	/* perfcounters.ko is unloaded in use, or rmmod returns another errno */
+	/* rmmod unloads perfcounters.ko while it is in use, or returns an unexpected errno */
 	WRONG_RMMOD,
 	WRONG_PFC,		/* pfc fails */
 	NR_WRONG
@@ -88,20 +88,21 @@ enum wrong {
 #define MAX_PAIRS	(MAX_CHUNKS + 1)	/* one pair in each chunk */
 #define NR_WORKERS	3
 #define NR_ADDERS	2
-#define NR_POOL_NAMES	24	/* names that all adders use */
+#define NR_POOL_NAMES	24	/* instance names that all adders share */
 
 static struct shared {
 	volatile int stop;
 	bool is_slow;
 	__u64 count[NR_EVENTS], wrong[NR_WRONG];
 	/*
-	 * Pairs (a, b) that are updated in groups only. A store to nr_pairs publishes a new pair.
+	 * Pairs of instances (a, b): the two instances of a pair are always updated in one group. A
+	 * store to nr_pairs publishes a new pair.
 	 */
 	__u32 pair[MAX_PAIRS], nr_pairs;
 	__u64 pair_count[NR_WORKERS][MAX_PAIRS];
 	/*
-	 * Instances that count on CPU 0 only, on CPU 1 only, or from all roles, and a dormant
-	 * instance.
+	 * Numbers of instances: updated on CPU 0 only, updated on CPU 1 only, updated by several
+	 * roles, and a dormant instance.
 	 */
 	__u32 on_cpu0, on_cpu1, by_all, dormant;
 	__s64 sum_cpu0, sum_cpu1, sum_of_all[NR_WORKERS + NR_ADDERS];

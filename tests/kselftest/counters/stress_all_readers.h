@@ -93,7 +93,7 @@ static void renewing_reader(void)
 	}
 }
 
-/* Reads through a mapping of chunk 0 only, which the role keeps. */
+/* Reads through one mapping of chunk 0, which this role keeps until it exits. */
 static void old_reader(void)
 {
 	static struct last_seen last;

@@ -17,7 +17,10 @@ static const char *random_context(void)
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
-/* Updates random pairs, both values in one group, from random contexts. */
+/*
+ * Updates random pairs of instances from random contexts. Both instances of a pair are updated in
+ * one group.
+ */
 static void worker(int id)
 {
 	while (!shared->stop) {
@@ -44,8 +47,8 @@ static void worker(int id)
 }
 
 /*
- * Adds names that the other adder adds as well. An adder that has added a name owns the name until
- * the adder deletes it.
+ * Adds and deletes instances. The two adders use the same names. The adder that has added a name
+ * owns this name until it deletes the instance.
  */
 static void adder(int id)
 {

@@ -2,9 +2,10 @@
 /*
  * timeout: 600
  *
- * Tests nested updates: 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every
- * CPU, each in the middle of groups of the others (tests/modules/test_driver_nesting.c). Readers
- * take consistent snapshots at the same time.
+ * Tests nested updates: 64 tasks, timer interrupts, NMIs and a kprobe update counters on every CPU
+ * at the same time. The timer interrupts, the NMIs and the kprobe also update counters in the
+ * middle of groups of other sources (tests/modules/test_driver_nesting.c). Readers take consistent
+ * snapshots at the same time.
  *
  * All updates go through the seqflag and add 1. Each of the four kinds updates its counter
  * `single`, and then a pair (a, b) in a group, in which it also adds to the counter COMMON. A

@@ -25,9 +25,9 @@ static inline void drop_capabilities_except(int capability)
 }
 
 /*
- * Makes this process run as user @user, with one capability or none (-1). The change of user
- * clears the dumpable flag. Sets the dumpable flag again, as it is in a program that the user
- * starts.
+ * Makes this process run as user @user, with one capability or none (-1). The change of the user
+ * clears the dumpable flag of the process. The function sets this flag again, because it is set in
+ * a program that the user starts.
  */
 static inline void switch_user(int user, int capability)
 {

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC3043
 #
-# Shared by the tests of pfc doctor: runs it with both output formats and a timeout, and checks the
-# outputs.
+# Shared by the tests of pfc doctor: runs pfc doctor with a timeout, in each of its two output
+# formats, and checks the outputs.
 
 # run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
-# text and json. In make test, only tests that set with_json also make the JSON output. The others
-# need not, because pfc makes both outputs from one list of checks.
+# text and json. In make test, only tests that set with_json also make the JSON output. All other
+# tests check the text only, because pfc makes both outputs from one list of checks.
 with_json=${LONG:-}
 run_doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
@@ -39,6 +39,7 @@ has_finding() {
 		return 1
 	fi
 	[ -n "$with_json" ] || return 0
-	# Each check is an object in the JSON: the text after each opening brace becomes one line.
+	# Each check is an object in the JSON output. tr replaces each opening brace by a newline,
+	# so that grep finds each check on a line of its own.
 	tr '{' '\n' <json | grep -E "\"check\":\"$3\"" | grep -E "\"section\":\"$2\"" | grep -qE "\"state\":\"$1\"" || { echo "not so in the JSON: $*"; return 1; }
 }

@@ -4,10 +4,11 @@
 # Shared by the tests of monitoring: runs programs as the systemd units of tools/fleet do.
 
 fleet=/tests/fleet
-# The group ID for /dev/perfcounters, which a udev rule sets on other machines.
+# The ID of the group that may read /dev/perfcounters. On real machines, a udev rule gives the
+# device to a group.
 readers=4242
 
-unit_setting() { # UNIT KEY: prints the last value of the key
+unit_setting() { # UNIT KEY: prints the last value of the key in the unit file
 	sed -n "s/^$2=//p" "$fleet/$1" | tail -n 1
 }
 # as_unit UNIT MORE-GROUPS COMMAND...: runs the command as user 12345, with only the capabilities of
@@ -23,7 +24,7 @@ as_unit() {
 }
 # is_between LOW VALUE HIGH: true if VALUE is at least LOW and at most HIGH.
 is_between() { awk "BEGIN { exit !($1 <= $2 && $2 <= $3) }" || { echo "$2 is not between $1 and $3"; return 1; }; }
-is_near() { # VALUE WANTED PERCENT: true if the difference is at most that percentage
+is_near() { # VALUE WANTED PERCENT: true if VALUE differs from WANTED by PERCENT % or less
 	awk "BEGIN { d = $1 - $2; if (d < 0) d = -d; exit !(d <= $2 * $3 / 100) }" || { echo "$1 is not $2 within $3 %"; return 1; }
 }
 # Adds 10 to an instance on CPU 0 about ten times a second, until the function is killed.

@@ -3,7 +3,8 @@
  * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
  * test driver test_driver.ko that executes textual commands, and the kernel log.
  *
- * A name given to ok() begins with the row of Documentation/rows.md that it proves.
+ * The name of a result, which is passed to ok(), begins with the number of the row of
+ * Documentation/rows.md that the result proves.
  */
 #ifndef KSELFTEST_PC_H
 #define KSELFTEST_PC_H

@@ -12,7 +12,7 @@ result() { # STATUS NAME
 	n=$((n + 1))
 	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
 }
-check() { # NAME COMMAND...: its output is shown if it fails
+check() { # NAME COMMAND...: shows the output of the command if the command fails
 	local name=$1
 	shift
 	"$@" >said 2>&1
@@ -43,7 +43,7 @@ run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 # catches_int PID: true if the process handles SIGINT. A background job of a shell ignores SIGINT
 # until the program installs a handler.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
-# catches_hup PID: true if the process handles SIGHUP, the first bit of the mask.
+# catches_hup PID: true if the process handles SIGHUP, the lowest bit of the mask SigCgt.
 catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
 # has_busy_samples FILE: true if a recording has samples in the busy function of pfc_follow.
 has_busy_samples() {
@@ -57,7 +57,7 @@ has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 # shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
-# Removes perfcounters.ko and its users, which an earlier test may have left when it was killed.
+# Removes perfcounters.ko and the modules that use it, which a test that was killed may have left.
 unload_modules() { unload_with_users perfcounters; }
 unload_with_users() { # MODULE
 	local m
@@ -80,7 +80,7 @@ begin_few_symbols() {
 }
 end_few_symbols() { [ -n "${LONG:-}" ] || { umount /proc/kallsyms && rm -f few_symbols; }; }
 
-driver_cmd() { # COMMAND...: prints its result
+driver_cmd() { # COMMAND...: prints the result of the command
 	exec 3<>/proc/test_driver
 	printf '%s' "$*" >&3
 	read -r reply <&3
@@ -94,7 +94,7 @@ on_cpu() { # CPU COMMAND...
 }
 # size is sizeof(struct perf_counter_spec).
 size=32
-add_desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
+add_desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints the number of the new instance
 	driver_cmd desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
 }
 

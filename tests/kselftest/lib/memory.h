@@ -72,7 +72,10 @@ static struct meminfo_kb settled_meminfo_kb(void)
 	return cur;
 }
 
-/* Memory charged to each user, in bytes; the limit for a user, in kB. */
+/*
+ * USERS is the file with the memory charged to each user, in bytes. USER_KB is the file with the
+ * limit for a user, in kB.
+ */
 #define USERS		"/sys/kernel/debug/perfcounters/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC2034,SC2086,SC2154,SC2317,SC2329,SC3043
 #
-# Shared by the tests of names that are not text: programs with such names, and what must be true of
-# the outputs of pfc.
+# Shared by the tests of program names that are not plain text: starts programs with such names, and
+# checks the outputs of pfc.
 
 program=/tests/pfc_follow
 rounds=20000000
@@ -14,10 +14,10 @@ cut=$(printf 'aaaaaaaaaaaaaa\303\251')
 hostile=$(printf 'q\033[31m\007\nx')
 shown_hostile='q\\x1b\[31m\\x07\\nx'
 
-is_plain() { # FILE: no control characters but newlines and tabs
+is_plain() { # FILE: true if the only control characters in it are newlines and tabs
 	! grep -n "$escape" "$1" && ! LC_ALL=C tr -d '\011\012\040-\176\200-\377' <"$1" | grep -q .
 }
-# Starts the program under another name, as $victim.
+# Starts the program under the name NAME, and stores its pid in $victim.
 start() { # NAME [MODE]
 	cp $program "$1"
 	"./$1" ${2:-calls} 100000000000 &
@@ -28,13 +28,14 @@ stop() {
 	wait $victim 2>/dev/null
 	return ${1:-0}
 }
-# Starts the program under this name, and samples the running program into the file "r".
+# Starts the program under the name NAME, and records samples of the running program in the file
+# "r".
 record_running() { # NAME
 	start "$1"
 	pfc record -p $victim -e task-clock -F 200 -o r -- sh -c "$run_for" $victim 200
 	stop $?
 }
-# Succeeds if the busy function is the first one of the report on "r". A program that has just
+# Succeeds if the report on the file "r" lists the busy function first. A program that has just
 # started has many samples outside the busy function.
 is_named() {
 	pfc report -i r --sort sym >table

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Describes an operation whose requests for memory a test makes fail: functions that prepare the
- * operation, and functions that check it after a failure and after success.
+ * Describes an operation for tests in which requests for memory fail. The structure has functions
+ * that prepare and attempt the operation, and functions that check the result after a failure and
+ * after a success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H

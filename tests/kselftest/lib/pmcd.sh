@@ -18,7 +18,7 @@ metric_values() { # METRIC
 	pminfo -f "$metric.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
 }
 is_present() { pminfo "$metric.$1" >/dev/null; } # METRIC
-has_description() { # METRIC WORDS...: pminfo -d has each of them
+has_description() { # METRIC WORDS...: true if pminfo -d prints each of the words
 	pminfo -dfT "$metric.$1" >described || return 1
 	shift
 	for word; do

@@ -150,8 +150,8 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 }
 
 /*
- * Returns true if the mapping is executable or can be made so. If the mapping is not executable,
- * the fetch of the first instruction faults, at the address of the mapping.
+ * Returns true if the mapping is executable or mprotect() can make it executable. A call of code in
+ * a mapping that is not executable faults at the address of the mapping, with an instruction fetch.
  */
 static bool is_executable(void *at)
 {

@@ -5,9 +5,9 @@
  * timeout: 300
  *
  * Tests the counts of lost data, which are part of the modules' own costs, when probes write faster
- * than readers read. Each event or task record for which there is no space is counted once. A debug
- * kernel does not run this test, because it takes 2.5 minutes to end 16,584 tasks (one run found no
- * fault).
+ * than readers read. Each event or task record for which there is no space is counted once. The
+ * test does not run on debug kernels, which need 2.5 minutes to end 16,584 tasks. One run on a
+ * debug kernel found no fault.
  */
 #include "../trace/trace.h"
 #include "../ppa/ppa.h"

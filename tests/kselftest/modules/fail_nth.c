@@ -3,13 +3,13 @@
  * timeout: 400
  * worlds: debug
  *
- * Runs each operation of faults.h with the kernel's fault injection (fail_nth.h). It can make
- * allocations fail that tests/modules/faults.c cannot: page tables, inodes, and the parts of a
- * per-CPU allocation.
+ * Runs each operation of faults.h with the kernel's fault injection (fail_nth.h). Fault injection
+ * also fails allocations that tests/modules/faults.c cannot fail: page tables, inodes, and the
+ * parts of a per-CPU allocation.
  *
- * Fault injection fails only requests of the calling thread. While a module is being loaded, fault
- * injection fails only requests with an address of module text on the stack: the requests of the
- * module's init function.
+ * Fault injection fails only requests of the calling thread. While the test loads a module, fault
+ * injection fails only the requests of the module's init function, which have an address of module
+ * text on their stack.
  */
 #include "faults.h"
 #include "fail_nth.h"
@@ -56,7 +56,8 @@ static bool is_empty_or_without_node(void)
 
 /*
  * While a module is being loaded, a thread tries to open each of its @devices in turn and keeps the
- * first one that it can open. The list of devices changes only from one with a single device.
+ * first one that it can open. Only a list with a single device is ever replaced: the thread's index
+ * is then 0, which is valid in each list.
  */
 static volatile bool may_open, is_open, is_waiting = true;
 static const char *const *volatile devices;

@@ -4,10 +4,10 @@
  * guest: probes
  * worlds: stock
  *
- * Fails each allocation and registration of the modules. For each operation, the first attempt
- * fails the operation's first call of a function that can fail, the second attempt fails the second
- * call, and so on. In each attempt the operation must return -ENOMEM and leave no partial state,
- * and must work when it is tried again.
+ * Fails each allocation and registration of the modules. The test attempts each operation many
+ * times: the first attempt fails the operation's first call of a function that can fail, the second
+ * attempt fails the second call, and so on. In each attempt the operation must return -ENOMEM and
+ * leave no partial state, and must work when it is tried again.
  *
  * faults.ko (tests/modules) fails calls that the modules make, in any task. fail_nth.c fails
  * allocations that the kernel makes on behalf of the modules, on kernels with fault injection.
@@ -60,8 +60,8 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * `calls` is read before `nth`: a worker may still be making calls, and may make call n
-	 * between the two reads.
+	 * A worker may still be making calls. If it makes call n between the two reads below, call
+	 * n must not look like a call that did not fail, so `calls` is read before `nth`.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -83,11 +83,11 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
- * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
- * and every 31st call between them are failed. In make test all calls are failed, one by one, if
- * there are up to 5; of more than 5 calls, the first one, the last 2 and up to 2 between them are
- * failed.
+ * Returns the number of the call to fail after call @n of @calls. In a long run, each of up to 100
+ * calls is failed. Of more than 100 calls (a driver may add 400 instances in a loop), the test
+ * fails the first 20, the last 11, and every 31st call between them. In make test, each of up to 5
+ * calls is failed. Of more than 5 calls, make test fails the first one, the last 2, and up to 2
+ * between them.
  */
 static int next_call(int n, int calls)
 {
@@ -105,16 +105,16 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
 	 * Minimum number of calls that must fail in make test. If 7 or more calls can fail,
-	 * next_call() selects 5 of them. An attempt may make one call fewer than the attempt that
-	 * counted the calls.
+	 * next_call() selects 5 of them. The minimum is 4 and not 5, because an attempt may make
+	 * one call fewer than the attempt that counted the calls.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;
 
 	/*
-	 * Makes two attempts without a failure: the first may allocate memory that later attempts
-	 * reuse. In make test the second attempt is left out if the first attempt makes no call
-	 * that can fail.
+	 * Makes two attempts without a failure, and counts the calls of the second one: the first
+	 * attempt may allocate memory that later attempts reuse. In make test the second attempt is
+	 * left out if the first attempt makes no call that can fail.
 	 */
 	attempt_with_failure(op, 0, &ret, &calls);
 	works = check_attempt(op, driver_name, 0, ret);
@@ -150,9 +150,10 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Tries the operation again without a failure, but only after some of the failures:
-		 * later attempts would show leftovers, too. If more than 5 calls can fail, make
-		 * test tries the operation again only once, after the last failure.
+		 * Tries the operation again without a failure. This is done after some of the
+		 * failed attempts only, because leftovers of an attempt also show in later
+		 * attempts. If more than 5 calls can fail, make test tries the operation again only
+		 * once, after the last failed attempt.
 		 */
 		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -202,8 +203,8 @@ static int read_disk_until_instances(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds the disk's instance flush_time last. If flush_time exists and
-		 * reads does not, the instances of the disk are just being removed.
+		 * The worker adds the disk's instance flush_time last. If flush_time exists but the
+		 * instance `reads` does not, the instances of the disk are just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;
@@ -241,8 +242,8 @@ static const struct operation disk_operation = {
 };
 
 /*
- * Turns on individual accounting of this task. The first task that turns on individual accounting
- * starts accounting; accounting ends when no task has it turned on any more.
+ * Turns on individual accounting of this task. Accounting runs as long as individual accounting is
+ * on for at least one task.
  */
 static int account_self(void)
 {
@@ -299,7 +300,7 @@ static const struct operation accounting_operation = {
 };
 
 /*
- * Loads the driver before an attempt. The attempt then unloads the driver, which must succeed even
+ * Loads the driver before an attempt. The attempt unloads the driver. Unloading must succeed even
  * if allocations fail.
  */
 static void prepare_loaded(void)

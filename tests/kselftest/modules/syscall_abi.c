@@ -166,6 +166,21 @@ static void test_yields(void)
 	ppa_write(SETTINGS, "0 0 0 1");
 }
 
+/* /dev/perftrace refuses the calls of x32 programs, whose pointers have 32 bits. */
+static void test_x32_ioctl(void)
+{
+	const char *name = "3.7 x32: PERFTRACE_ATTACH is EOPNOTSUPP";
+	struct perftrace_attach attach = { .size = sizeof(attach) };
+	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
+	long ret = syscall(X32_BIT | 514, fd, PERFTRACE_ATTACH, &attach);
+
+	if (ret == -1 && errno == ENOSYS)
+		skip(name, "the kernel has no x32 calls");
+	else
+		is(ret == -1 ? -errno : ret, -EOPNOTSUPP, name);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
@@ -178,11 +193,12 @@ int main(int argc, char **argv)
 	load_module("ppa");
 	if (chdir("/tmp"))
 		bail("chdir");
-	plan(6 + 6 + 3);
+	plan(6 + 6 + 3 + 1);
 	pin_to_cpu(0);
 	test_events();
 	test_names();
 	test_yields();
+	test_x32_ioctl();
 	rmmod("test_driver");
 	return finish();
 }

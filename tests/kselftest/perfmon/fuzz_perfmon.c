@@ -5,10 +5,11 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Makes random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each
- * format, the self page, rings. Most structures are valid, so that calls get past the checks of
- * their arguments. Each kind of call must succeed some times and fail some times. The environment
- * variables SEED, CALLS and ROUND repeat a run.
+ * Makes random calls of /dev/perfmon. The calls use contexts of threads and CPUs, event sets, each
+ * sampling format, the self page and rings. Most structures that are passed to a call are valid, so
+ * that the call gets past the kernel's checks of its arguments. Each kind of call must succeed some
+ * times and fail some times. To repeat a run, set SEED, CALLS and ROUND in the environment (see
+ * ioctl_fuzz_run.h).
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -41,7 +42,8 @@ static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
 /*
- * Formats: a shape (description of a structure) for the argument of each format and for the call
+ * For each sampling format: the shapes (descriptions of structures) of the format's argument and of
+ * the argument of PERFMON_CREATE_FORMAT.
  */
 
 static const struct field dfl_arg[] = {
@@ -63,8 +65,8 @@ static const struct field ring_arg[] = {
 };
 
 /*
- * Arguments of formats that set the flags and the sampled fields themselves. For these formats,
- * `flags` and `fields` of the argument must be 0.
+ * The argument of sampling formats that set the ring's flags and the sampled fields themselves. The
+ * members `flags` and `fields` of this argument must be 0.
  */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
@@ -273,8 +275,8 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The call that loads a context on a CPU is made only on contexts of CPUs. On a thread's context,
- * PERFMON_LOAD would take the number of the CPU as the ID of a process, such as init.
+ * PERFMON_LOAD with a CPU number is called only on CPU contexts. On a thread's context, the kernel
+ * would take the CPU number as a thread ID: 1 would be the ID of init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
@@ -315,8 +317,8 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns the role of a created context. A wrong flag in the call may have created a CPU's context
- * in place of a thread's, or the reverse.
+ * Returns the role of a context that @call has created. The role depends on the flags in @arg: a
+ * random flag may have made the call create a CPU's context in place of a thread's, or the reverse.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -328,8 +330,8 @@ static __u16 role_of_new(const struct call *call, const void *arg)
 }
 
 /*
- * Fills the pools with the registers in /proc/perfmon_map. Calls use the first three values of each
- * pool more often than the others; each process chooses these three at random.
+ * Fills the pools of register numbers from /proc/perfmon_map. Calls use the first three numbers of
+ * a pool more often than the others, so each process moves three random numbers to the front.
  */
 static void init_process(void)
 {

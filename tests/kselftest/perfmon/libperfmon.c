@@ -17,7 +17,10 @@
 static const struct pmu_model *model;
 static const char *description;
 
-/* Evaluates to 0 or -errno. A failed call returns -1; any other negative value is a bug (-9999). */
+/*
+ * Evaluates to 0 if @call succeeds, and to -errno if @call returns -1. Any other negative return
+ * value of a libperfmon call is a bug, for which the result is -9999.
+ */
 #define err_of(call) ({							\
 	errno = 0;							\
 	int got_ = (call);						\
@@ -61,8 +64,8 @@ static void test_no_device(void)
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfmon.ko it is ENOSYS");
 	/*
-	 * Turns off the limits of sampling, because samples take most of the CPU time in an
-	 * emulator.
+	 * Turns off the limits on the rate and CPU time of sampling: in an emulator samples take
+	 * most of the CPU time.
 	 */
 	insmod("perfcounters", "");
 	errno = -insmod("perfmon", "max_sample_rate=0 max_sample_percent=0");
@@ -296,9 +299,9 @@ static void test_get_status(void)
 }
 
 /*
- * Returns the number of instructions between two reads of a counter, with spin(@rounds) between the
- * reads: two for each round, and a constant number around the rounds. Returns -1 if a read of the
- * counter fails.
+ * Reads a counter, calls spin(@rounds), and reads the counter again. Returns the number of
+ * instructions between the two reads: two for each round, plus a constant overhead. Returns -1 if a
+ * read of the counter fails.
  */
 static __attribute__((noinline)) __u64 insns_between_reads(int fd, const struct perfmon_self *page,
 							   __u64 rounds)

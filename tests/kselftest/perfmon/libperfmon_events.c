@@ -4,10 +4,11 @@
  * guest: pmu-constrained
  * timeout: 60
  *
- * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count. It uses
- * the event tables of pfc stat. On the emulated Haswell only counter 2 counts 0x0148, and 0x01b7
- * needs a second register. The ioctl PERFMON_WRITE_PMCS does not check events: it accepts an event
- * that the counter cannot count, and the counter then counts nothing.
+ * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count.
+ * libperfmon knows such events from the event tables of pfc stat. On the emulated Haswell only
+ * counter 2 counts event 0x0148, and event 0x01b7 needs a second register. The ioctl
+ * PERFMON_WRITE_PMCS does not check events: it accepts an event that the counter cannot count, and
+ * the counter then counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>

@@ -9,7 +9,7 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-/* PMC 16 controls all fixed counters; PMD 16 has the count of the first one */
+/* PMC 16 controls all fixed counters; PMD 16 is the first fixed counter */
 #define INTEL_FIXED	16
 
 /*
@@ -41,9 +41,8 @@ static void pfm_set_limits(const char *rate, const char *percent)
 }
 
 /*
- * Loads perfmon.ko and the description of this processor's PMU, with the default limits of
- * sampling. Disables modprobe, because the creation of the first context would otherwise load
- * pfm_soft as well.
+ * Loads perfmon.ko with the default limits of sampling, and the description of this processor's
+ * PMU. Disables modprobe: otherwise the creation of the first context would load pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {

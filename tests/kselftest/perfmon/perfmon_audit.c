@@ -3,8 +3,8 @@
  * worlds: stock
  * guest: pmu-skylake
  *
- * PERFMON_LOAD by a user must cause no audited check of a capability that the call does not need,
- * because each denial would be a line in the log of a security module. A kprobe at
+ * When a user calls PERFMON_LOAD, the kernel must make no audited check of a capability that the
+ * call does not need, because a security module would log each denied check. A kprobe at
  * security_capable() counts the audited checks of CAP_SYS_ADMIN and CAP_PERFMON.
  */
 #include "capabilities.h"

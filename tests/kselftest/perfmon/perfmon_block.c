@@ -6,7 +6,8 @@
  *
  * Tests contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a
  * blocking context needs the same permission as ptrace, including the consent of the security
- * modules. If the permission to block is lost later, the thread continues and the context ends.
+ * modules. If the monitoring process later loses the permission to stop the thread, the thread
+ * continues to run and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -80,9 +81,8 @@ static int start_blocking_as(int user, int capability, pid_t target)
 }
 
 /*
- * A monitoring process (tool) that has made its checks exits with CHECKED and a bit for each check
- * that passed. Returns the bits of the checks that passed, or 0 if the tool ended before it had
- * made its checks.
+ * Returns the checks that a monitoring process (tool) has passed, as a mask. A tool that has made
+ * all of its checks exits with this mask plus CHECKED. For any other exit status the result is 0.
  */
 #define CHECKED	128
 
@@ -127,8 +127,9 @@ static int load_blocking_child(pid_t unused)
 }
 
 /*
- * With ptrace_scope 1, Yama lets a user stop descendants only. Yama does not restrict a context
- * that only counts, nor perf's events: other processes of the user can be counted as well.
+ * With ptrace_scope 1, Yama allows a user's context to stop only descendants of the monitoring
+ * process. Yama restricts neither contexts that only count nor perf events: both can count any
+ * process of the user.
  */
 static void test_yama(void)
 {
@@ -280,8 +281,8 @@ static void test_target_changes_user(void)
 	pid_t child = fork_worker(1000);
 	int passed = passed_checks(in_child({
 		/*
-		 * The monitored process has CAP_SETUID. Without CAP_SETUID the monitoring process
-		 * could not stop the monitored one.
+		 * The monitored process has CAP_SETUID, so the monitoring process must have
+		 * CAP_SETUID as well: ptrace's rule requires the capabilities of the target.
 		 */
 		int fd = start_blocking_as(1000, CAP_SETUID, child);
 		int good = worker_blocked(fd);
@@ -354,8 +355,9 @@ static void test_capability_lost_by_exec(void)
 
 /*
  * The tool enters a Landlock domain while its context has stopped a process outside of the domain.
- * ptrace's rule still allows the tool to stop the process; Landlock refuses. Until the test has
- * checked that the process continues, the tool makes no call of the context.
+ * The rule of ptrace still allows the tool to stop the process, but Landlock does not. The tool
+ * makes no call on the context until it has checked that the process continues, so the kernel must
+ * notice the change without a call.
  */
 static void test_landlock_entered(void)
 {
@@ -377,7 +379,10 @@ static void test_landlock_entered(void)
 	kill_child(child);
 }
 
-/* The administrator forbids users to stop processes while a user's context has stopped a child. */
+/*
+ * While a context has stopped a child of its user's process, the administrator sets ptrace_scope to
+ * 2, which forbids users to stop processes.
+ */
 static void test_yama_forbids(void)
 {
 	char before[8];

@@ -50,7 +50,7 @@ static long long cgroup_value(const char *file, const char *word)
 }
 
 /*
- * Creates up to @max buffers of @size bytes, until one is refused. After the refusal, sets `go`
+ * Creates @max sampling buffers of @size bytes, or fewer if the kernel refuses one. Then sets `go`
  * to 1 and keeps the buffers until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, int size)
@@ -192,9 +192,10 @@ static void test_sub_uids(void)
 }
 
 /*
- * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
- * which shares the address space. An access to a missing page kills only the child. The exit status
- * of the child says whether the pages have the same contents as before.
+ * Reads the pages of a ring in a child process, because an access to a missing page would kill the
+ * test. The child is created by vfork(), which shares the address space: a child of fork() does not
+ * inherit mappings of a ring. The child's exit status is 1 if the contents of the pages are
+ * unchanged.
  */
 static void test_dontneed(void)
 {

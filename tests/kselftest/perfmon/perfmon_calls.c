@@ -95,7 +95,9 @@ static void test_registers(void)
 	   "1.4 write PMCs: a vector at NULL is EFAULT");
 	is(call_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
 	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
-	/* If one register of a vector is invalid, no register is written. */
+	/*
+	 * If one register in the vector of a call is invalid, the call must not write any register.
+	 */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
@@ -243,8 +245,8 @@ static void test_lifetimes(void)
 }
 
 /*
- * Kills programs that never unload their contexts. Programs with odd numbers are killed while their
- * contexts count, programs with even numbers at any moment before or after the start.
+ * Kills programs that never unload their contexts. The test kills programs with odd numbers while
+ * their contexts count, and programs with even numbers without waiting for PERFMON_START.
  */
 static void test_killed_programs(void)
 {

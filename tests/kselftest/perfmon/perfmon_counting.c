@@ -101,7 +101,8 @@ static void *count_thread(void *arg)
 }
 
 /*
- * Attaches a context to a running thread, then reads and stops the context while the thread runs.
+ * Attaches a context to a thread that runs, and reads and stops the context while the thread
+ * continues to run.
  */
 static void test_other_thread(void)
 {

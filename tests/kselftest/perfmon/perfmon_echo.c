@@ -6,9 +6,9 @@
  * timeout: 120
  *
  * Tests late NMIs, as AMD PMUs raise them. The emulated PMU delivers every third interrupt a second
- * time, during or after the handler. By this time the handler has already processed the overflow
- * and cleared its status. The second NMI must not be reported as unknown and must not produce a
- * second sample. The handler must not claim NMIs of other sources.
+ * time, during or after the handler. When the second NMI is handled, the overflow has already been
+ * processed and its status bit cleared. The second NMI must not be reported as unknown and must not
+ * produce a second sample. The handler must not claim NMIs of other sources.
  */
 #include "sampling.h"
 
@@ -72,8 +72,8 @@ static void test_samples(const struct pmu_model *model)
 }
 
 /*
- * The second NMI of the last overflow may arrive after the close of the context, when nothing is
- * counted any more and the PMU may have been released.
+ * The second NMI of a context's last overflow may arrive after the close of the context, when the
+ * PMU may have been released. The kernel must not report this NMI as unknown.
  */
 static void test_close(const struct pmu_model *model)
 {

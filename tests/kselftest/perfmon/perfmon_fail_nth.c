@@ -4,10 +4,10 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * Runs each call of /dev/perfmon that allocates memory or copies from user space with the
- * kernel's fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A
- * failed call leaves no partial state behind. After the failure, perf can use the PMU, unless a
- * context was loaded before the call. The failed call works when it is repeated.
+ * Runs each call of /dev/perfmon that allocates memory or copies from user space with the kernel's
+ * fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A failed call
+ * leaves no partial state behind. If no context was loaded before the call, perf can use the PMU
+ * after the failure. The failed call works when it is repeated.
  */
 #include "sampling.h"
 #include "fail_nth.h"
@@ -247,7 +247,10 @@ static bool counts_self(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* pfm_spin() starts the context, so stop the context first if it was started. */
+	/*
+	 * pfm_spin() starts the context itself, so a context that has been started is stopped
+	 * first.
+	 */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);

@@ -25,9 +25,9 @@ static void burn(__u64 ms)
 }
 
 /*
- * Uses CPU time until the condition is true, for at most one minute of CPU time. The number of
- * samples in a given time depends on how much CPU time the host gives to the guest: if a timer
- * expires late, several periods become one sample.
+ * Uses CPU time until the condition is true, for at most one minute of CPU time. A fixed time would
+ * not give a fixed number of samples: if the host gives the guest little CPU time, timers expire
+ * late, and several periods become one sample.
  */
 #define burn_until(condition) do {					\
 	for (int left_ = 60000 / 5; left_ && !(condition); left_--)	\
@@ -77,8 +77,9 @@ static void test_refusals(void)
 }
 
 /*
- * Copies the record at position @at of a ring's data. The end of a record may be at the beginning
- * of the data. Bails out if the record's size is 0, over 4,096 or not a multiple of 8.
+ * Copies the record at position @at of a ring's data. A record may wrap around, so that its end is
+ * at the beginning of the data. Bails out if the record's size is 0, over 4,096 or not a multiple
+ * of 8.
  */
 static const struct perfmon_sample *read_record(const char *data, __u64 size, __u64 at, char *to)
 {
@@ -97,8 +98,8 @@ static const struct perfmon_sample *read_record(const char *data, __u64 size, __
 static char record_buf[4096] __attribute__((aligned(8)));
 
 /*
- * A message is queued when the ring has filled to its watermark, and not before. If the tail is
- * beyond the head, the ring counts as full.
+ * The kernel queues an overflow message when the ring has filled to its watermark, and not before.
+ * While the reader's tail is beyond the head, the kernel treats the ring as full.
  */
 static void test_watermark(void)
 {
@@ -171,10 +172,10 @@ static void test_nway(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. The loop makes no system call. The loop does not
- * use burn(), which reads a clock every 20,000 instructions: in the emulator, the read may take
- * longer than these instructions. If samples are missing, the loop ends after 10,000 calls of
- * spin().
+ * Spins until the histogram has @samples samples. The loop makes no system call. It does not use
+ * burn(), which reads a clock after every 20,000 instructions: in the emulator, the clock read may
+ * take longer than the 20,000 instructions. If samples are missing, the loop ends after 10,000
+ * calls of spin().
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)

@@ -85,9 +85,9 @@ static void *hog_thread(void *unused)
 
 /*
  * One thread of this process hogs CPU 1. A CPU allows RDPMC after it has switched to another
- * address space and back, which the hogged CPU does not do. mmap() of the self page does not wait
- * for the hogged CPU. The self page of the thread on CPU 0 has the flag PERFMON_SELF_RDPMC. The
- * self page of the hogging thread does not have PERFMON_SELF_RDPMC.
+ * address space and back. The hogged CPU does not switch, so RDPMC stays forbidden there. mmap() of
+ * the self page does not wait for the hogged CPU. The self page of the thread on CPU 0 has the flag
+ * PERFMON_SELF_RDPMC. The self page of the hogging thread does not have PERFMON_SELF_RDPMC.
  */
 static void child_map_with_own_hog(void)
 {
@@ -177,8 +177,9 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
- * for a kernel worker on CPU 1.
+ * State of the thread that calls PERFMON_LOAD for CPU 1. This thread runs, because its priority is
+ * higher than that of the hog. PERFMON_LOAD waits for a kernel worker on CPU 1, which the hog keeps
+ * from running.
  */
 static struct {
 	volatile pid_t tid;
@@ -218,8 +219,9 @@ static pthread_t start_load(void)
 }
 
 /*
- * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for at most 100 ms and fails if
- * the hog ends too late. The test repeats both calls until a PERFMON_LOAD succeeds, up to 20 times.
+ * Calls PERFMON_UNLOAD while another thread's PERFMON_LOAD waits for a kernel worker. PERFMON_LOAD
+ * waits for at most 100 ms, and fails if the hog has not ended by then. The test therefore repeats
+ * both calls, up to 20 times, until PERFMON_LOAD succeeds.
  */
 static void test_unload_while_loading(void)
 {
@@ -250,8 +252,9 @@ static void test_unload_while_loading(void)
 }
 
 /*
- * A user's context has the register that an administrator's PERFMON_LOAD needs. The load fails
- * because a SCHED_FIFO thread keeps its CPU busy, so the user's context must not be evicted.
+ * A user's context has the register that an administrator's PERFMON_LOAD needs. PERFMON_LOAD fails
+ * because a SCHED_FIFO thread keeps CPU 1 busy. A PERFMON_LOAD that fails must not evict the user's
+ * context.
  */
 static void test_failed_load_evicts_none(void)
 {

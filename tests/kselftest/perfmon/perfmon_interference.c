@@ -6,7 +6,7 @@
  *
  * Tests the effects of a context on other contexts, on CPUs and on perf:
  *  - starting, stopping and closing a context interrupts no CPU without need;
- *  - switches between event sets are limited if they are too frequent, as samples are;
+ *  - if switches between event sets are too frequent, they are limited in the same way as samples;
  *  - an administrator's context evicts a user's context that uses the registers or the thread that
  *    the administrator's context needs;
  *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
@@ -109,8 +109,8 @@ static __u64 count_self_repeatedly(int *rc)
 }
 
 /*
- * A thread counts itself again and again. A thread that counts itself must not interrupt other
- * CPUs, and must not wait for an RCU grace period.
+ * A thread counts itself many times, each time with a new context. The thread's calls must not
+ * interrupt other CPUs and must not wait for an RCU grace period.
  */
 static void test_repeated_self(void)
 {
@@ -198,8 +198,9 @@ static void test_cost_against_perf(void)
 }
 
 /*
- * Uses two event sets with a timeout of 10 us. The limit on the time of sampling also applies to
- * switches between sets, so the timers take less than a fifth of the thread's time.
+ * Uses two event sets with a timeout of 10 us. The kernel's limit on the time of sampling, here 5
+ * %, also applies to switches between sets. The timers of the sets must therefore take less than a
+ * fifth of the thread's time.
  */
 static void test_short_timeouts(void)
 {
@@ -420,7 +421,8 @@ static void test_displaced(void)
 
 /*
  * The only context with hardware registers belongs to a user. An administrator's context without
- * hardware registers displaces the user's context from the thread, so that perf can use the PMU.
+ * hardware registers displaces the user's context from the thread. After that no context uses
+ * hardware registers, and perf can use the PMU.
  */
 static void test_pmu_is_freed(void)
 {

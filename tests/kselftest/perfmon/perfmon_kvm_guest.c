@@ -15,8 +15,8 @@
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
 /*
- * Minimum number of samples that must be taken, of the about 200 samples that the period gives. On
- * a busy host, throttling skips most samples.
+ * Minimum number of samples. Without throttling the period gives about 200 samples; on a busy host
+ * throttling skips most of them.
  */
 #define MIN_SAMPLES	10
 

@@ -3,13 +3,12 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests limits of contexts (/dev/perfmon) and of accounting (/proc/ppa). The table `limits` lists
- * them: a value at the limit is accepted, and the next value beyond the limit is refused. Other
- * tests check the limits of sets (perfmon_sets), of PMCs (control registers) in a call
+ * Tests limits of contexts (/dev/perfmon) and of accounting (/proc/ppa). For each limit in the
+ * table `limits`, the module must accept a value at the limit and refuse the next value beyond it.
+ * Other tests check the limits of sets (perfmon_sets), of PMCs (control registers) in a call
  * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
- * (bad_input) and of the number of counters (table_full). Tests on the host check
- * the limits of messages in a queue (tools/perfmon-rules) and of counters on the self page
- * (tools/protocols).
+ * (bad_input) and of the number of counters (table_full). Tests on the host check the limits of
+ * messages in a queue (tools/perfmon-rules) and of counters on the self page (tools/protocols).
  */
 #include "sampling.h"
 #include "../ppa/ppa.h"
@@ -75,8 +74,8 @@ static int create_histogram_shift(int shift)
 }
 
 /*
- * The guest may lack memory for a buffer of 1 GiB. Any error but EINVAL counts as success, because
- * it does not show that the module refuses the size.
+ * The guest may lack memory for a buffer of 1 GiB. An error other than EINVAL therefore counts as
+ * success: only EINVAL shows that the module refuses the size.
  */
 static int create_default_pages(int pages)
 {
@@ -125,7 +124,10 @@ static int insmod_name_length(int letters)
 	return rc;
 }
 
-/* No format has a name of this length, so ENOENT shows that the name itself was accepted. */
+/*
+ * Creates a context with a format name of @letters letters. No format has this name, so ENOENT
+ * shows that the kernel accepted the length of the name.
+ */
 static int create_name_length(int letters)
 {
 	char text[64] = "";

@@ -34,9 +34,9 @@ static void *sleep_thread(void *number)
 }
 
 /*
- * Returns the smallest count of several tries for 2 * SWITCHES context switches between two
- * processes on this CPU. Interrupts and other tasks can only make the count of a try larger, so the
- * smallest count is the most exact one.
+ * Counts the instructions of 2 * SWITCHES context switches between two processes on this CPU,
+ * several times, and returns the smallest count. Interrupts and other tasks can only make the count
+ * of a try larger, so the smallest count is the most exact one.
  */
 static __u64 instructions_of_switches(void)
 {

@@ -47,8 +47,8 @@ struct child_report {
 static struct child_report *report;
 
 /*
- * Creates up to @max contexts, until one is refused. When a context is refused, sets `go` to 1 and
- * keeps the contexts until the parent changes `go`.
+ * Creates @max contexts, or fewer if the kernel refuses one. Then sets `go` to 1 and keeps the
+ * contexts until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, bool sets)
 {

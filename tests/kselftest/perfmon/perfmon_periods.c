@@ -154,8 +154,8 @@ static void test_fixed_periods(void)
 }
 
 /*
- * The number of samples times the period, plus the events since the last sample, must equal perf's
- * count within 100 instructions.
+ * The context's count is the number of samples times the period, plus the events since the last
+ * sample. It must be equal to perf's count within 100 instructions.
  */
 static void test_with_perf(void)
 {
@@ -212,7 +212,8 @@ static void test_with_perf(void)
 static volatile __u64 *shared;
 
 /*
- * Waits for an overflow message, and returns true if process @pid does not run after the message.
+ * Waits for an overflow message of the context @fd. Returns true if the monitored process @pid
+ * sleeps after its context has queued an overflow message.
  */
 static bool is_blocked_after_message(int fd, pid_t pid)
 {
@@ -221,9 +222,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/*
-	 * When the test reads the message, the process possibly does not sleep yet.
-	 */
+	/* The process may still run when the test reads the message. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);

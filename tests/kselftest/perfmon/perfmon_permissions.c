@@ -64,8 +64,8 @@ static void set_credentials(enum credentials cred)
 		break;
 	}
 	/*
-	 * A change of user makes a process undumpable, whereas a program that a user has started is
-	 * dumpable.
+	 * Makes the process dumpable, as a program is that a user has started: the change of the
+	 * user ID has made the process undumpable.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
@@ -347,9 +347,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * If the monitor makes no calls, the thread sleeps, so that the next context switch notices
-	 * the change. If the monitor makes calls, one of them has to notice the change before a
-	 * context switch does, so the thread does not sleep.
+	 * If the monitor makes no calls, the monitored thread sleeps, so that a context switch
+	 * notices the change. If the monitor makes calls, the monitored thread does not sleep, so
+	 * that one of the monitor's calls must notice the change before a context switch does.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);

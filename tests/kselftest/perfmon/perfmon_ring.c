@@ -236,7 +236,10 @@ static void test_hostile_tail(__u32 flags)
 			drain(&r, &f, false);
 			continue;
 		}
-		/* Reads from the newest record to the first record that has been overwritten. */
+		/*
+		 * Reads a backward ring from the newest record to the first one that has been
+		 * overwritten.
+		 */
 		__u64 head = ring_head(&r), pos = head;
 
 		while ((n = ring_copy_record(&r, head, pos, &record)) > 0) {
@@ -256,8 +259,8 @@ static void test_hostile_tail(__u32 flags)
 	   "1.9 %s, %s, hostile tail: some samples are written, some are lost",
 	   source->name, direction);
 	/*
-	 * The kernel must have written one sample for each overflow whose sample was not lost. All
-	 * other records, about losses and throttling, have 16 bytes.
+	 * The kernel must have written one sample for each overflow that was not counted as lost.
+	 * All other records report losses and throttling, and have 16 bytes.
 	 */
 	all = count_overflows(r.fd);
 	kept = all - r.page->lost;
@@ -469,8 +472,8 @@ static void test_brief_contexts(void)
 	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;
 	__u64 seen = 0;
 	/*
-	 * This context keeps the scheduler's probes attached, because it would take long to attach
-	 * them again for each of the other contexts.
+	 * This context stays loaded, so that the probes of context switches stay attached: it would
+	 * take long to attach them again for each context of the loop.
 	 */
 	int other = pfm_create(0);
 	unsigned int rounds;

@@ -67,9 +67,9 @@ static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
 /*
- * Creates a context that samples, and loads it on thread @tid if @tid is not 0. Each sample has the
- * values of two other PMDs (data registers): one that only counts (PMD 1 or the other clock), and
- * the thread ID.
+ * Creates a context that samples, and loads it on thread @tid if @tid is not 0. Each sample also
+ * records two PMDs (data registers) that do not sample: a counting PMD (PMD 1, or the CPU clock if
+ * a clock samples) and PERFMON_TID, the thread ID.
  */
 static int create_sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 {

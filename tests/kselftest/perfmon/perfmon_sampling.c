@@ -60,8 +60,8 @@ static void test_exact(void)
 		spin_here(2000000);
 		pfm_stop(fd);
 		/*
-		 * The count is the sum of the periods that ended and the events since the last
-		 * sample.
+		 * PMD 0 plus one period is the number of events since the last sample. The total
+		 * number of events is this number plus the periods that have ended.
 		 */
 		count = pfm_read_pmd(fd, 0) + periods[i];
 		n = hdr->hdr_count - n;
@@ -194,7 +194,7 @@ static void test_two_counters(void)
 
 /*
  * After the buffer is full, the context takes no samples until a restart. A full buffer queues one
- * message with PFM_REGFL_OVFL_NOTIFY, and no message without the flag.
+ * message if the sampling PMD has the flag PFM_REGFL_OVFL_NOTIFY, and none if it lacks this flag.
  */
 static void test_full_buffer(void)
 {

@@ -76,15 +76,18 @@ static void test_refused(const struct mistake *m)
 		note("got %d; the log does%s say: %s", ret, logged ? "" : " not", m->why);
 }
 
-/* Registering a description with the numbers or the name of another description is EEXIST. */
+/*
+ * A PMU description cannot be registered (EEXIST) if another one has its register numbers or its
+ * name.
+ */
 static void test_eexist(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
 	int log = klog_open(), ret = insmod_scripted(edit);
 
 	/*
-	 * The module loader turns EEXIST of a module's init into EBUSY, but the log has the true
-	 * error.
+	 * If the init function of a module returns EEXIST, the module loader returns EBUSY to user
+	 * space. The kernel log has the true error.
 	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);

@@ -201,8 +201,8 @@ static void test_reading(void)
 }
 
 /*
- * Ends count_secret(), a thread that counts its own instructions on CPU 0 in alternation with the
- * main thread.
+ * Set to end the thread of count_secret(), which counts its own instructions on CPU 0. This thread
+ * and the main thread run in turn.
  */
 static volatile int stop;
 
@@ -223,9 +223,9 @@ static void *count_secret(void *arg)
 }
 
 /*
- * The main thread may use RDPMC, but has no context in the PMU. The main thread must read 0 from
- * counter 0, although another thread with a context on that counter runs on the same CPU in
- * alternation.
+ * The main thread may use RDPMC, but has no context in the PMU. Another thread, whose context uses
+ * counter 0, runs on the same CPU in turn with the main thread. When the main thread reads counter
+ * 0, the result must always be 0.
  */
 static void test_isolation(void)
 {
@@ -255,7 +255,10 @@ static void test_isolation(void)
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/* After munmap() of the page, the next switch from another address space forbids RDPMC. */
+	/*
+	 * After munmap() of the self page, RDPMC is forbidden from the next switch of address
+	 * spaces on.
+	 */
 	in_child(_exit(0));
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)
 		usleep(5000);
@@ -263,7 +266,7 @@ static void test_isolation(void)
 		note("RDPMC is still allowed");
 }
 
-/* With 0 in /sys/devices/cpu/rdpmc, the self page does not have the flag PERFMON_SELF_RDPMC. */
+/* If /sys/devices/cpu/rdpmc is 0, the self page must not have the flag PERFMON_SELF_RDPMC. */
 static void test_rdpmc_disabled(void)
 {
 	int fd;
@@ -400,8 +403,8 @@ static void test_firmware_pmc(void)
 }
 
 /*
- * Suspends with pm_test "core": the kernel makes all steps but the last, so the processor keeps its
- * registers, which it loses in a real suspend.
+ * Suspends with pm_test "core": the kernel makes all steps of a suspend but the last one. The
+ * processor therefore keeps its registers, whereas a real suspend clears them.
  */
 static void test_suspend(void)
 {
@@ -448,8 +451,8 @@ struct other_reader {
 };
 
 /*
- * Runs in a second thread: reads the counter of the main thread's context, by PERFMON_READ_PMDS and
- * from the page.
+ * Runs in a second thread: reads the counter of the main thread's context, first by
+ * PERFMON_READ_PMDS and then from the context's self page.
  */
 static void *read_other(void *arg)
 {
@@ -458,8 +461,9 @@ static void *read_other(void *arg)
 	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While the main thread is not on a CPU, its self page has the whole counter value. The
-	 * test judges only reads that are made while the main thread counts.
+	 * While the main thread is not on a CPU, its self page has the complete counter value,
+	 * which any thread can read. The test therefore checks a read that was made while the main
+	 * thread was counting.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
@@ -473,8 +477,8 @@ static void *read_other(void *arg)
 }
 
 /*
- * Only the context's own thread can read the increment of a counter by RDPMC and add it. Other
- * threads have to call PERFMON_READ_PMDS to get the counter's value.
+ * Only the context's own thread can read a counter by RDPMC and add it to the value in the self
+ * page. Other threads have to call PERFMON_READ_PMDS to get the counter's value.
  */
 static void test_other_threads(void)
 {

@@ -16,8 +16,8 @@
 #include "sets_masked.h"
 
 /*
- * Returns how many instructions run() executes in addition to its loop, whose ten rounds are 20
- * instructions.
+ * Returns the number of instructions that run() executes outside of its loop. Ten rounds of the
+ * loop are 20 instructions.
  */
 static __u64 run_overhead(void)
 {
@@ -149,7 +149,7 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	int fd = pfm_create(0), i;
 
 	is(set_create(fd, &desc), 0, "1.12 by time: set 0 gets TIME_SWITCH");
-	/* The timeout is rounded up to the resolution of the timer: 1 ns, or a tick. */
+	/* The kernel rounds a set's timeout up to the resolution of the timer: 1 ns or a tick. */
 	clock_getres(CLOCK_MONOTONIC, &tick);
 	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
 	   "1.12 by time: create returns the timeout, rounded up to the timer's resolution");
@@ -164,9 +164,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * Timers expire late on a busy host, which makes some runs longer. The loop repeats until
-	 * each set has had enough runs, and until the runs in one cycle of the three sets were, on
-	 * average, not much longer than the timeout.
+	 * Timers expire late on a busy host, which makes some runs longer. The loop ends when each
+	 * set has had enough runs and, in one cycle of the three sets, an average run was not much
+	 * longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -247,8 +247,8 @@ static void test_overflow_switch(__u64 extra)
 }
 
 /*
- * The fifth overflow of a PMD (data register) switches the set. If two PMDs can switch the set, the
- * PMD that overflows first switches it.
+ * With a switch count of 5, the fifth overflow of a PMD (data register) switches the event set. If
+ * two PMDs can switch the set, the PMD that reaches its switch count first switches it.
  */
 static void test_switch_count(__u64 extra)
 {
@@ -284,8 +284,8 @@ static void test_switch_count(__u64 extra)
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
 	/*
-	 * Executes ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set
-	 * 0.
+	 * Set 0 is active for 5,000 instructions and then set 1 for 3,000, ten times. Set 0 is
+	 * active for the last 4,000 instructions.
 	 */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
@@ -432,8 +432,8 @@ static void test_until_exit(void)
 	close(start[1]);
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
-	if (!ok(first && second && first + second >= 2 * rounds &&
-		first + second < 2 * rounds + 100000,
+	/* On a busy host the timer can be so late that one of the sets counts all instructions. */
+	if (!ok(first + second >= 2 * rounds && first + second < 2 * rounds + 100000,
 		"1.12 other process: all instructions until exit are counted"))
 		note("%llu and %llu", first, second);
 	is(set_start(fd, 0), -ESRCH, "1.12 other process: start is ESRCH after exit");
@@ -446,8 +446,8 @@ static void test_until_exit(void)
 }
 
 /*
- * CPU 1 goes offline: the counts until then stay readable. When the CPU is online again, nothing is
- * counted until the context is loaded again.
+ * After CPU 1 has gone offline, the counts of its context stay readable. When CPU 1 is online
+ * again, the context counts nothing until it is loaded again.
  */
 static void test_cpu_offline(void)
 {
@@ -470,7 +470,7 @@ static void test_cpu_offline(void)
 	is(set_cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
-	if (!ok(first && second && first + second >= 2 * rounds,
+	if (!ok(first + second >= 2 * rounds,
 		"1.12 hotplug: all instructions up to offline are counted"))
 		note("%llu and %llu of at least %llu", first, second, 2 * rounds);
 	is(set_start(fd, 1), -ESRCH, "1.12 hotplug: start is ESRCH after offline");

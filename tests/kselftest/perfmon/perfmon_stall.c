@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * Allocations of a caller whose control group is full are slow. Calls of other threads must not
- * wait for the slow caller. The test uses tests/modules/faults.c to delay the allocations of the
- * caller.
+ * If the control group of a thread is full, the thread's calls of /dev/perfmon allocate memory
+ * slowly. Calls of other threads must not wait for the slow thread. The test uses
+ * tests/modules/faults.c to delay the allocations of one thread.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -32,7 +32,7 @@ static int make_sets(int fd)
 	return pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
 }
 
-/* Writes a PMD (data register) in each of as many sets as one call can have. */
+/* Writes one PMD (data register) in each of many sets: as many sets as one call can address. */
 static int write_pmds(int fd)
 {
 	static struct pfarg_pmd pmds[PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd)];
@@ -63,9 +63,9 @@ static bool try_attach(void)
 
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
- * takes 100 ms. Returns true if this thread was able to use a context of its own during @call,
- * which is proved by two further slow allocations of @call afterwards. Stores the wait status of
- * the child in @status.
+ * takes 100 ms. Meanwhile this thread uses a context of its own. Returns true if @call makes two
+ * more slow allocations after that, which shows that this thread did not wait for the end of @call.
+ * Stores the wait status of the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
@@ -75,8 +75,9 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the scheduler's probes, which then stay attached for some seconds. To attach the
-	 * probes, the kernel interrupts the other CPU; the test does not check this wait.
+	 * Attaches the probes of context switches, which then stay attached for some seconds. The
+	 * test does not check the time of this step, in which the kernel has to interrupt the other
+	 * CPU.
 	 */
 	if (!try_attach())
 		bail("a context of oneself");

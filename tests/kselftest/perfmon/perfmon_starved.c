@@ -104,8 +104,8 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 	   when, load->period);
 	set_nmi_us(load->nmi_us);
 	/*
-	 * Waits until a pause of sampling is over that began before the NMIs became longer.
-	 * Sampling pauses for at most 400 ms at a time.
+	 * A pause of sampling may have begun before the NMIs became longer. Waits until this pause
+	 * is over: sampling pauses for at most 400 ms at a time.
 	 */
 	sleep_ms(500);
 	before = *rounds;

@@ -282,8 +282,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * The program that a worker executes does not know the number of this worker. This
-		 * process soon exits, and the main process replaces it.
+		 * A worker has executed this program, which does not know the number of the worker
+		 * and therefore exits soon. The main process then starts a new worker.
 		 */
 		seed = getpid();
 		spin(1000000);
@@ -306,11 +306,14 @@ int main(int argc, char **argv)
 	/* A busy machine needs longer until enough operations have been made. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + scale_timeout(100))) {
 		usleep(20000);
-		/* Processes that have exited, or that are killed here, are replaced. */
+		/*
+		 * Kills a random process from time to time, and replaces all processes that have
+		 * exited.
+		 */
 		i = random_below(WORKERS + MONITORS);
 		/*
-		 * Between two kills, the workers open at least two contexts, so that the test
-		 * progresses on a slow machine.
+		 * Kills a process only if at least two contexts were created since the last kill,
+		 * so that the test progresses on a slow machine.
 		 */
 		if (!random_below(3) && all->created >= idle) {
 			kill(pids[i], SIGKILL);

@@ -46,10 +46,9 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if the first sample after lost samples has reported the loss. In formats other than
- * the ring, the first sample after lost samples updates the count in the header. A ring counts lost
- * samples in its page at once, and a LOST record precedes the next sample. @r is the ring; it is
- * NULL for other formats.
+ * Returns true if the buffer has reported lost samples. A ring counts them in its page at once, and
+ * writes a LOST record before the next sample. Other formats update the count in their header at
+ * the next sample. @r is the ring; it is NULL for other formats.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {
@@ -152,7 +151,8 @@ static void test_ring(void)
 }
 
 /*
- * Without a format each overflow queues a message, and the reader restarts the context each time.
+ * In a context without a sampling format, each overflow queues a message. The reader restarts the
+ * context after each message.
  */
 static void test_messages(void)
 {
@@ -176,7 +176,10 @@ static void test_messages(void)
 	close(fd);
 }
 
-/* Without a format and without messages, PERFMON_STATUS reports the missed overflows. */
+/*
+ * For a context without a sampling format and without messages, PERFMON_STATUS reports the lost
+ * overflows.
+ */
 static void test_no_messages(void)
 {
 	int fd = pfm_create(0);
@@ -232,8 +235,8 @@ static void test_sleep(void)
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
 		/*
-		 * Waits until the thread has been switched out. Until the thread is switched out, a
-		 * timer may end the throttling.
+		 * Waits until the thread has been switched out, because a timer may end the
+		 * throttling while the thread is on a CPU.
 		 */
 		usleep(3000);
 		s = get_status(fd);

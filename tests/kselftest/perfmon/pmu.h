@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for the tests of the emulated PMU: its models (the variable PMU in the environment names
- * the model of this guest; see tests/vm/guests), perf events, and code of known length.
+ * Helpers for the tests of the emulated PMU: models, perf events, and code of known length. The
+ * environment variable PMU names the model of this guest (see tests/vm/guests).
  * Documentation/emulated-pmu.md lists which counter counts which events.
  */
 #ifndef PMU_H

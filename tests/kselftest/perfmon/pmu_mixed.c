@@ -16,8 +16,8 @@
 #define ATOM	0x20
 
 /*
- * How many general counters both CPUs have; the index of the last general counter of CPU 0; the
- * index of the first counter that only CPU 0 has.
+ * The number of general counters that both CPUs have, the index of the last general counter of CPU
+ * 0, and the index of the first general counter that only CPU 0 has.
  */
 static int nr_common, last_counter, cpu0_counter;
 
@@ -122,7 +122,7 @@ static int start_counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/* Checks that the last general counter of those that both CPUs have counts on either CPU. */
+/* Checks that the last general counter that both CPUs have counts on each of the two CPUs. */
 static void test_common_counter(pid_t pid)
 {
 	int fd = start_counting(nr_common - 1, shared->tid);
@@ -143,8 +143,8 @@ static void test_common_counter(pid_t pid)
 }
 
 /*
- * Checks that the first counter that CPU 1 lacks counts on CPU 0 only, and that its value is marked
- * as short (PERFMON_REGFL_SHORT: the count lacks time).
+ * Checks that the first counter that CPU 1 lacks counts on CPU 0 only. After the thread has run on
+ * CPU 1, the value must be marked as short (PERFMON_REGFL_SHORT): it lacks the time on CPU 1.
  */
 static void test_cpu0_counter(pid_t pid)
 {
@@ -286,8 +286,8 @@ static void test_cpu_contexts(void)
 }
 
 /*
- * Checks that /proc/perfmon_map lists the registers of all CPUs, and names the CPUs that have a
- * register if some CPUs lack it.
+ * Checks that /proc/perfmon_map lists the registers of all CPUs. If only some CPUs have a register,
+ * /proc/perfmon_map must name these CPUs in the register's line.
  */
 static void test_map(void)
 {
@@ -308,7 +308,7 @@ static void test_map(void)
 	is(cores, nr_common == 6 ? 2 : 0, "1.4 /proc/perfmon_map: core types");
 }
 
-/* CPU 1 goes online while contexts exist, and offline while a monitored thread runs there. */
+/* CPU 1 goes online while contexts exist, and goes offline while a monitored thread runs on it. */
 static void test_hotplug(pid_t pid)
 {
 	__u64 value;
@@ -385,7 +385,7 @@ static void test_fixed(pid_t pid)
 	close(fd);
 }
 
-/* Tests contexts for one type of core (PERFMON_FL_CORE). */
+/* Tests contexts that count only on CPUs of one core type (PERFMON_FL_CORE). */
 static void test_cores(pid_t pid)
 {
 	__u64 value;

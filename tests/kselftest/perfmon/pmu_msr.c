@@ -6,8 +6,8 @@
  *
  * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
  * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
- * Performance Monitoring", and volume 4; AMD APM volume 2). The test lists each mask explicitly, so
- * that it is independent of the emulator, which derives the masks.
+ * Performance Monitoring", and volume 4; AMD APM volume 2). The emulator derives its masks from the
+ * model. The test lists each mask explicitly, so that it does not repeat a mistake of the emulator.
  */
 #include "pmu.h"
 
@@ -16,8 +16,8 @@
 struct msr_range {
 	const char *name;
 	__u32 first, step;
-	int nr;			/* registers on the largest model */
-	int present;		/* registers on this model */
+	int nr;			/* number of registers on the largest model */
+	int present;		/* number of registers on this model */
 	bool readonly;
 	__u64 faulting;		/* bits for which a write raises #GP */
 	__u64 readable;		/* bits that keep a written value */

@@ -35,8 +35,8 @@ static void test_counts(void)
 }
 
 /*
- * Buffer that is larger than the part of a repeated string instruction that the emulator executes
- * in one step.
+ * Destination of a repeated string instruction. The buffer is so large that the emulator needs more
+ * than one step for the instruction.
  */
 static char page[4096 * 40];
 
@@ -141,10 +141,7 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/*
-	 * Without a fixed counter for reference cycles, the driver of Intel cannot count reference
-	 * cycles.
-	 */
+	/* perf's driver for Intel can count reference cycles only with a fixed counter for them. */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
@@ -197,8 +194,8 @@ static void test_modes(const struct pmu_model *m)
 }
 
 /*
- * Number of instructions of the sampled loop, of which the first 64 have one byte each.
- * body_index() returns the position of an instruction in the loop.
+ * Number of instructions in the sampled loop. body_index() computes the position of an instruction
+ * in the loop from its address: each of the first 64 instructions has one byte.
  */
 #define BODY_INSNS	66
 static const char *body;

@@ -94,8 +94,8 @@ static void test_counts(void)
 }
 
 /*
- * A read of a counter must not change the counter: the count must be the same as with a read of the
- * time stamp counter (MSR 0x10) instead.
+ * A read of a counter must not change the counter: a run that reads the counter must count as much
+ * as a run that reads the time stamp counter (MSR 0x10) instead.
  */
 static void test_reads(void)
 {
@@ -283,8 +283,8 @@ static void test_overflow_in_nmi(void)
 		"wr %#x 0;on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start,
 		ctr1, sel0, INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/*
-	 * The first command only installs the steps that the NMI handler executes. The next command
-	 * runs with counter 1 enabled.
+	 * The call of msr_raw() above only installs the steps that the NMI handler executes. The
+	 * call below runs with counter 1 enabled.
 	 */
 	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
 		NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
@@ -383,8 +383,8 @@ static void test_rdpmc(void)
 }
 
 /*
- * A counter that counts in user mode only does not count in the NMI handler, so the handler can
- * read the value at the overflow.
+ * A counter that counts only in user mode stops counting before the NMI handler begins. The handler
+ * can therefore read the value that the counter had at the overflow.
  */
 static void test_nmi_reads_counter(void)
 {

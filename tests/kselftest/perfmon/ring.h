@@ -69,8 +69,8 @@ union record {
 
 /*
  * Copies the record at position @pos. Returns the size of the record in bytes, 0 if there is no
- * record yet, RECORD_OVERWRITTEN if it was overwritten, or RECORD_CORRUPT if the size in it is
- * impossible.
+ * record yet, RECORD_OVERWRITTEN if it was overwritten, or RECORD_CORRUPT if the size in the
+ * record's header is impossible.
  */
 static inline int ring_copy_record(const struct ring *r, __u64 head, __u64 pos, union record *to)
 {

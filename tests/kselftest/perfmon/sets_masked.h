@@ -5,7 +5,10 @@
 
 #include "sets_counting.h"
 
-/* A masked set blocks the switch to another set (EBUSY) until PERFMON_RESTART. */
+/*
+ * While the active event set is masked, PERFMON_START of another set is EBUSY until
+ * PERFMON_RESTART.
+ */
 static void test_masked(void)
 {
 	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
@@ -74,8 +77,9 @@ static void test_masked_by_switch(void)
 
 /*
  * Masks one of several event sets that are switched by time. Until PERFMON_RESTART, the time of the
- * masked set does not advance, and no set is switched. On a slow machine the calls of this loop
- * take most of a set's time, so the test counts switches from the first restart on.
+ * masked set does not advance, and no set is switched. On a slow machine the calls in the loop take
+ * most of a set's time, so the first overflow may come late. The test therefore counts only
+ * switches after the first restart.
  */
 static void test_masked_time_switch(void)
 {

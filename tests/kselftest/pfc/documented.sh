@@ -49,14 +49,15 @@ has_output() {
 	[ ! -s output ] || return 0
 	find . $named -type f -size +0 -newer began | grep -q .
 }
-# Waits until the COMMAND has written output, then makes timeout, whose PID is in the file pid, send
-# a SIGINT to it.
+# Waits until the COMMAND has written output, and one second more. Then sends SIGALRM to the program
+# timeout, whose PID is in the file `pid`; timeout sends SIGINT to the COMMAND.
 interrupt_when_written() {
 	until [ -s ../pid ] && has_output "$1"; do sleep 0.2; done
 	sleep 1
 	kill -ALRM "$(cat ../pid)"
 }
-# True if programs with this NAME run and all of them sleep, in three samples.
+# True if at least one program with this NAME runs and all programs with this NAME sleep, in each of
+# three checks.
 all_sleep() { # NAME
 	local pid sleeps
 	for _ in 1 2 3; do

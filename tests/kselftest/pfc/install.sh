@@ -15,8 +15,8 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Before the guest was booted, tools/deb/disk.sh compiled programs in this directory and stored
-# lists of the files and groups that existed.
+# Directory of example programs and of lists of the files and groups that existed before the
+# installation. tools/deb/disk.sh has made its contents before the guest was booted.
 examples=/examples
 has_patterns() { # FILE PATTERN...
 	local file=$1
@@ -41,7 +41,8 @@ test_service() {
 	is_equal "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
 }
 check "install service: loads the providers named in /etc/default/perfcounters" test_service
-# has_devices DEVICE...: the devices of perfcounters, with their modes and groups, are these.
+# has_devices [DEVICE MODE GROUP]...: succeeds if the devices of the project's modules are exactly
+# these, with these modes and groups.
 has_devices() { is_equal "$(cd /dev && stat -c '%n %a %G' $(ls | grep -E '^(perf|ppa$)') | xargs)" "$*"; }
 has_counters_only() { has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters; }
 test_default() { within 30 has_counters_only && ! lsmod | grep -E '^(perfmon|perftrace|ppa|pfm_)'; }
@@ -102,7 +103,8 @@ test_unknown_provider() {
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
 check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
-# A valid value of a module parameter is used; an invalid value makes the start of the service fail.
+# Tests module parameters in /etc/modprobe.d/perfcounters.conf: with a valid value the service
+# starts, with an invalid value the start of the service fails.
 test_options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
@@ -123,8 +125,8 @@ test_foreign_driver() {
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install service: the stop leaves drivers of others loaded, and logs them" test_foreign_driver
-# Runs a traced program ($examples/requests) from before perfcounters.ko is loaded until after it is
-# unloaded.
+# Starts a program with markers ($examples/requests) before perfcounters.ko is loaded, and ends the
+# program after perfcounters.ko is unloaded.
 test_program_before_service() {
 	local program rc=0
 	systemctl reset-failed perfcounters
@@ -204,7 +206,7 @@ test_prometheus_scrapes() {
 }
 check "install pfc export --openmetrics: Prometheus scrapes counters" test_prometheus_scrapes
 
-# Secure Boot: signs with a new key and the kernel's own signing tool.
+# Signs the modules as for Secure Boot, with a new key and the kernel's own signing tool.
 sign=/usr/libexec/perfcounters/sign
 test_new_key() { $sign --new /tmp/mok >said.key && has_patterns said.key "mokutil --import /tmp/mok/mok.der" && is_equal "$(stat -c %a /tmp/mok/mok.key)" 600; }
 check "install sign --new: makes a key and names the next step" test_new_key
@@ -256,7 +258,7 @@ test_install_again() {
 		pfc list >list && has_patterns list sched/context_switches
 }
 check "install again on a running machine: the service is active, pfc works" test_install_again
-# Purges the packages while a process has a device open.
+# Purges the packages while a process has a device of the project open.
 test_purge_while_open() {
 	exec 9</dev/perfcounters
 	test_purge >said 2>&1

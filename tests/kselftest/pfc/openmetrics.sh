@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: debian
 #
-# Reads the output of pfc export --openmetrics, from the real device with every provider loaded,
-# with the parser of the Python client of Prometheus (openmetrics.py).
+# Tests pfc export --openmetrics on the real device with every provider loaded. openmetrics.py reads
+# the output with the parser of Prometheus's Python client.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -21,8 +21,8 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 
 list_names() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Exports all instances twice. The only check of counters that change during the test is that they
-# do not decrease.
+# Exports all instances twice. Counters that change during the test are only checked not to
+# decrease.
 test_whole() {
 	list_names >listed.before
 	read_json_to before && export_to a.prom && read_json_to after || return 1
@@ -82,7 +82,8 @@ test_added_again() {
 	on_cpu 0 adjust $counter 1
 	read_json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
 	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4 || return 1
-	# On each CPU the creation time must be between the times before and after the addition.
+	# For each CPU, the counter's creation time in the export must be between the times that
+	# were taken before and after the counter was added.
 	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
 		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }

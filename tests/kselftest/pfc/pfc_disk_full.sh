@@ -7,8 +7,8 @@
 #
 # Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. In each
 # case the recorded file must be readable, and the command must end as it would without the
-# recorder. The status of pfc must not be 0, and its message must name the number of samples in the
-# file.
+# recorder. On a full disk the exit status of pfc must not be 0, and the message of pfc must name
+# the number of samples in the file.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,8 +16,8 @@ own_mounts
 
 program=/tests/pfc_follow
 app=/tests/pfc_trace
-# Number of rounds for which the program runs, and number of events that it writes, so that a
-# recording does not fit into the file or onto the disk.
+# Number of rounds that the program runs, and number of events that it writes. The numbers are so
+# large that a recording does not fit into the file or onto the disk.
 rounds=500000000 nr_events=8000
 [ -z "${LONG:-}" ] || nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
@@ -44,8 +44,8 @@ nr_samples() { # FILE
 has_samples() { # FILE NUMBER
 	[ "$(nr_samples "$1")" -ge "$2" ]
 }
-# Succeeds if pfc has said for FILE that it kept as many samples as FILE has, and the busy function of
-# the program has at least half of the program's samples.
+# Succeeds if the message of pfc about FILE names the number of samples that FILE has, and if at
+# least half of the program's samples are in its busy function.
 is_readable() { # FILE
 	said=$(sed -n "s|^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: \([0-9]*\) samples, .*; make room, or choose another place: -o FILE\$|\1|p" words)
 	kept=$(nr_samples $1)
@@ -126,8 +126,8 @@ test_killed() { # OPTION...
 	head -n 12 table
 	[ $rc = 0 ] && has_samples k* 20 && grep -q 'work_inner$' table
 }
-# Runs pfc trace with a program that writes $nr_events events. Prints the number of events that pfc
-# trace has said to be in the output.
+# Runs pfc trace with a program that writes $nr_events events. Prints the number of events in the
+# output, as the message of pfc trace names it.
 trace_into() { # FILE FORMAT
 	rm -f ended
 	pfc trace start full -e 'app:*' -s 1M --format $2 -o $1 -- sh -c "$app app $nr_events 0; touch ended" 2>words

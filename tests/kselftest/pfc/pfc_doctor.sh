@@ -24,7 +24,7 @@ clocks=/sys/devices/system/clocksource/clocksource0
 config=/boot/config-$release
 
 test_not_loaded() { run_doctor 1 && has_finding problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
-test_not_loaded_quiet() { # Consequences of a problem are notes.
+test_not_loaded_quiet() { # The consequences of a problem are reported as notes.
 	run_doctor 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && has_finding note counters device "/dev/perfcounters is created when perfcounters is loaded" && has_finding note contexts create "not tried"
 }

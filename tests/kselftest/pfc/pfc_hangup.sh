@@ -13,8 +13,8 @@ own_mounts
 
 program=/tests/pfc_follow
 
-# Hangs up a command as soon as it has the file OPEN open and the victim has run for a while. Sets
-# $rc to the status of the command.
+# Sends SIGHUP to a COMMAND when the COMMAND has opened the file OPEN and the victim has run for a
+# while. Sets $rc to the exit status of the COMMAND.
 hang_up() { # OPEN COMMAND...
 	local open=$1
 	shift
@@ -33,7 +33,8 @@ test_record_all() {
 	hang_up /dev/perfmon pfc record -a -e task-clock -F 200 -o r
 	[ $rc = 0 ] && has_busy_samples r
 }
-# The command gets SIGTERM, and ends by itself: its status is kept.
+# When pfc record gets SIGHUP, the command that it has started gets SIGTERM and ends by itself. The
+# exit status of pfc record must be that of the command.
 test_record_command() {
 	rm -f r
 	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "trap 'kill \$!; exit 3' TERM; $program calls 100000000000 & wait"

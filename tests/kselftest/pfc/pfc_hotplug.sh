@@ -8,7 +8,7 @@
 # CPU 1 is taken offline and online while pfc stat, record and top monitor it. Each of them monitors
 # CPU 1 again, and reports the time that is missing.
 #
-# Only tests run on CPU 1. This script and pfc run on CPU 0.
+# Only the monitored programs run on CPU 1. This script and pfc run on CPU 0.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -86,9 +86,9 @@ test_stat_json() {
 	cat counts
 	grep '"event":"not-counted:cpu1"' counts | grep -q '"unit":"msec"'
 }
-# Only the intervals in which CPU 1 was offline are marked. pfc reads the counts every 10 ms, so it
-# also reads them between the time when the kernel moves pfc away from CPU 1 and the time when the
-# context of CPU 1 ends.
+# pfc stat -I must mark only the intervals in which CPU 1 was offline. pfc reads the counts every 10
+# ms, so it also reads them after the kernel has moved pfc away from CPU 1 and before the context of
+# CPU 1 ends.
 test_stat_interval() {
 	rm -f counts
 	start 2 stat -a -I 10 -x, -o counts -e page-faults || return 1
@@ -101,7 +101,7 @@ test_stat_interval() {
 	cat counts
 	[ $rc = 0 ] && grep -q ",msec,not-counted:cpu1," counts && grep -q "page-faults,.*,offline$" counts
 }
-# CPU 1 comes online for the first time after pfc has begun.
+# CPU 1 is offline when pfc starts, and comes online later.
 test_stat_new_cpu() {
 	set_online 0
 	start 1 stat -a -x, -o counts -e page-faults

@@ -5,15 +5,16 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
-# Tests the limit of open files, and the messages of calls that fail. pfc raises the soft limit, and
-# commands have the old one. If threads were missed, the status is not 0. Each message names the
-# object and the error of the call that failed.
+# Tests the limit of open files, and the messages of calls that fail. pfc raises its own soft limit;
+# the commands that pfc starts have the old soft limit. If pfc could not monitor all threads, its
+# exit status is not 0. Each message names the object and the error of the call that failed.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-# Number of threads of the victim, and limits of open files below and above it.
+# Number of threads of the victim, and a limit of open files that is too low to monitor all of these
+# threads.
 nr_threads=61
 few=40
 
@@ -61,8 +62,8 @@ $0 sleepers 16 & sleepers=$!
 within 60 sh -c "[ \$(ls /proc/$sleepers/task | wc -l) = 17 ]" && touch ended
 kill -9 $sleepers
 exit $1'
-# Tests a limit of open files at which pfc cannot count all of the 17 threads. The command runs on,
-# and its status is kept if it is not 0.
+# Tests a limit of open files at which pfc cannot count all of the 17 threads. The command must
+# continue to run. pfc must exit with the status of the command, or with 2 if that status is 0.
 test_missed() { # MESSAGE COMMAND...
 	local message=$1
 	shift

@@ -23,8 +23,8 @@ a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
 ms=250
 [ -n "${LONG:-}" ] || ms=100
-# The step of the program $a with which it starts pfc. If the step is empty, the shell starts pfc.
-# With "refuse_perf", perf_event_open() fails with EACCES in pfc.
+# If $via is empty, the shell starts pfc. Otherwise the program $a executes the step $via and then
+# starts pfc. After the step refuse_perf, perf_event_open() fails with EACCES in pfc.
 via=""
 
 run_pfc() { # ARGUMENT...
@@ -58,8 +58,9 @@ report() { # FILE
 percent_of() { # FUNCTION [THREAD]
 	awk -v f="$1" -v t="${2:-}" '!/^#/ && NF && $NF == f && (t == "" || $2 == t) { n += $1 } END { print int(n) }' $table
 }
-# Succeeds if each of two programs that ran for the same time has at least 15 % of their samples.
-# Together they have at least 5 % of all samples: pfc -a also samples the idle CPU and pfc itself.
+# Succeeds if the hot functions of $a and $b together have at least 5 % of all samples, and each of
+# the two has at least 15 % of this sum. $a and $b run for the same time. The first share is low
+# because pfc -a also samples the idle CPU and pfc itself.
 has_both_programs() { # FILE
 	local alpha beta
 	report $1
@@ -92,7 +93,8 @@ test_exec_of_process() {
 	start_record x || return 1
 	touch $dir/go
 	within 20 has_cpu_ns $victim $((2 * ms * 1000000))
-	# The second program runs on until pfc has looked at it, however late a busy host lets pfc run.
+	# The second program continues until pfc sleeps again, so that pfc can inspect the program
+	# even if a busy host runs pfc late.
 	within 20 has_slept $recorder
 	touch $dir/more
 	wait $victim $recorder
@@ -122,8 +124,8 @@ test_exec_in_top() {
 	return $rc
 }
 # test_replaced A B: replaces the file of the running program A by B, which has other functions at
-# the same addresses. The functions of A are named from A or not at all, and the report says why
-# once.
+# the same addresses. The report must not name functions of B. One message of the report must say
+# that the file is of another build.
 test_replaced() {
 	rm -f $dir/it
 	cp $1 $dir/it
@@ -156,7 +158,8 @@ test_replaced_before() {
 	wait $victim $recorder
 	is_other_build
 }
-# In the mount namespace of the sampled program $dir/it is $b; in the namespace of pfc it is $a.
+# The path $dir/it is the file of $b in the mount namespace of the sampled program, and the file of
+# $a in the mount namespace of pfc.
 test_mount_namespace() {
 	rm -f $dir/it
 	cp $a $dir/it
@@ -249,8 +252,8 @@ test_perf_map_in_container() {
 has_child() { # PID
 	grep -q . "/proc/$1/task/$1/children"
 }
-# Call stacks show functions that are inlined at an address, and the report has their samples under
-# the function that contains them.
+# Call stacks must show inlined functions. The report must list the samples of an inlined function
+# under the function that contains its code.
 test_inlined() {
 	pfc record -g -F 1000 -o x /tests/examples/inlined $ms || return 1
 	pfc script --folded -i x >folded && cat folded
@@ -272,8 +275,8 @@ test_unprivileged() {
 	cat said_by_pfc
 	[ $rc = 0 ] && has_both_programs /tmp/nobody/x
 }
-# Runs the check twice, with and without perf_event_open(): pfc learns of processes in two ways,
-# with the same results.
+# Runs the check twice, with and without perf_event_open(). In each case pfc learns of processes in
+# another way; the results must be the same.
 check_both_ways() { # NAME COMMAND...
 	local name=$1
 	shift

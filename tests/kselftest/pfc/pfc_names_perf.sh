@@ -12,7 +12,7 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-# The columns are separated by two blanks or more.
+# Prints the table of the expected names. Its columns are separated by two blanks or more.
 names() {
 	cat <<'EOF'
 code                              pfc                              perf
@@ -62,7 +62,8 @@ same_names() { # CODE
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# If perf gives a wrong name, that name depends on the order of functions in the program.
+	# A wrong name from perf depends on the order of functions in the program, so the table has
+	# words in parentheses in place of such a name.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

@@ -248,7 +248,7 @@ test_two_events() {
 test_default_cycles() {
 	pfc report -i a | grep -q "event 'cycles'"
 }
-# linux-perf and pfc report the same for a file of pfc.
+# For a file that pfc record has written, linux-perf and pfc must report the same.
 test_perf_report() { # FILE
 	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3

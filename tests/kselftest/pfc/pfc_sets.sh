@@ -20,13 +20,13 @@ esac
 program="/tests/pfc_follow phases"
 # In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# The twelve events in $many need three event sets on Intel, which has four counters, or two on AMD,
-# which has six. The first run of a set may take long, because the emulator is slow at code that it
+# The twelve events in $many need three event sets on Intel (four counters) and two on AMD (six
+# counters). The first run of a set may take long, because the emulator is slow at code that it
 # executes for the first time.
 #
-# 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
-# runs and requires a smaller share of runs whose error bar holds the true value. A test of 8 runs
-# finds error bars that are zero, or a quarter of the right width. To compare with perf: make vm
+# 40 runs of the program are enough to find error bars that are too narrow. make test measures only
+# 8 runs, and accepts more runs whose error bar does not contain the true value. It finds error bars
+# that are zero or have a quarter of the right width. To compare with perf: make vm
 # GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40

@@ -36,7 +36,8 @@ format_options() { # FORM
 	esac
 }
 
-# The description is loaded while CPU 1 is offline, so it does not contain the counters of CPU 1.
+# Loads the PMU description while CPU 1 is offline, so that the description contains only the
+# counters of CPU 0.
 load_for_cpu0() {
 	rmmod pfm_intel 2>/dev/null
 	echo 0 >/sys/devices/system/cpu/cpu1/online
@@ -44,8 +45,8 @@ load_for_cpu0() {
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# The events of these tests use all eight counters. CPU 1, which lacks the last four, stays offline
-# in test_cpu1_offline() and goes online in test_cpu1_online().
+# The events of these tests use all eight counters. CPU 1 lacks the last four of these counters. It
+# stays offline in test_cpu1_offline() and goes online in test_cpu1_online().
 test_cpu1_offline() { # FORM
 	load_for_cpu0
 	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words

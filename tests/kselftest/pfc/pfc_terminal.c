@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 240
  *
- * The live screens pfc watch, pfc top and pfc ppa --top on a pseudo-terminal. When the terminal
- * hangs up, they must end, even if SIGHUP is ignored. SIGTERM must end them and restore the
- * terminal.
+ * Tests the live screens of pfc watch, pfc top and pfc ppa --top on a pseudo-terminal. When the
+ * terminal hangs up, the commands must end, even if SIGHUP is ignored. SIGTERM must also end the
+ * commands, which must then restore the terminal.
  */
 #include "kselftest_pc.h"
 #include <poll.h>

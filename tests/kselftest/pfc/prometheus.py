@@ -122,10 +122,11 @@ def check_rules():
 
 
 def check_times(cpus):
-    """Checks that the increase of all times between two scrapes is within its bounds.
+    """Checks by how much the sum of all kinds of time has increased between two scrapes.
 
-    The timestamp of a scrape is that of its beginning. The values were read before its
-    end, which is within its interval of a second.
+    On each CPU the increase must be the time between the two scrapes. This time is only known
+    within bounds: the timestamp of a scrape is its beginning, and the values are read at some
+    time before its end.
     """
     kinds = "user|system|interrupt|idle"
     series = run_query(f'{{__name__=~"perfcounters_ppa_({kinds})_time_seconds_total"}}[30s]')

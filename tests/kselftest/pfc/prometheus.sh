@@ -80,8 +80,8 @@ check "prometheus test instances: values of each CPU are those of pfc export" wi
 test_known_values() { value_is 'perfcounters_test_counter_total{cpu="0"}' 40 && value_is 'perfcounters_test_counter_total{cpu="1"}' 2 && value_is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
 check "prometheus test instances: values are those that were counted" test_known_values
 pfc export --openmetrics --tasks 1 $kernel >all.prom
-# Prometheus gets units only from the OpenMetrics format, so a unit shows that this format was
-# scraped.
+# Only the OpenMetrics format has units, so the unit of a metric shows that Prometheus scraped this
+# format.
 check "prometheus metadata: types, units and help texts are those of pfc export" python3 /tests/prometheus.py metadata all.prom
 test_between_reads() {
 	local low seen

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests the program that counter-pages.md quotes, which prints lines of a name and a value. This
- * file includes the source of the program, so main() is the main() of that program. The test runs
- * in a constructor, before main(), and executes itself again to run the program.
+ * Tests the example program that counter-pages.md quotes. The program prints lines, each with a
+ * name and a value. This file includes the source of the program, so main() is the program's
+ * main(). The test runs in a constructor, before main(), and executes itself again to run the
+ * program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"

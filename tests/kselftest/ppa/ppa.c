@@ -95,8 +95,9 @@ static void child_of_known_work(int start, int done)
 }
 
 /*
- * A child that does known work: its accounted values before the work, the accounted values of the
- * work, and the kernel's own figures for the work.
+ * A child that does known work. @before holds the accounted values before the work, @work the
+ * accounted values of the work. @total_ms is the accounted time of the work. @cpu and @blocked are
+ * the kernel's own figures for the work.
  */
 struct known_child {
 	int start_pipe[2], done_pipe[2], pid;
@@ -267,8 +268,8 @@ static void *exec_from_thread(void *arg)
 }
 
 /*
- * A thread other than the first executes another program. By the exec, the thread gets the id of
- * the first thread.
+ * A thread other than the first executes another program. The exec gives the id of the first thread
+ * to the executing thread.
  */
 static void test_exec_by_thread(void)
 {

@@ -73,8 +73,8 @@ static long long bytes_per_thread(void)
 }
 
 /*
- * Checks the bytes that the file shows for the threads of a user: while the threads live, when they
- * have ended, and after accounting was turned off.
+ * Checks the bytes that ppa/records shows for a user's threads: while the threads run, when the
+ * threads have ended, and after accounting was turned off.
  */
 static void test_user_charge(void)
 {

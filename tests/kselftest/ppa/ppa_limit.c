@@ -5,8 +5,8 @@
  * timeout: 240
  *
  * The memory limit of a user (module parameter user_kb) includes the accounting records of the
- * user's tasks. A task beyond the limit runs without being accounted, and is counted as
- * refused; accounting of others goes on.
+ * user's tasks. A task whose record would exceed the limit runs without a record, and is counted as
+ * refused. Tasks that have records are still accounted.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -78,7 +78,10 @@ static int get_task(pid_t tid)
 	return ppa_get_task(dev, tid, &task);
 }
 
-/* Chooses a limit in whole kilobytes that is enough for @nr records, and not for one more. */
+/*
+ * Chooses the number of records @nr, and returns a limit in whole kilobytes that is enough for @nr
+ * records of @bytes bytes and not enough for one record more.
+ */
 static __u64 choose_limit(int *nr, __u64 bytes)
 {
 	for (*nr = 8; *nr < THREADS / 2; ++*nr) {

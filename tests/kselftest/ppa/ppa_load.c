@@ -362,9 +362,10 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. CPUs are
- * counted from the attachment of the probes on, tasks only when all tasks have records. @min and
- * @max come from reads of the CPUs before and after the read of the tasks.
+ * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. The values
+ * of CPUs are counted as soon as the probes are attached. The values of tasks are counted only when
+ * all tasks have records. @min and @max come from reads of the CPUs before and after the read of
+ * the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;

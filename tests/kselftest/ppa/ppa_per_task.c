@@ -33,7 +33,7 @@ static void test_bad_input(void)
 	   "4.7 ppactl: failed calls account no task and turn nothing on");
 }
 
-/* Checks the values of a task whose work is known, by group of CPUs. */
+/* Compares the values of a task, for each group of CPUs, with the known work of the task. */
 static void test_known_work(void)
 {
 	int pid = start_worker(), i, status;
@@ -79,8 +79,8 @@ static void test_known_work(void)
 	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
 	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 1");
 	/*
-	 * A sleep may be over before the task has blocked. Migrations and stops of the task count
-	 * as blocking as well.
+	 * The number of blocks is not exact: a sleep may end before the task has blocked, and
+	 * migrations and stops of the task count as blocks, too.
 	 */
 	note("it has blocked %llu times", blocked);
 	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
@@ -115,14 +115,17 @@ static void test_known_work(void)
 	ok(latency > 0 && duration > 0 && v[10] > 0,
 	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
 	   latency, duration);
-	/* After the histogram of latencies is turned off, the other values are kept. */
+	/*
+	 * Turn off the histogram of latencies, and check that the other values of the task are
+	 * kept.
+	 */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
 	   "4.7 ppactl of a task: latencies are turned off");
 	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
 	   "4.4 rawppa: no latencies after they were turned off");
 	is(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
-	/* A change of the groups of CPUs keeps the values, too. */
+	/* Make all CPUs one group, and check that the values of the task are kept. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
 	is(read_rawppa(pid, 1, false, &r), 0,
@@ -197,7 +200,8 @@ static void test_unprivileged(void)
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
 		/*
-		 * A process that has changed its user is not dumpable until it executes a program.
+		 * A process that has changed its user is not dumpable until it executes a program,
+		 * so this process executes itself.
 		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
 		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);
@@ -268,8 +272,8 @@ static void test_values_kept(void)
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
 	/*
-	 * The task may still be about to stop. The time of a stopped task does not change, and the
-	 * task does not wait for a CPU.
+	 * Wait until the task has stopped: the accounted time of a stopped task does not change,
+	 * and the task does not wait for a CPU.
 	 */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0] &&
@@ -420,8 +424,8 @@ static void test_reaped(void)
 			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
 			/*
-			 * Counts only records of this task: other tasks may end during the read,
-			 * and their records are then returned twice.
+			 * Compare only the records of the child. The record of another task that
+			 * ends during the read may be returned twice.
 			 */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&

@@ -111,7 +111,7 @@ static const struct {
 	{ "read of ppa/PID/rawppa of a task of root", read_task_raw, { -EPERM, -EPERM, 0 } },
 	{ "read of ppa/PID/ppactl of a task of root", read_task_ppactl, { -EPERM, -EPERM, 0 } },
 	{ "write of ppa/PID/ppactl of a task of root", write_task_ppactl, { -EPERM, -EPERM, 0 } },
-	/* The file of the parameter belongs to root, so other users get EACCES. */
+	/* The file of the module parameter user_kb belongs to root, so other users get EACCES. */
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
 

@@ -113,8 +113,8 @@ static struct run run_min(const char *what, long rounds, const char *levels)
 /*
  * Executes the work twice. With the probes of the scheduler only (level 1), the PMU measures the
  * shares. With the probes of interrupts and system calls as well (level 7), accounting measures the
- * shares. A busy host may stop the guest inside or outside of a system call. If the share by the
- * probes is not from @min to @max, that run is therefore repeated, up to ten times.
+ * shares. A busy host may stop the guest inside or outside of a system call. The run at level 7 is
+ * therefore made up to ten times, until the share by accounting is from @min to @max.
  */
 static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
 				 double min, double max)

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 240
  *
- * Several readers of /dev/ppa. Each open file that reads gets the record of each task that ends
- * afterwards, whatever other readers do. With LONG=1 also tests a reader that does not read while
- * more tasks end than the kernel keeps.
+ * Several readers of /dev/ppa. After its first read, each open file gets the record of every task
+ * that ends, whatever other readers do. With LONG=1, the test also has a reader that does not read
+ * while more tasks end than the kernel keeps records for.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -40,9 +40,9 @@ static bool is_child(const struct ppa_task *t)
 }
 
 /*
- * Reads until the records of all children were returned, or up to ten times. A child may be reaped
- * before its last switch, and is then returned as an ended task a little later. Returns the number
- * of records of ended children that were read.
+ * Reads /dev/ppa up to ten times, until the records of all children were returned. A child may be
+ * reaped before its last switch, and is then returned as an ended task a little later. Returns the
+ * number of records of ended children that were read.
  */
 static int read_children(int fd)
 {
@@ -59,7 +59,7 @@ static int read_children(int fd)
 	return found;
 }
 
-/* Reads once. Returns the number of records of ended children. */
+/* Reads /dev/ppa once. Returns the number of records of ended children. */
 static int read_once(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
@@ -69,7 +69,7 @@ static int read_once(int fd)
 	return found;
 }
 
-/* Returns the number of tasks of this program whose records were returned in one pass. */
+/* Reads /dev/ppa once. Returns the number of records of ended threads of this program. */
 static int read_threads(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
@@ -155,7 +155,7 @@ static void test_closed_reader(void)
 	close(first);
 }
 
-/* No reader is open: ended tasks are kept for the next reader. */
+/* While no reader has /dev/ppa open, the records of ended tasks are kept for the next reader. */
 static void test_no_reader(void)
 {
 	int fd;
@@ -166,7 +166,10 @@ static void test_no_reader(void)
 	close(fd);
 }
 
-/* A reader that does not read loses records; the other reader does not. */
+/*
+ * Tests that a reader that does not read loses records, and that a second reader, which reads,
+ * loses none.
+ */
 static void test_slow_reader(void)
 {
 	int fast, slow, got = 0, step = 1024, nr = MAX_ENDED + 2 * step;

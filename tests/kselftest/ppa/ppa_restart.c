@@ -55,8 +55,8 @@ static void *sleeper(void *arg)
 }
 
 /*
- * Sends packets and forks for ever. Worker 0 also has threads that sleep. Writes a byte to @ready
- * when the worker's threads have started and the worker has done its work once.
+ * Runs a worker, which sends packets and forks for ever. Worker 0 also has threads that sleep. The
+ * worker writes a byte to @ready when its threads have started and it has done its work once.
  */
 static void run_worker(int n, int ready)
 {
@@ -155,8 +155,8 @@ static int count_unaccounted(int *nr_tids)
 		if (found || has_ended(tids[i]))
 			continue;
 		/*
-		 * A read of all tasks leaves out a record that changes all the time, so the record
-		 * of this task is read alone.
+		 * A read of all tasks may leave out a task whose record changes during each attempt
+		 * to copy it. The record of the missing task is therefore read alone.
 		 */
 		if (is_accounted_or_ended(tids[i]))
 			missed_by_read++;
@@ -188,8 +188,8 @@ static void test_on_and_off(int times)
 	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/*
-		 * Enable all levels only in every eighth round: each of some 35 probes costs an
-		 * interrupt on all CPUs.
+		 * Enable all levels only in every eighth round, because they have some 35 probes,
+		 * and to attach or detach each probe interrupts all CPUs.
 		 */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
 		begin = now_ns();

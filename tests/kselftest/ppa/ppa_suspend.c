@@ -6,7 +6,7 @@
  *
  * Accounting does not count the time in which the machine is suspended. With pm_test "core" the
  * kernel does all but the last step of a suspend, and then waits for some seconds with interrupts
- * off. CLOCK_MONOTONIC does not count the time of a suspend, either.
+ * off. CLOCK_MONOTONIC, with which the test compares accounting, does not count this time, either.
  */
 #include "ppa.h"
 

@@ -7,7 +7,7 @@
  * Compares the user and system times of process accounting with getrusage(), for work in the kernel
  * outside of the interval from sys_enter to sys_exit: task work after munmap() and close(), page
  * faults, the end of a process by a signal, and seccomp filters. Also tests that system time ends
- * when a task enters user mode, on whichever CPU.
+ * when a task enters user mode, even if the task enters user mode on another CPU.
  */
 #include "ppa.h"
 #include <linux/audit.h>
@@ -141,8 +141,8 @@ static struct times page_faults(void)
 }
 
 /*
- * Installs seven filters that take long for getppid(), and then allow or deny it. With fewer
- * instructions in the filters, the test's loop in user mode would take more than a tenth of the
+ * Installs seven seccomp filters that take long for getppid(), and then do @action. The filters
+ * have many instructions, so that the loop of the test in user mode takes less than a tenth of the
  * time.
  */
 static void install_filters(unsigned int action)
@@ -155,7 +155,10 @@ static void install_filters(unsigned int action)
 						 offsetof(struct seccomp_data, nr));
 	code[i++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 1, 0);
 	code[i++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	/* The kernel remembers the result for a call unless the filter reads the arguments. */
+	/*
+	 * Read an argument of the call. For a filter that reads no argument, the kernel caches that
+	 * the call is allowed, and does not execute the filter.
+	 */
 	code[i++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
 						 offsetof(struct seccomp_data, args));
 	while (i < ARRAY_SIZE(code) - 1)
@@ -221,9 +224,10 @@ static bool is_system(struct times t)
 }
 
 /*
- * Checks that accounting counts at least 70 % of the time of @work as system time, and at most 20 %
- * less than getrusage() does. A busy host stops the CPU while the task is in user mode, too, and
- * the share of the system time is then smaller. Therefore the work is done up to five times.
+ * Checks that accounting counts at least 70 % of the time of @work as system time. This share may
+ * be at most 20 percentage points below the share by getrusage(). If a busy host stops the CPU
+ * while the task is in user mode, the share is smaller. The work is therefore done up to five
+ * times.
  */
 static void test_is_system(struct times (*work)(void), const char *what)
 {
@@ -237,7 +241,10 @@ static void test_is_system(struct times (*work)(void), const char *what)
 	ok(is_system(t), "4.2 %s: at least 70 %% is system time, as by getrusage()", what);
 }
 
-/* Reads the record of an ended task. Returns false if there is none. */
+/*
+ * Reads the record of an ended task. Returns false if /dev/ppa returns no such record within a
+ * second.
+ */
 static bool read_ended(pid_t pid, struct ppa_task *found)
 {
 	static struct ppa_task tasks[4096];
@@ -272,7 +279,7 @@ static void test_death(bool by_fault, const char *what)
 		char *p = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		/* No core file. */
+		/* Prevents a core file: writing the file would add to the system time. */
 		setrlimit(RLIMIT_CORE, &none);
 		pin_to_cpu(CPU);
 		if (p == MAP_FAILED || madvise(p, 2 * BYTES, MADV_NOHUGEPAGE) ||
@@ -312,7 +319,7 @@ static void handle_alarm(int sig)
 		sink += i;
 }
 
-/* Computes, with a page fault and a signal now and then. */
+/* Computes in user mode, with a page fault and a signal about every 5 ms. */
 static struct times computes(void)
 {
 	const struct itimerval every_5_ms = { { 0, 5000 }, { 0, 5000 } };
@@ -333,13 +340,16 @@ static char *missing_page;
 static int fault_tid;
 static struct ppa_task after_fault;
 
-/* Waits in a page fault, and then computes. */
+/* Waits in a page fault, and then computes without a system call. */
 static void *fault_and_compute(void *unused)
 {
 	pin_to_cpu(0);
 	__atomic_store_n(&fault_tid, syscall(SYS_gettid), __ATOMIC_RELEASE);
 	sink += *(volatile char *)missing_page;
-	/* No system call, which would end system time. */
+	/*
+	 * Compute without a system call, because the system call would end the system time of the
+	 * fault.
+	 */
 	for (int i = 0; i < 60000000; i++)
 		sink += i;
 	after_fault = ppa_task(dev, syscall(SYS_gettid));

@@ -82,8 +82,8 @@ struct differences {
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
 	/*
-	 * Values that the work measures itself: the milliseconds in each mode, and the number of
-	 * ticks at which it was working.
+	 * Values that the work measures itself: its milliseconds in user mode and in system mode,
+	 * and the number of ticks at which the work was running.
 	 */
 	double self_user, self_system;
 	unsigned int ticks_at_work;
@@ -292,8 +292,8 @@ static struct differences measure_without_sleep(const char *name,
 }
 
 /*
- * Returns the time that interrupts and other tasks took, which the times measured by the work
- * include.
+ * Returns the milliseconds that interrupts and other tasks used during the work. The times that the
+ * work measures itself include these milliseconds.
  */
 static double time_of_others(const struct differences *c)
 {
@@ -301,17 +301,17 @@ static double time_of_others(const struct differences *c)
 }
 
 /*
- * Returns the tolerance, in milliseconds, for stops of the guest by the host. With busy loops on
- * the host (LOAD) the guest is stopped for milliseconds. If the stop happens after the work has
- * read the clock and before its system call, the work counts the stop as time in the call, and
- * accounting counts the stop as user time.
+ * Returns the tolerance, in milliseconds, for stops of the guest by the host. A host with busy
+ * loops (LOAD) stops the guest for milliseconds at a time. The stop may happen after the work has
+ * read the clock and before the work makes its system call. The work then counts the stop as time
+ * in the call, and accounting counts it as user time.
  */
 static double host_stop_ms(void)
 {
 	return 20.0 * (scale_timeout(scale_down(600)) / 600 - 1);
 }
 
-/* Returns the time that the measurements themselves took. */
+/* Returns the milliseconds that the measurements took, in addition to the measured work. */
 static double measurement_ms(const struct differences *c)
 {
 	return c->wall - c->self_user - c->self_system;
@@ -369,8 +369,9 @@ static void test_counts(void)
 	c = measure("300 yields, no other task", work_yields);
 	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
 	/*
-	 * The counts in `overhead` are not subtracted: another task may have run while `overhead`
-	 * was measured, but not while the yields were measured.
+	 * The counts in `overhead` are not subtracted from the counts of the yields, because
+	 * another task may have run while `overhead` was measured, and none while the yields were
+	 * measured.
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
@@ -399,7 +400,7 @@ static void test_hides_from_ticks(void)
 
 	/*
 	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
-	 * tick. As such disturbances are rare, the test measures again.
+	 * tick. These disturbances are rare, so the test measures again after a disturbance.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >
@@ -433,7 +434,8 @@ static void test_calls_at_ticks(void)
 		"4.1 call at each tick: getrusage() has half as much system time again, or more";
 
 	/*
-	 * A late tick may find the task in user mode again, but hardly in each of ten measurements.
+	 * A late tick may find the task in user mode again. Late ticks in all of ten measurements
+	 * are very unlikely.
 	 */
 	for (int i = 0; i < 9 && timers_are_punctual() && c.rusage[1] < c.self_system * 1.5; i++)
 		c = measure_without_sleep("in a call at each tick", work_calls_at_ticks);
@@ -446,8 +448,9 @@ static void test_calls_at_ticks(void)
 		    c.self_system + measurement_ms(&c) + 1,
 		    "4.1 call at each tick: system time is what the work measures itself");
 	/*
-	 * A round takes one tick, and less than half of the round is in system calls, unless the
-	 * host stops the CPU.
+	 * A round of the work takes one tick, and less than half of the round is in system calls.
+	 * If the measured times exceed this, the host has stopped the CPU, and the check is
+	 * skipped.
 	 */
 	if (!timers_are_punctual() || c.wall > scale_down(150) * 4 * 1.25 ||
 	    c.self_system > c.wall / 2)
@@ -477,8 +480,8 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * Counts that the measurement itself adds: those of a load that does nothing. The second
-	 * measurement is used, because the first one touches new pages.
+	 * Measure work that does nothing, to find the counts that the measurement itself adds. The
+	 * first result is discarded, because the first measurement touches new pages.
 	 */
 	measure("nothing", work_nothing);
 	overhead = measure("nothing", work_nothing);

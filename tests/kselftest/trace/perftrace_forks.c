@@ -97,10 +97,10 @@ static void run_parent(bool endless)
 }
 
 /*
- * A program that waits for the module creates a child by SYS_fork, which creates one by vfork().
- * The child of vfork() writes the first event after the module was loaded. The child of vfork()
- * must not attach the memory that it shares with its parent. The parent attaches the memory at its
- * own next event.
+ * Tests a child of vfork() in a program that starts before the module is loaded. The program
+ * creates a child by SYS_fork, and this child creates another one by vfork(). After the module is
+ * loaded, the child of vfork() writes the first event. The child of vfork() must not attach the
+ * memory that it shares with its parent. The parent attaches this memory at its own next event.
  */
 static __attribute__((noinline)) void run_vfork_child(void)
 {
@@ -132,8 +132,8 @@ static void run_vfork_parent(void)
 
 /*
  * Writes an event between any two instructions of the handlers that fork() calls in the child. The
- * first of these handlers sets the trap flag, and the last one clears it. Both belong to the test;
- * the library's handlers run between them.
+ * test installs the first handler, which sets the trap flag, and the last handler, which clears it.
+ * The handlers of the library run between these two.
  */
 static bool steps_in_child;
 
@@ -214,7 +214,11 @@ static void run_program(const char *name)
 	_exit(0);
 }
 
-/* Numbers of the events that were read, for each method to create a child, and of the steps. */
+/*
+ * How many events were read: @events for each method to create a child, and @steps for the events
+ * that steps_in_child causes. @wrong_thread and @wrong_steps are the numbers of those events that
+ * have a wrong thread number.
+ */
 static struct {
 	__u64 events[NR_METHODS], wrong_thread[NR_METHODS], steps, wrong_steps;
 } nr;

@@ -15,7 +15,10 @@
 #define ROUNDS	200
 
 static struct shared {
-	/* Number of events whose calls have returned, by thread. */
+	/*
+	 * For each thread, the number of events for which the call that writes the event has
+	 * returned.
+	 */
 	__u64 done[THREADS];
 	int ready;
 } *shared;

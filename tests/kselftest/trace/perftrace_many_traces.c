@@ -142,8 +142,8 @@ static void filter_above_half(struct filter_program *p)
 static void filter_no_thread(struct filter_program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
 
 /*
- * The traces that filter by `number` do not select the markers many:child, many:alone and the like,
- * whose field `number` is a process id.
+ * The traces that filter by `number` do not select markers such as many:child and many:alone,
+ * because the field `number` of these markers is a process id.
  */
 static const typeof(traces[0]) wanted_traces[16] = {
 	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The wake file, which programs map that start before the module is loaded. On a real machine, `pfc
- * trace arm` writes the wake file. libperftrace attaches a program after PERFTRACE_WAKE was set in
- * a word of the file.
+ * Creates the wake file. Programs that start before the module is loaded map this file. On a real
+ * machine, `pfc trace arm` writes the wake file. libperftrace attaches a program after
+ * PERFTRACE_WAKE was set in a word of the file.
  */
 #ifndef PERFTRACE_WAKE_H
 #define PERFTRACE_WAKE_H

@@ -241,8 +241,8 @@ static void test_resume(void)
 
 /*
  * A buffer's count of lost events may rise only by as many events as a process can write since the
- * last read. After a time in which the process writes nothing, this test raises the count by more
- * than that.
+ * last read. In this test the process writes nothing for some time, and then raises the count by
+ * more events than it could have written.
  */
 static void test_impossible_losses(void)
 {
@@ -264,7 +264,10 @@ static void test_impossible_losses(void)
 	close(fd);
 }
 
-/* Tests a caller of PERFTRACE_RELEASE that exits before the processes have closed the device. */
+/*
+ * Tests that processes can attach again after the caller of PERFTRACE_RELEASE has exited, even if
+ * not all processes have closed the device.
+ */
 static void test_release(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };

@@ -356,8 +356,8 @@ static struct slow_read {
 } slow_read;
 
 /*
- * Provides missing pages: the first page after the target has written secret events, the other
- * pages at once.
+ * Provides the missing pages of the reader's memory. The first page is provided only after the
+ * target has written secret events, and each other page is provided at once.
  */
 static void *provide_pages(void *unused)
 {
@@ -566,7 +566,7 @@ static void test_waiting_thread(void)
 
 int main(int argc, char **unused)
 {
-	/* With an argument, this program is the one that a target executes. */
+	/* If this program has an argument, it was executed by a target. */
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);

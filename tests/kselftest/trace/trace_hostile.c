@@ -394,7 +394,7 @@ static void test_corrupt_buffers(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*corrupt)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* if the bytes are counted in cut (only readers check records) */
+		bool cut;	/* the kernel counts bytes in cut; it does not check records */
 	} cases[] = {
 		{ "a head beyond the buffer", set_head_beyond, true },
 		{ "a head that went back", set_head_back, true },

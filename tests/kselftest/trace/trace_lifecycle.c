@@ -75,8 +75,8 @@ static void test_killed(void)
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
 		/*
-		 * Kill the writer at a random moment, but the first time after more than 100
-		 * events.
+		 * Kill the writer at a random moment. In the first round, first wait for more than
+		 * 100 events, so that at least one writer is killed after many events.
 		 */
 		usleep(random() % 3000);
 		if (!i)
@@ -85,8 +85,9 @@ static void test_killed(void)
 		committed = shared->committed;
 		trace_drain(fd, shared->key, &stats);
 		/*
-		 * If the process is killed between the commit of an event and the store to
-		 * shared->committed, one more event can be read.
+		 * If the writer is killed after it has committed an event and before it has
+		 * increased shared->committed, the number of events that can be read is
+		 * shared->committed + 1.
 		 */
 		if (!stats.broken && !stats.gaps && !stats.lost_records &&
 		    (stats.events == committed || stats.events == committed + 1) &&
@@ -217,9 +218,9 @@ static void test_two_traces(void)
 }
 
 /*
- * Runs in a child of a traced process that has written one event. The child is traced without a
- * call and without opening a file, at the addresses and with the marker numbers of its parent.
- * Returns 0, or the number of the check that fails.
+ * Runs in a child of a traced process that has written one event. To be traced, the child makes no
+ * call and opens no file. The child uses the same addresses of mappings and the same marker numbers
+ * as its parent. Returns 0, or the number of the check that fails.
  */
 static int check_forked_child(struct traced_process *t, int slot, int marker)
 {
@@ -234,14 +235,15 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 		return 2;
 	if (get_buffer(t, slot, 0)->head)
 		return 3;
-	/* The child must not see the parent's data in a slot without a trace, either. */
+	/* The buffer of a slot without a trace must not show data of the parent to the child. */
 	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	self.attach.key = t->control->key;
 	write_number(&self, slot, 0, marker, 2000);
 	/*
-	 * The file of the parent also works for the child. If the child opens and attaches another
-	 * file, that file also attaches to the traced process of the child.
+	 * The child can register markers through the inherited file of its parent. If the child
+	 * opens another file and attaches by it, this file belongs to the traced process of the
+	 * child as well.
 	 */
 	n = marker_register(&self, "life:more", FIELDS);
 	if (n <= marker || !wait_wanted(&self, n, slot, true))
@@ -251,7 +253,9 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 	    self.attach.control != (unsigned long)t->control)
 		return 5;
 	write_number(&self, slot, 0, n, 2001);
-	/* A child of this child becomes a separate traced process in the same way. */
+	/*
+	 * A child of this forked child (a grandchild) must also become a separate traced process.
+	 */
 	return in_child(_exit(t->control->key == self.attach.key || !is_wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }

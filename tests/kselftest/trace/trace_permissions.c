@@ -23,7 +23,7 @@ static void set_ids(int user, int saved, int capability)
 	drop_capabilities_except(capability);
 	/*
 	 * A change of the user makes a process undumpable, as the execution of a set-uid program
-	 * does. PR_SET_DUMPABLE reverts that.
+	 * does. PR_SET_DUMPABLE makes the process dumpable again.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }

@@ -140,7 +140,10 @@ static void test_slot_reuse(void)
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* In round i, wait for i % 8 events of one writer, so in some rounds for none. */
+		/*
+		 * In round i, wait until one writer has written i % 8 events. In every eighth round
+		 * this is 0, so the trace ends at once.
+		 */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -152,8 +155,9 @@ static void test_slot_reuse(void)
 		close(fd);
 	}
 	/*
-	 * Writers of this test use no restartable sequence, so a writer may be preempted between
-	 * the check and the store.
+	 * Writers of this test use no restartable sequence. A writer that is preempted between its
+	 * check of the slot and the store of the event may write the event into a later trace. The
+	 * test therefore tolerates a few bad rounds.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
 	   "3.5 slots in turn: no trace has an event of an earlier trace (%d of %d)", good, rounds);

@@ -4,10 +4,11 @@
  * guest: probes
  * timeout: 200
  *
- * Tests that slow requests of one user do not delay requests of other users: many markers with long
- * names, traces whose globs take long to match with them, and buffers that have to be freed. Globs
- * are matched once with each name, whatever the number of processes that have the name. While a
- * trace of many processes pauses or ends, calls of other processes are served.
+ * Tests that slow requests of one user do not delay requests of other users. The slow requests are
+ * traces whose globs take long to match, processes with many markers with long names, and the end
+ * of traces with large buffers. Each glob is matched only once with each name of a marker, however
+ * many processes have a marker of this name. While a trace of many processes pauses or ends, calls
+ * of other processes are served.
  */
 #include "trace.h"
 #include <grp.h>
@@ -24,8 +25,9 @@
 /* Number of tries, because a busy host may not run a CPU of the guest for most of a try. */
 #define TRIES		20
 /*
- * Maximum wait of another call, in percent of the time of a long call. If a long call held one lock
- * all the time, the wait of another call would be 100 %.
+ * Maximum time that a call of another thread may take during a long call, in percent of the time of
+ * the long call. The value would be 100 % if the call had to wait for a lock that the long call
+ * held from its beginning to its end.
  */
 #define MAX_WAITED	60
 

@@ -56,7 +56,10 @@ static int max_traces(int user)
 	return nr;
 }
 
-/* Returns the number of ended traces that user @user can keep by open files. */
+/*
+ * Returns the number of ended traces that user @user can keep by leaving the files of the traces
+ * open.
+ */
 static int max_ended(int user)
 {
 	struct perftrace_create create;
@@ -110,7 +113,8 @@ static pid_t start_writer(int user, const char *event)
 /*
  * Reads all buffers with new events. Returns a mask of the users whose processes wrote these
  * events; bit 0 is user @first. Each of @nr users has one writer, which writes on one CPU and so
- * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
+ * has one buffer. @wrong counts unexpected buffers: a buffer of any other user, and a second buffer
+ * of the same user.
  *
  * A read consumes the events, and it may take long until a writer runs again and writes new ones. A
  * caller that needs events of several users therefore combines the masks of several reads.
@@ -153,7 +157,10 @@ static void as_user(struct answers *a, int user, int capability)
 	a->seen = count_traces(fd, "roots");
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
-	/* Events of other users would arrive within 50 ms as well. */
+	/*
+	 * Read again after 50 ms. If the trace could get events of other users, some would have
+	 * arrived by then.
+	 */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
 	open = make_trace("mine", "", 0, 0);
@@ -271,8 +278,9 @@ static void test_former_root(void)
 }
 
 /*
- * A user can have eight traces, and all users without CAP_PERFMON together twelve. The remaining
- * four slots for traces are left to users with CAP_PERFMON.
+ * Tests the limits of traces. One user can have eight traces, and all users without CAP_PERFMON can
+ * have twelve traces together. The other four of the sixteen slots for traces are left to users
+ * with CAP_PERFMON.
  */
 static void test_limits(void)
 {

@@ -117,7 +117,7 @@ fn boot(results: &Results, code: &[Code]) -> Vec<Bar> {
 enum Show {
     /// Shows the cost in each guest, with this number of decimals.
     Guests(usize),
-    /// Shows the distinct costs of all guests.
+    /// Shows the costs in all guests. A cost that is equal in several guests is shown once.
     All,
     /// Shows the cost in the guest with the fewest CPUs.
     First,
@@ -130,7 +130,8 @@ struct Limit {
     what: &'static str,
     must: &'static str,
     /// Pairs of operations. The cost of a pair is the cost of the first operation minus the cost of
-    /// the second operation. If the second name is empty, nothing is subtracted.
+    /// the second operation. If the name of the second operation is empty, the cost of the pair is
+    /// the cost of the first operation.
     costs: &'static [(&'static str, &'static str)],
     show: Show,
     /// Returns true if the costs meet the limit. The argument has the costs of each guest, in
@@ -389,8 +390,8 @@ fn group(results: &Results, code: &[Code]) -> Bar {
     )
 }
 
-/// Returns the exit status: 0 if all bars are met and nothing failed, and 1 if a bar is missed. It
-/// is 2 if no bar is missed, but something could not be measured or two boots disagree.
+/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, and 2
+/// if no bar is missed, but something could not be measured or two boots disagree.
 pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
     if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
         1

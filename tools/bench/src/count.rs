@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the instructions of an operation. In the guest the time stamp counter counts
-//! instructions. A *window* is the code between two RDTSC instructions; their difference is the
-//! length of the window in instructions. A short window executes fewer operations than a long
-//! window; the difference of the two lengths cancels out the overhead of a window. Many windows of
-//! each size are run. The result is the shortest length that recurs, which excludes windows with
-//! interrupts.
+//! instructions. A *window* is the code between two RDTSC instructions; the difference of the two
+//! time stamps is the length of the window in instructions. A short window executes fewer
+//! operations than a long window; the difference of the two lengths cancels out the overhead of a
+//! window. Many windows of each size are run. The count is computed from the shortest length that
+//! recurs at each size, so that windows in which an interrupt occurred do not affect the count.
 
 use std::io;
 
@@ -20,9 +20,9 @@ const AIM: u64 = 400_000;
 pub const MOST_OPERATIONS: u32 = 256;
 
 /// Returns the shortest length that at least [`AGREE`] windows had, and the number of these
-/// windows. If no length recurs so often, returns the shortest length of all windows, which is not
-/// a valid result. A length that does not recur is ignored, because the kernel can take a rare,
-/// shorter path in a single window.
+/// windows. If every length was that of fewer than [`AGREE`] windows, returns the shortest length
+/// of all windows, which is not a valid result. A length that does not recur is ignored, because
+/// the kernel can take a rare, shorter path in a single window.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows

@@ -23,9 +23,9 @@ use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, Way};
 
 /// Number of rounds of [`nops`] during which event sets are switched; a round takes a microsecond.
-/// In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so all rounds
-/// together contain 50 switches. These are more measurements than the 41 windows of each other
-/// operation.
+/// In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so event sets are
+/// switched 50 times during all rounds. 50 switches are more measurements than the 41 windows of
+/// each other operation.
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
@@ -144,8 +144,9 @@ impl Guest {
         })
     }
 
-    /// Measures the switches between two threads that run alternately. Each thread calls `counted`,
-    /// and is counted by the object that `counted` returns.
+    /// Measures the switches between two threads that run alternately. Each thread first calls the
+    /// function `counted`, and keeps the returned object, for example a context that counts events
+    /// of the thread, until the end of the measurement.
     pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
         first_in_line(true)?;
         let measured = counted().and_then(|_own| {
@@ -172,9 +173,9 @@ impl Guest {
         }
     }
 
-    /// Measures a loop whose rounds have a known number of instructions and cause one sample each.
-    /// The object that `sampled` returns takes the samples. Also measures the part of this cost
-    /// that is in the handler of the overflow interrupt.
+    /// Measures the cost of a sample by a loop whose rounds have a known number of instructions and
+    /// cause one sample each. The object that `sampled` returns takes the samples. Also measures
+    /// the part of the cost of a sample that is spent in the handler of the overflow interrupt.
     pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = nmis();
@@ -217,7 +218,7 @@ impl Guest {
     }
 
     /// Measures a hundred calls of close(-1), the system call that earlier measurements of
-    /// overwritten rings used as well. Each window calls `begin` before these calls.
+    /// overwritten rings used as well. Each window calls `begin` before the calls of close(-1).
     pub fn closes<T>(
         &self,
         name: &str,
@@ -259,8 +260,8 @@ impl Guest {
     }
 
     /// Measures how long it takes to open a context or perf events, count with [`COUNTERS`]
-    /// counters, and close them. Work that the kernel defers at the close is not measured: it ends
-    /// before the next context or event is opened.
+    /// counters, and close them. The work that the kernel defers at the close is not measured: the
+    /// deferred work ends before the next context or event is opened.
     pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
         tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))

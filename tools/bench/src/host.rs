@@ -20,8 +20,8 @@ use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each of the two sides in a run. The ratio of a run is that of
-/// the shortest turns of the two sides.
+/// Number of turns (timed loops) of each of the two sides in a run. The ratio of times of a run is
+/// the shortest turn of the second side divided by the shortest turn of the first side.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
@@ -29,8 +29,8 @@ const TURN_NS: f64 = 100_000.0;
 const COUNTERS: u32 = 1000;
 /// Number of events in a group of perf.
 pub const GROUP: usize = 16;
-/// Number of times that one execution of a side updates the 16 counters. The number is so large
-/// that the cost of the call itself does not matter.
+/// Number of times that one execution of a side (the code to measure) updates the 16 counters. The
+/// number is so large that the cost of calling the code does not matter.
 const ROUNDS: usize = 64;
 
 /// One side of a comparison: the code to measure, and the number of values that one execution of
@@ -246,7 +246,8 @@ fn place(what: &str, is: &str) {
 
 /// Measures all comparisons on this machine.
 pub fn run() -> io::Result<()> {
-    // Bind the process to one CPU: a perf event is read on its own CPU, and no thread may migrate.
+    // Bind the process to one CPU, so that no thread migrates, and each perf event is read on the
+    // CPU whose events it counts.
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here)?;

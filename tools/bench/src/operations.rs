@@ -62,8 +62,8 @@ pub enum Stage {
     /// Operations that are observed by accounting and by other tools.
     Observed,
     /// Operations that rotate perf's groups, or open and close them. This stage runs before the
-    /// next two stages: after those stages, opening and closing a group took a tenth more
-    /// instructions.
+    /// stages that sample with perf or read perf events: after those stages, opening and closing a
+    /// group took a tenth more instructions.
     PerfGroups,
     /// Operations that record samples with perf.
     PerfSample,
@@ -88,7 +88,8 @@ pub enum Run {
     Accounted(Job, &'static str),
     /// The program in a guest runs the job while another tool observes it.
     Observed(Job, Way),
-    /// The result is a second result of another operation, which has this name without `_handler`.
+    /// The result is measured together with another operation: it is the part of the cost that is
+    /// spent in a handler. The name of the other operation is this name without `_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),

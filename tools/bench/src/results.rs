@@ -26,8 +26,8 @@ pub struct Results {
 }
 
 impl Count {
-    /// Returns the number of instructions as text. Two different results differ within three
-    /// decimals, because a window has at most 256 operations.
+    /// Returns the number of instructions as text. Three decimals are enough to distinguish any two
+    /// different results, because a window has at most 256 operations.
     fn shown(&self) -> String {
         let text = format!("{:.3}", self.instructions());
         text.trim_end_matches('0').trim_end_matches('.').into()
@@ -236,8 +236,8 @@ mod tests {
         rows.map(|(name, each)| count(name, cpus, *each)).collect()
     }
 
-    /// Returns the reasons why rows of a guest with 1 CPU are not valid, without the rows that
-    /// check the clock.
+    /// Returns, for each row of a guest with 1 CPU, the reason why the row is not valid, or `None`.
+    /// Leaves out the rows that check the clock.
     fn compared(first: Vec<Record>, second: Vec<Record>) -> Vec<Option<String>> {
         let mut results = Results::new(first);
         results.compare(Some(&Results::new(second)));
@@ -249,8 +249,8 @@ mod tests {
     fn a_row_that_two_boots_agree_about_counts() {
         let boot = || guest(1, &[("event", 60)]);
         assert_eq!(compared(boot(), boot()), [None]);
-        // Boots agree if their results agree, even if the size of the windows or the number of
-        // windows of the same length differs.
+        // Two boots agree if they gave the same results. The size of the windows and the number of
+        // windows of the same length may differ.
         let mut other = boot();
         other[2] = Record::Count(Count {
             operation: "event".into(),

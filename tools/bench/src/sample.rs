@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Measures the cost of a sample, for contexts and for perf, by loops of known length during each
-//! of which one counter overflows. Contexts and perf record the same fields, into rings that are
-//! overwritten.
+//! Measures the cost of a sample, for contexts and for perf. The measured loops have a known
+//! length, and one counter overflows during each loop. Contexts and perf record the same fields,
+//! into rings that are overwritten.
 
 use std::fs::File;
 use std::io;

@@ -85,9 +85,9 @@ impl Turns for TwoSets {
         }
     }
 
-    /// Returns true if each callback ended a turn. The number of turns can differ from the number
-    /// of callbacks by two: one turn that began before the first read of the callbacks, and one
-    /// that began after the last read.
+    /// Returns true if each callback ended a turn. The counts of turns are read before the first
+    /// read and after the last read of the callbacks, so at most two turns can be counted without
+    /// their callbacks.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }

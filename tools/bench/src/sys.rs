@@ -94,14 +94,14 @@ pub fn perf_event_open(
     leader: Option<&File>,
 ) -> io::Result<File> {
     let leader = leader.map_or(-1, |file| file.as_raw_fd());
-    // SAFETY: The kernel reads as many bytes of `attr` as the upper half of its first word says.
-    // All callers set that half to the size of PerfAttr.
+    // SAFETY: The upper half of the first word of `attr` says how many bytes of `attr` the kernel
+    // reads. All callers set the upper half to the size of PerfAttr.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
     Ok(new_fd(fd)?.into())
 }
 
-/// `struct perf_event_mmap_page` of an event. By this page, the thread that the event counts reads
-/// the count without a system call.
+/// The mapped page of a perf event, `struct perf_event_mmap_page`. With the page, the thread that
+/// the event counts reads the count without a system call.
 pub struct PerfPage(&'static [Word]);
 
 impl PerfPage {
@@ -110,8 +110,8 @@ impl PerfPage {
         Ok(Self(Box::leak(Box::new(map(event, 4096)?)).words()))
     }
 
-    /// Returns the count, read as linux/perf_event.h describes, or `None` if the thread may not use
-    /// RDPMC, or if the event has no counter at the moment.
+    /// Returns the count of the event, read as linux/perf_event.h describes. Returns `None` if the
+    /// thread may not use RDPMC, or if the event has no hardware counter now.
     #[inline(always)]
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Other tools that can measure the times that process accounting measures, each in its cheapest
-//! form: ftrace with its ring, perf with a ring that is overwritten, and BPF programs that add up
-//! times. Probes with an empty function are measured for comparison.
+//! Other tools that can measure the times that process accounting measures. Each tool is used in
+//! its cheapest form: ftrace with its ring, perf with a ring that is overwritten, and BPF programs
+//! that add up times. Probes with an empty function are measured for comparison.
 
 use std::any::Any;
 use std::fs;

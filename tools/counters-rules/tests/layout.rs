@@ -96,7 +96,7 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // find_run() must not skip slots unless the slots of an instance would otherwise cross the
+        // find_run() may skip slots only if an instance that began in these slots would cross the
         // end of a chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);

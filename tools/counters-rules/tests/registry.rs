@@ -244,8 +244,8 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // With more slots the instance does not fit at its old number. It gets another number, in a
-    // single change of the generation.
+    // With more slots the instance does not fit at its old number. The registry frees the old
+    // number and gives the instance another number in one step: the generation changes only once.
     let before = r.store().generations();
     let larger = r.add(&histogram("h", 16)).expect("room");
     assert_eq!(larger, next_number + 1);
@@ -283,8 +283,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
 
 #[test]
 fn r0_10_another_shape_leaves_the_others_of_its_chain() {
-    // Some of the names share a hash chain. A name gets another number if it needs more slots and
-    // the slot after its slots is in use.
+    // Some of the names share a hash chain. If a name is added again with more slots than before,
+    // and the slot after its old slots is in use, the name gets another number.
     let mut r = registry(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names

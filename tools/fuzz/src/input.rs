@@ -11,7 +11,7 @@ use proptest::sample::Index;
 
 /// The maximum size in bytes of a changed copy of a valid input.
 const MAX_SIZE: usize = 128 << 10;
-/// The size limit of an input of arbitrary bytes: the input has fewer bytes than this.
+/// The size limit in bytes of an input of arbitrary bytes: the input is smaller than this limit.
 const MAX_ARBITRARY_SIZE: usize = 2000;
 /// The maximum number of changes that are applied to a copy of a valid input.
 const MAX_CHANGES: usize = 8;

@@ -4,7 +4,7 @@
 //!
 //! A fuzzer generates inputs until its time is over, and calls a parser with each of them. A case
 //! is one input. A case fails if the parser panics, overflows a small stack, or needs too much
-//! memory or CPU time. proptest then searches for a smaller input that fails.
+//! memory or CPU time. After a failure, proptest searches for a smaller input that fails as well.
 //!
 //! ```text
 //! #[global_allocator]
@@ -53,14 +53,15 @@ const STACK_SIZE: usize = 256 << 10;
 const MEMORY: usize = 64 << 20;
 /// The default of the memory in bytes that a parser may use in addition for each byte of the input.
 const MEMORY_PER_BYTE: usize = 256;
-/// The maximum CPU time of a parser for one input. Only a parser that hardly ends exceeds this
-/// time.
+/// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
+/// if the parser hardly makes progress.
 const MAX_CPU_TIME: Duration = Duration::from_secs(20);
 /// The time after which a parser that has not returned is regarded as hanging; multiplied by
 /// `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
-/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. A fast
-/// machine must not reach inputs that no earlier run has tested.
+/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The limit
+/// keeps a fast machine from reaching inputs that no earlier run has tested, on which a test run
+/// could fail by chance.
 const MAX_SHORT_CASES: u64 = 4096;
 /// The number of inputs between two checks whether the time of the fuzzer is over.
 const CASES: u32 = 16;

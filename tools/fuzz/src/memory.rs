@@ -7,8 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 /// The maximum memory of a thread in bytes. An allocation that takes a thread above the maximum
-/// fails. Without this limit, a faulty parser could use up the memory of the machine before its
-/// memory is checked.
+/// fails. Without this limit, a faulty parser could use up the memory of the machine before the
+/// fuzzer checks how much memory the parser has used.
 const MAX_BYTES: usize = 2 << 30;
 
 thread_local! {
@@ -31,7 +31,8 @@ pub(crate) fn peak() -> usize {
 /// Adds `bytes` to the memory count of this thread. Returns false, and adds nothing, if the thread
 /// would exceed [`MAX_BYTES`].
 fn add(bytes: usize) -> bool {
-    // A thread that has dropped its thread-local values can still allocate and free memory.
+    // A thread that has dropped its thread-local values, and with them its count, can still
+    // allocate and free memory. Allow such an allocation without counting it.
     let live = LIVE.try_with(|live| {
         live.set(live.get().wrapping_add_unsigned(bytes));
         live.get()

@@ -19,8 +19,8 @@ const ENABLE: u64 = 1 << 22;
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
-/// processor, or that no counter can count alone. Returns true if the memory of the PMCs cannot be
-/// read, because the kernel then refuses the call that follows.
+/// processor, or that a counter cannot count without a second register or counter. Returns true if
+/// the memory of the PMCs cannot be read: the ioctl that writes the PMCs then fails in the kernel.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;

@@ -76,7 +76,7 @@ impl Ring {
     }
 
     /// Takes a snapshot of a backward ring: the following calls of [`next`](Self::next) return the
-    /// present records, the newest first. Does nothing for a forward ring.
+    /// records that the ring holds now, the newest first. Does nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
             self.head = head(&self.memory.shared());
@@ -96,9 +96,9 @@ impl Ring {
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
-            // In a ring that is not overwritten, the records from the tail on were consumed with an
-            // earlier snapshot. When the reader reaches the tail, it has read all records of the
-            // present snapshot, and releases them.
+            // In a backward ring without OVERWRITE, the reader has consumed the records from the
+            // tail on with an earlier snapshot. When the reader reaches the tail, it has read all
+            // records of the present snapshot, and releases these records.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.exhausted {
                 release(&ring, self.head);

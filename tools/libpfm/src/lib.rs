@@ -202,10 +202,10 @@ pub enum Kind {
 /// The encoding of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Value of the control register that counts the event. The control register counts the event
-    /// in user mode and in kernel mode, unless the name of the event selects one of these modes. In
-    /// some tables the value includes the bits that select the modes and enable the counter; in
-    /// other tables the value does not include these bits.
+    /// Value of the control register that counts the event. If the name of the event selects user
+    /// mode or kernel mode, the event is counted in the selected mode only; otherwise it is counted
+    /// in both modes. In some tables the value includes the bits that select the modes and enable
+    /// the counter; in other tables the value does not include these bits.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,

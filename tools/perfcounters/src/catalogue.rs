@@ -37,9 +37,9 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded.
-    /// Exception: if a name is added again with more slots, and these do not fit at the old number,
-    /// the name gets a new number.
+    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded, with
+    /// one exception: a name gets a new number if it is added again with more slots, and the slots
+    /// do not fit at the old number.
     pub number: u32,
     /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
     /// are replaced by escape sequences.
@@ -215,7 +215,7 @@ impl Catalogue {
     }
 
     /// Returns the boot id, which identifies the load of `perfcounters.ko` that gave the instance
-    /// numbers. Each load of the module has another boot id.
+    /// numbers. The boot id changes each time the module is loaded.
     pub fn boot_id(&self) -> [u8; 16] {
         self.boot_id
     }

@@ -293,8 +293,8 @@ impl Store for FakeStore {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
         }
-        // The file is sparse, so all chunks exist already. Readers may access a chunk only after
-        // nr_chunks has been raised.
+        // The file is sparse and has its largest possible size, so all chunks exist from the start.
+        // Readers may access a chunk only after nr_chunks has been raised.
         let chunks = self.shared.layout.chunks_for(slots);
         let at = std::mem::offset_of!(Header, nr_chunks) as u64;
         self.shared.store_u32(at, chunks);

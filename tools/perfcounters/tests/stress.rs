@@ -168,9 +168,10 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Delete both instances of a pair before adding the first one again. Otherwise one update
-        // of the pair could find one instance revived and the other one not yet deleted. Such an
-        // update would count in both, and the values of the pair would differ.
+        // Delete both instances of a pair before adding the first one again. If the first instance
+        // were revived before the second was deleted, one update could count in the revived first
+        // instance and in the old second instance. The values of the pair would then differ after
+        // the second was revived as well.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

@@ -51,7 +51,7 @@ type Model = (
 /// The resource that an event needs in addition to a counter and the counter's control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// This register of an Intel processor must be programmed as well.
+    /// The Intel register with this name must be programmed in addition to the control register.
     Register(&'static str),
     /// Two counters of an AMD processor must be merged into one counter.
     Merge,

@@ -357,8 +357,8 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// Checks the schedule of groups that need the same counter, and are so many that `MAX_STEPS`
-    /// ends the search for their sets.
+    /// Checks the schedule of many groups that need the same counter. Because of the number of
+    /// groups, `MAX_STEPS` ends the search for their event sets.
     #[test]
     fn r1_12_groups_beyond_the_search() {
         let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();

@@ -182,10 +182,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round, that is, a pass over all buffers. In every `every`-th round, checks
-    /// the cached processes that were not looked up for more than `every` rounds. Removes those
-    /// processes from the cache that no longer exist. The kernel never reuses the keys of
-    /// processes. Returns the keys of the removed processes.
+    /// Begins another round, that is, a pass over all buffers. In every `every`-th round, asks the
+    /// kernel about each cached process that was not looked up for more than `every` rounds, and
+    /// removes the process from the cache if it no longer exists. The kernel never reuses the keys
+    /// of processes. Returns the keys of the removed processes.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

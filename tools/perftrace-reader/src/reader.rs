@@ -194,9 +194,10 @@ impl Reader {
                         None => packet.cut += record.bytes as u64,
                     }
                 }
-                // The counts in the `LOST` records of a buffer increase, and do not exceed the
-                // count of the buffer, which was read later. Limit the count, because a hostile
-                // writer can store any value.
+                // The counts in the `LOST` records of a buffer increase. The counts do not exceed
+                // the buffer's total of lost events, because the reader has read the total after
+                // the records. Limit each count to the total nevertheless: a hostile writer can
+                // store any value.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
@@ -242,8 +243,8 @@ impl Reader {
     }
 
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease
-    /// along a buffer. If a time is more than [`MAX_AHEAD_MS`] later than the time of reading, the
-    /// time of reading replaces it.
+    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the time at which the
+    /// buffer was read is replaced by the time at which the buffer was read.
     fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk
             .ticks

@@ -79,8 +79,8 @@ pub struct Chunk {
     pub buffer: BufferId,
     /// The buffer's count of lost events.
     pub lost: u64,
-    /// Number of bytes that were written to the buffer before the bytes that were read. In flight
-    /// recorders the number includes the bytes that were read.
+    /// Position in the buffer: the number of bytes that were written to the buffer before the bytes
+    /// that this read returned. In flight recorders the number includes the returned bytes.
     pub position: u64,
     /// The time at which the buffer was read, in ticks.
     pub ticks: u64,

@@ -263,7 +263,8 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[offset] = value;
-            // If no bytes were cut, at most one event is missing in each of the three buffers.
+            // The same bytes are read as three buffers, which have 9 events in total. If no bytes
+            // were cut, the changed byte may hide at most one event of each buffer.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }

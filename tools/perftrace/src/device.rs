@@ -94,9 +94,9 @@ const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
 /// exist. Root writes the file with `pfc trace arm`.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// Maps the wake file for the lifetime of the process. The words of the file change when
-/// `/dev/perftrace` appears. If the mapping fails, the process stays untraced even after the device
-/// appears.
+/// Maps the wake file for the lifetime of the process. When `/dev/perftrace` appears, all words in
+/// the wake file are changed, so that the process attaches at its next event. If the mapping fails,
+/// the process stays untraced even after the device appears.
 pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All

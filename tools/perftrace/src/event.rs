@@ -132,8 +132,8 @@ pub mod c {
             (rest, shape) = (tail, shape >> 4);
         }
         let fields = payload.padded_words();
-        // Pass a copy of the site to the fast path, with the size of this record in its header. The
-        // copy has only the parts of a site that the fast path reads.
+        // Pass a copy of the marker's site to the fast path, and store the size of this record in
+        // the copy's header. The copy has only the parts of a site that the fast path reads.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
         let sized_site = site.with_size(words);
         // SAFETY: The caller guarantees that the site and its word are live. `sized_site` has the

@@ -15,10 +15,11 @@
 //! Suppose that a thread reads at B a word that the kernel stored at G. If the thread has read at A
 //! the generation that the kernel stored at F, it writes into the buffers of the new trace. If the
 //! thread has read an older generation at A, it sees at C that the generation has changed. The fast
-//! path has no fences: it relies on x86, which keeps loads in order and stores in order. A pairs
-//! with E and F, B with D and G, C with E and F. A thread need not check that the generation is
-//! odd. If a thread reads the same even generation at A and C, it has read at B a word without the
-//! bit of the trace. The reason is that between D and G no marker word has this bit.
+//! path has no fences: it relies on x86, which keeps loads in order and stores in order. Load A
+//! pairs with the stores E and F, load B with the stores D and G, load C with the stores E and F. A
+//! thread need not check that the generation is odd: while the generation is even, that is, between
+//! E and F, no marker word has the bit of the trace. A thread that reads the same even generation
+//! at A and C has therefore read at B a word without this bit.
 //!
 //! The restartable sequence ends with the store of `head`. If the thread is preempted, migrated or
 //! interrupted by a signal before this store, the kernel clears `rseq_cs` and lets the thread start
@@ -217,8 +218,8 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 ///
 /// The comparison is signed, and each `head` of a flight recorder is below 0. A limit of 0
 /// therefore sends every record to the slow path, as in buffers that are written forwards. A flight
-/// recorder can have a limit of 0. A thread that has lost an event may store this limit late, in
-/// the buffer of the next trace.
+/// recorder can have a limit of 0: a thread that has lost an event of the previous trace may store
+/// this limit late, after the next trace has begun to use the buffer as a flight recorder.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(

@@ -13,9 +13,9 @@ use protocols::sync::Word;
 use crate::site::Site;
 
 /// Returns true if the filter accepts the event. The kernel has checked the filter, and the
-/// evaluator tolerates any bytes. If the page changes during the evaluation, the result is
-/// arbitrary. The generation of the trace then changes as well, so the caller does not commit the
-/// record.
+/// evaluator tolerates any bytes. If the kernel changes the page during the evaluation, the result
+/// is arbitrary. The kernel also changes the generation of the trace in this case, so the caller
+/// does not commit the record.
 pub(crate) fn accepts(
     filter: &[Word],
     site: &Site,

@@ -4,8 +4,8 @@
 //! Constructors add modules to the registry, and destructors remove them. A child of fork()
 //! inherits the registry. If the parent is traced, the kernel makes the child a traced process of
 //! its own when the child reaches its first marker. If the parent waits for a device, the child
-//! waits as well, and attaches itself. Neither case needs the handlers of pthread_atfork(), which
-//! do not run in every child (`wiped_page.rs`).
+//! waits as well, and attaches itself. Both cases work without the handlers of pthread_atfork(),
+//! which do not run in every child (`wiped_page.rs`).
 #![expect(
     unsafe_code,
     reason = "a list of other programs' memory, pthread_atfork"
@@ -120,7 +120,7 @@ static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
 }));
 
 /// Calls `f` with the registry while the lock of the registry is held. If there is no memory for
-/// the lock, does not call `f`; the program is then not traced.
+/// the lock, `f` is not called, and the program is not traced.
 fn with_registry(f: impl FnOnce(&mut Registry)) {
     let Some(page) = wiped_page::page() else {
         return;
@@ -186,8 +186,9 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
     });
 }
 
-/// Attaches after the word of a marker has shown that the device has appeared. `value` is the value
-/// of the word. Called on the path of an event, and therefore possibly in a signal handler.
+/// Attaches the process to `/dev/perftrace`. Called when a thread writes an event and finds, in the
+/// word of the event's marker, that `/dev/perftrace` has appeared. `value` is the value of the
+/// marker's word. The thread may be in a signal handler.
 #[cold]
 pub(crate) fn attach_on_wake(value: u32) {
     device::without_cancellation(|| {
@@ -199,7 +200,7 @@ pub(crate) fn attach_on_wake(value: u32) {
         let is_waiting = match registry.attach_state {
             AttachState::Waiting => true,
             // The calling process may be a child that was created while its parent registered the
-            // markers.
+            // markers of the program.
             AttachState::Attached => state::is_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
@@ -212,8 +213,8 @@ pub(crate) fn attach_on_wake(value: u32) {
                 thread::clear();
             }
             registry.reattach();
-            // Store the value last, so that a child that is created meanwhile acts on this value as
-            // well.
+            // Store `last_wake_value` last: a child that is created before the store then acts on
+            // the same value of the word as well.
             registry.last_wake_value = value;
         }
         page.unlock();
@@ -245,9 +246,9 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. It would lock a
-        // buffer by the word `owner`, which the restartable sequences of other processes do not
-        // check.
+        // A process without restartable sequences does not use shared buffers. Such a process would
+        // lock a shared buffer by the word `owner`, which the restartable sequences of other
+        // processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
@@ -336,8 +337,8 @@ impl Registry {
         let version = state::control().map(|control| control.version.load(Relaxed));
         self.attach_state = match version {
             Some(VERSION) => AttachState::Attached,
-            // Another copy of the library made the mappings, and the kernel has replaced them
-            // meanwhile.
+            // Another copy of the library made the mappings, and the kernel has meanwhile replaced
+            // their control page by a page whose version is 0.
             Some(0) if self.wait_for_device() => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
@@ -403,8 +404,8 @@ impl Registry {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
                 // If the kernel no longer had an entry for this process, the attach has created a
-                // new entry with other mappings. This process does not use those mappings, so it
-                // cannot register its markers.
+                // new entry with new mappings. This process still uses the mappings of the old
+                // entry, so it cannot register its markers.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {

@@ -138,8 +138,8 @@ fn create_memfd() -> io::Result<File> {
 /// Simulates the open of the device and the attach of this process. `replace` has the mappings that
 /// the new mappings replace. Returns `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
-    // This copy of the library is still attached: it has unregistered all of its markers, but has
-    // not detached.
+    // No mappings are to be replaced, and this copy of the library is still attached: it has
+    // unregistered all of its markers, but has not detached.
     if let (None, Some(kernel)) = (replace, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Mappings { control, buffers }));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path of an event. It handles several traces, filters, flight recorders, shared buffers,
-//! the end of a buffer, a full buffer, and threads without restartable sequences.
+//! The slow path of an event. The slow path handles several traces, filters, flight recorders,
+//! shared buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
 //! The slow path computes an update from plain loads. [`Update::commit`] carries the update out
 //! only if the loaded words have not changed. The slow path reads the clock after it has loaded
-//! `head`. If `head` is unchanged at the commit, no other record was committed in between, so times
-//! do not decrease along a buffer.
+//! `head`. If `head` is unchanged at the commit, no other record was committed between the load of
+//! `head` and the commit. Times therefore do not decrease along a buffer.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -43,8 +43,8 @@ enum Outcome {
     AllOwned,
     /// No buffer is free, and the thread must not wait, because it owns a buffer itself. The thread
     /// is in a signal handler that has interrupted a write of the same thread. Signal handlers of
-    /// other threads may wait for the buffer of this thread, so a wait might never end. Also used
-    /// if the thread has unregistered its restartable sequence.
+    /// other threads may wait for the buffer of this thread, so a wait might never end. Also the
+    /// result if the thread has unregistered its restartable sequence.
     CannotWait,
 }
 
@@ -107,8 +107,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
             // If the kernel is changing the filter, the result of the filter is arbitrary. The
-            // generation then changes as well, so a record that the filter accepts is not
-            // committed.
+            // kernel then changes the generation of the trace as well, so a record that the filter
+            // accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process_id();
@@ -289,7 +289,8 @@ impl Record<'_> {
                     target: &buffer.limit,
                     ..update(begin, limit)
                 };
-                // If this update fails, the next event on the slow path sets the limit.
+                // If this update of the limit fails, the next event on the slow path sets the
+                // limit.
                 update.commit(exclusion);
             }
             return Outcome::Done;
@@ -301,8 +302,8 @@ impl Record<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // Write a `LOST` record only if there is also room for the event and for padding
-            // records. With less room, the event would be lost as well, and would need another
+            // Write a `LOST` record only if the event and the padding records fit behind it. With
+            // less room, the event would be lost after the `LOST` record, and would need another
             // `LOST` record.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
@@ -328,9 +329,9 @@ impl Record<'_> {
             return Outcome::Retry;
         }
         if end > limit {
-            // `tail` only grows, so this limit is at worst too low. The limit is stored by an
-            // update, which fails if another thread has lost an event meanwhile. The limit of 0
-            // that the other thread stores must not be overwritten.
+            // `tail` only grows, so a limit that is computed from an old `tail` is at worst too
+            // low. An update stores the limit, and fails if another thread has lost an event
+            // meanwhile: the limit of 0 that the other thread stores must not be overwritten.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);
@@ -422,9 +423,9 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 sends the next event to the slow path. A late store of this limit is
-        // harmless. It makes the limit at worst too low, even if the buffer was reused for a flight
-        // recorder in between.
+        // A limit of 0 sends the next event to the slow path. The limit may be stored late, after
+        // the buffer was reused for another trace. A late store is harmless, even if the other
+        // trace is a flight recorder: it only sends the next event of that trace to the slow path.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);

@@ -87,8 +87,8 @@ static NO_SLOT: Slot = Slot {
 static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
 /// The traces of the current mappings and of the previous mappings, in two arrays, which are called
-/// banks. A thread that writes an event during another attach continues to use the bank with which
-/// it began.
+/// banks. If the process attaches again while a thread writes an event, the thread continues to use
+/// the bank with which it began the event.
 static TRACES: [[Trace; NR_TRACES]; 2] =
     [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
 /// Index of the current bank.
@@ -106,8 +106,8 @@ pub(crate) fn process_id() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
 
-/// Publishes the mappings of this process: fills the other bank of [`TRACES`] and makes this bank
-/// current.
+/// Publishes the mappings of this process: fills the bank of [`TRACES`] that is not current, and
+/// makes it the current bank.
 ///
 /// # Safety
 ///

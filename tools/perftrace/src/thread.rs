@@ -5,8 +5,9 @@
 //!
 //! The words are not a `thread_local!`: the first use of a `thread_local!` may allocate memory, and
 //! may call functions that are not allowed in a signal handler. Static storage (initial-exec)
-//! exists from the start of the thread. Libraries that are loaded later can use static storage,
-//! too: the two words, 16 bytes, fit into the space that the C library keeps free.
+//! exists from the start of the thread. A library that is loaded later can use static storage as
+//! well: the two words, 16 bytes, fit into the static storage that the C library keeps free for
+//! such libraries.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -16,8 +17,8 @@ use crate::abi::THREAD_SHARED;
 use crate::state;
 
 // perftrace_thread is a thread-local variable of two words. The first word is the offset of the
-// thread's struct rseq from the thread pointer. It is 0 while the fast path must not be taken, as
-// in a new thread. The second word has the thread id in its upper half.
+// thread's struct rseq from the thread pointer. The first word is 0 while the fast path must not be
+// taken, as in a new thread. The second word has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -94,9 +95,9 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 
 /// Returns the id of the calling thread in the upper half of a word, as in the header of a record.
 /// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
-/// Returns `None` in another process that shares this memory, such as a child of vfork(). A child
-/// of vfork() has no restartable sequence, so it must not access the data that restartable
-/// sequences protect.
+/// Returns `None` in another process that shares this memory, such as a child of vfork(). Such a
+/// process has no restartable sequence, so it must not access the data that restartable sequences
+/// protect.
 pub(crate) fn thread_id() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as
@@ -114,8 +115,8 @@ pub(crate) fn thread_id() -> Option<u64> {
         (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
     // Check that the thread belongs to the process that owns this memory. If no thread id is
-    // stored, compare the id of the calling process with the process id in the control page. If the
-    // stored thread id is marked as shared, compare it with the id of the calling thread.
+    // stored, the ids of the calling process and of the process in the control page must be equal.
+    // If the stored thread id is marked as shared, it must be the id of the calling thread.
     let is_own = match stored {
         0 => process == state::process_id(),
         _ => stored == id | THREAD_SHARED,
@@ -148,8 +149,8 @@ pub(crate) fn tls_offset() -> u64 {
 /// thread has another id.
 ///
 /// One instruction clears both words. With two stores, a signal handler between the stores could
-/// record an event, which sets both words. The second store would then clear the id, and the fast
-/// path would be enabled without an id.
+/// record an event, which sets both words. The second of the two stores would then clear only the
+/// id that the handler has set, and the fast path would be enabled without an id.
 pub(crate) fn clear() {
     // SAFETY: The instruction writes to this thread's static storage, which exists as long as the
     // thread, and is aligned to 16 bytes.

@@ -145,8 +145,8 @@ impl Writer {
 }
 
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
-/// records. The function is called with `false`, repeatedly, while the writer runs, and once with
-/// `true` after the writer was killed.
+/// records: it is called with `false`, repeatedly, while the writer runs, and once with `true`
+/// after the writer was killed.
 fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
@@ -195,8 +195,9 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
 }
 
 /// Returns the records of the flight recorders after the writer was killed. Leaves out all events
-/// that are older than the oldest event in a full buffer. Some of these older events may be
-/// missing, because threads move between CPUs.
+/// that are older than the oldest event in a full buffer. If a thread has moved between CPUs, the
+/// full buffer of one CPU may have overwritten such an event, while even older events of the thread
+/// are in the buffer of another CPU.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();

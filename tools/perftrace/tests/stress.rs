@@ -33,8 +33,8 @@ static RETURNED: AtomicU64 = AtomicU64::new(0);
 static WROTE: AtomicU64 = AtomicU64::new(0);
 /// Set when the trace is about to end. A handler that begins while the flag is set writes no event.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Maximum depth of nested handlers in a thread. On a busy machine, handlers that wait for room
-/// would otherwise be interrupted until the stack is full.
+/// Maximum depth of nested handlers in a thread. Without the limit, handlers that wait for room on
+/// a busy machine would be interrupted by further handlers until the stack is full.
 const MAX_NESTING: u32 = 8;
 
 thread_local! {
@@ -129,8 +129,8 @@ fn run_stress(flags: u32, time: Duration) {
     let kernel = attach_to(Config::default());
     kernel.start(TRACE, flags, 16 << 10);
     let stop = AtomicBool::new(false);
-    // The thread of the reader must not get signals: a handler in this thread could wait for room
-    // that only this thread can make.
+    // The thread of the reader must not get signals. A signal handler in this thread could wait for
+    // room in a buffer forever, because only this thread makes room by reading.
     block_alarms();
     set_alarm_timer(200, Some(handler));
     let mut events_read = ReadEvents::default();
@@ -171,7 +171,8 @@ fn run_stress(flags: u32, time: Duration) {
     });
     set_alarm_timer(0, None);
     ENDING.store(true, SeqCst);
-    // A thread of the test harness may also be in a handler, or be about to enter one.
+    // SIGALRM may also have interrupted a thread of the test harness, which is then in the handler
+    // or about to enter it. Wait until all handlers that have begun have returned.
     for pass in 0.. {
         events_read.read(kernel, key_words);
         thread::sleep(Duration::from_millis(1));

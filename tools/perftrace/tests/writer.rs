@@ -30,7 +30,7 @@ fn write(from: u64, to: u64) {
     }
 }
 
-/// Returns the numbers in the records of events that `write()` has written.
+/// Returns the number `n` from each of the `records`, which are events that `write()` has written.
 fn payload_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
@@ -250,8 +250,8 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 kernel.start(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
                 kernel.end(10);
-                // A thread that has begun an event before the end of the trace may still write it
-                // while the slot is empty.
+                // A thread that has begun an event before the end of the trace may still write the
+                // event after the end, while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
                 let numbers = match flags {
                     0 => payload_numbers(&read_all(kernel, 10)),

@@ -7,8 +7,8 @@
 //! old file open keeps reading the old content.
 //!
 //! The temporary file has no name (`O_TMPFILE`) until its content is complete, if the file system
-//! supports this and `/proc` is mounted. A killed process then leaves no file behind. A temporary
-//! file with a name stays in the directory if SIGKILL ends the process.
+//! supports this and `/proc` is mounted. A process that is killed leaves no temporary file behind
+//! if the file has no name. A temporary file with a name stays after SIGKILL.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};

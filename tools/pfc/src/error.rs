@@ -179,8 +179,8 @@ fn mount_advice(action: &str, error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns advice for the failure to open a device: that of [`limits::advice`], or else to check
-/// that the module is loaded.
+/// Returns advice for the failure to open a device: the advice of [`limits::advice`] if a limit was
+/// reached, and otherwise the advice to check that the module is loaded.
 fn open_advice(error: &io::Error) -> String {
     let advice = limits::advice(error);
     match advice.is_empty() {

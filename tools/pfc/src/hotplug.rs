@@ -19,8 +19,8 @@ use crate::text_file;
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. Only a CPU that
-/// was offline when monitoring began waits that long for its context.
+/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that was
+/// offline when monitoring began can be online for this time before it gets its first context.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
@@ -52,13 +52,14 @@ pub struct MonitoredCpus {
     /// The CPUs that the user selected; `None` for all CPUs.
     selected: Option<BTreeSet<u32>>,
     attached: BTreeSet<u32>,
-    /// The start of the open gap of each CPU that has lost its context.
+    /// The CPUs that have lost their context and have no new one yet, and for each of these CPUs
+    /// the time since which it has had no context.
     detached_at: BTreeMap<u32, u64>,
     /// The gaps that have ended and have not been taken by [`Self::take_gaps`] or
     /// [`Self::take_ended_gaps`] yet.
     ended_gaps: Vec<Gap>,
-    /// The time at which monitoring began. If a CPU was offline at that time, its gap begins at
-    /// that time, too.
+    /// The time at which monitoring began. The gap of a CPU that was offline at that time begins at
+    /// that time.
     began_at: u64,
     next_check: Instant,
 }
@@ -123,7 +124,8 @@ impl MonitoredCpus {
         !self.detached_at.is_empty()
     }
 
-    /// Returns true if there is an open gap, or a gap that has ended and has not been taken yet.
+    /// Returns true if a CPU has lost its context and has no new one yet, or if a gap has ended and
+    /// has not been taken yet.
     pub fn had_gap(&self) -> bool {
         self.has_open_gap() || !self.ended_gaps.is_empty()
     }
@@ -151,8 +153,8 @@ impl MonitoredCpus {
         online.iter().filter(is_wanted).copied().collect()
     }
 
-    /// Returns all gaps that have not been taken yet. An open gap is divided: its first part, until
-    /// now, is returned, and its second part begins now.
+    /// Returns all gaps that have not been taken yet. The gap of a CPU that still has no context is
+    /// divided: the part until now is returned, and the rest becomes a gap that begins now.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();

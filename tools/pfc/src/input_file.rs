@@ -26,7 +26,7 @@ pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     read_limited(file, begin, max_size)
 }
 
-/// Returns the contents of a stream, like [`read`].
+/// Returns the contents of a stream, with the limits of [`read`] for a pipe or a device.
 pub fn read_stream(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
     read_limited(stream, begin, MAX_STREAM_SIZE)
 }

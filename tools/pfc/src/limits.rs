@@ -22,13 +22,13 @@ pub fn raise() {
         current: former.maximum,
         maximum: former.maximum,
     };
-    // If the limit cannot be raised, pfc continues: when it reaches the old limit, it fails and
-    // says why.
+    // If the limit cannot be raised, pfc continues. A call that reaches the old limit fails later,
+    // with advice about the limit.
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = FORMER_LIMITS.set(former);
     }
-    // exec resets a handler but not an ignored signal, so with a handler the user's commands keep
-    // the default action.
+    // exec resets a signal that has a handler to its default action, but keeps an ignored signal
+    // ignored. The user's commands need the default action, so SIGXFSZ gets a handler.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Loads the module `name` if `device`, the module's device, does not exist and the caller is root.
-/// Returns true if the device exists then. If modprobe fails, modprobe prints the reason, and the
-/// caller finds no device. A module that modprobe's configuration blacklists is not loaded.
+/// Loads the module `name` if its device file `device` does not exist and the caller is root.
+/// Returns true only if this call has made the device file appear. If modprobe fails, it prints the
+/// reason. A module that modprobe's configuration blacklists is not loaded.
 pub fn load(name: &str, device: &str) -> bool {
     if Path::new(device).exists() || !rustix::process::geteuid().is_root() {
         return false;

@@ -22,8 +22,8 @@ pub fn stdout() -> Stdout {
     io::stdout()
 }
 
-/// Flushes standard output after a write with the result `written`, and converts an error to a
-/// failure.
+/// Flushes standard output if the write before has succeeded; `written` is the result of that
+/// write. Converts an error of the write or the flush to a failure.
 pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
     written
         .and_then(|()| stdout().flush())

@@ -20,7 +20,7 @@ use crate::table::{Align, Table};
 /// kernel loads the modules of the PMU descriptions when the first context is created.
 pub fn load_modules() {
     module::load("perfmon", perfmon::DEVICE);
-    // The command reports an error when it creates the contexts that it needs.
+    // An error is ignored here. It is reported when the command creates its own contexts.
     let _ = Context::create(Scope::Thread);
 }
 
@@ -118,8 +118,8 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
 }
 
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
-/// for the first register of the PMU description. The number of the first register is 0, or
-/// [`perfmon::FIRST_SOFT`] or above in the description of soft registers.
+/// for register 0 of a PMU. In the description of soft registers, bit 0 stands for the register
+/// with the lowest number, which is [`perfmon::FIRST_SOFT`] or above.
 fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);

@@ -128,7 +128,7 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // For most frames, the name is the symbol of the function, which all its frames share.
+            // A known function that is not inlined is named by its symbol, shared by its frames.
             if frame.is_known() && !frame.is_inlined {
                 return frame.symbol.clone();
             }

@@ -21,8 +21,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// has ended, and `work` runs on any CPU.
 ///
 /// When a CPU goes offline, the kernel first moves all threads to other CPUs, and ends the CPU's
-/// context later. A call in between fails with EBUSY. `work` is therefore called again until it
-/// succeeds, fails with another error, or has run on the CPU itself.
+/// context later. A call between these two steps fails with EBUSY. `work` is therefore repeated
+/// until it succeeds, fails with another error, or has run on the CPU itself.
 pub fn on_target<T>(
     scope: Scope,
     target: u32,
@@ -66,8 +66,8 @@ pub fn is_eexist(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// Returns true for EBUSY. EBUSY means that perf, the watchdog or contexts of the other scope use
-/// the registers, or that no PMU description is registered.
+/// Returns true for EBUSY. EBUSY means that the registers are used by perf, the watchdog or
+/// contexts of the other scope (thread or CPU), or that no PMU description is registered.
 pub fn is_ebusy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }

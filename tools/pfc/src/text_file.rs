@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 /// Reads a file whose fields are ASCII, such as numbers. A byte that is not UTF-8, for example in
-/// the name of a process, becomes an escape sequence and does not make the other lines unreadable.
-/// A caller that uses names and paths from the file again must read them as bytes instead.
+/// the name of a process, becomes an escape sequence, so that all other lines can still be parsed.
+/// A caller that needs the exact bytes of names or paths must read the file as bytes instead.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(visible::decode(&std::fs::read(path)?).into_owned())
 }

@@ -268,7 +268,8 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     };
     let first = table();
     assert!(first[0].contains("3 of 7 instances"), "{first:?}");
-    // The instance is removed and added again. The change of the instance is 50, not 50 - 1000000.
+    // The instance is removed and added again. Its change is therefore its new value (50), and not
+    // the difference from its old value (1000000).
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);
@@ -331,8 +332,8 @@ fn pfc_failing_leaves_the_file_alone() {
     std::fs::remove_file(&file).expect("ours");
 }
 
-/// Returns the names of the other files in the directory of `file` whose names contain the name of
-/// `file`.
+/// Returns the names of files beside `file` whose names contain the name of `file`, such as
+/// temporary files that were left behind. `file` itself is left out.
 fn sibling_files(file: &std::path::Path) -> Vec<String> {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     let all = std::fs::read_dir(file.parent().expect("a directory")).expect("readable");

@@ -286,11 +286,11 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let server = Server::start(&device, &[]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The flood of connections must end also if an assertion below fails.
+        // The thread that floods the server with connections must end also if an assertion fails.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
-            // The thread of the flood connects to the server continuously. Each connection of the
-            // flood is closed after about 700 later connections.
+            // This thread connects to the server in a loop. It keeps the newest 700 connections
+            // open and closes the older ones.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
@@ -302,8 +302,9 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         std::thread::sleep(Duration::from_millis(500));
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
-        // The server may disconnect a client that sends nothing for a second. On a busy machine the
-        // sleep below may take a second, so only a disconnection within a second is an error.
+        // The server may disconnect a client that sends nothing for a second. On a busy machine,
+        // the sleep below may take a second. Only a disconnection in less than a second is
+        // therefore an error.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
@@ -340,7 +341,7 @@ fn pfc_export_ends_when_told_to() {
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(TcpStream::connect(&server.address).is_err());
     }
-    // A killed server leaves the address free for the next one.
+    // After SIGKILL of a server, another server can listen on the same address.
     let mut server = Server::start(&device, &[]);
     send_signal(&server.child, "KILL");
     assert_eq!(server.wait_for_exit(), None);
@@ -350,7 +351,7 @@ fn pfc_export_ends_when_told_to() {
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
-    // The new server has the address, so a third server cannot listen on the same address.
+    // A server listens on the address again, so a further server cannot listen on it.
     let run = device.run(&again);
     assert_eq!(run.exit_status, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);

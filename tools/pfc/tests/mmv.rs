@@ -102,8 +102,9 @@ struct Metric {
 
 type Metrics = BTreeMap<String, Metric>;
 
-/// Reads the metrics of all files. Returns `None` in the middle of an update: if old and new files
-/// exist at the same time, or if a file was replaced after `read_all` opened the file.
+/// Reads the metrics of all files. Returns `None` if the exporter is in the middle of an update: if
+/// old and new files exist at the same time, or if a file was replaced after this function opened
+/// it.
 fn read_all(directory: &Path) -> Option<Metrics> {
     let mut all = Metrics::new();
     for entry in fs::read_dir(directory).expect("the directory") {

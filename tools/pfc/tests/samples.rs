@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that run `pfc record`, `pfc report` and related commands as a user does, without samples.
+//! Tests that run `pfc record`, `pfc report` and related commands as a user does. No test takes
+//! samples.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;

@@ -28,7 +28,7 @@ struct Screen {
     master: File,
     slave: OwnedFd,
     output: Vec<u8>,
-    /// The end of the text that was found in the output last.
+    /// The position in `output` after the text that `read_until` has found last.
     found_at: usize,
 }
 
@@ -43,7 +43,7 @@ fn set_size(master: &File, columns: u16, rows: u16) {
 }
 
 impl Screen {
-    /// Starts `pfc watch` with SIGHUP ignored, through the commands `prefix`.
+    /// Starts `pfc watch` with SIGHUP ignored. `prefix` is a command that runs it, such as setsid.
     fn start(prefix: &[&str], args: &[&str]) -> Self {
         let device = Device::with_instances();
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
@@ -140,7 +140,7 @@ fn pfc_watch_ends_when_the_terminal_hangs_up_with_sighup_ignored() {
     assert_ends(&mut pfc);
 }
 
-/// The terminal hangs up after the first bytes of an escape sequence.
+/// The terminal hangs up while pfc has received only a part of an escape sequence.
 #[test]
 fn pfc_watch_ends_when_the_terminal_hangs_up_within_a_key() {
     let mut screen = Screen::start(&["setsid", "-c", "-w"], &[]);
@@ -166,7 +166,7 @@ fn pfc_watch_restores_the_terminal_after_each_signal() {
     }
 }
 
-/// An incomplete escape sequence delays neither a signal nor the next update.
+/// pfc handles a signal and makes its updates while an escape sequence is incomplete.
 #[test]
 fn pfc_watch_does_not_wait_for_the_end_of_a_key() {
     let mut screen = Screen::start(&[], &["-i", "50"]);
@@ -175,7 +175,7 @@ fn pfc_watch_does_not_wait_for_the_end_of_a_key() {
     let n = screen.device.fake.find("syscalls/getpid").expect("there");
     screen.device.fake.cpu(0).adjust(n, 987_654);
     screen.read_until("987");
-    // The rest of the key Down selects a row, which is drawn in reverse.
+    // With this byte, the key Down is complete. It selects a row, which is drawn in reverse.
     screen.type_bytes(b"B");
     screen.read_until("\x1b[7m");
     screen.type_bytes(b"\x1b[");
@@ -197,7 +197,7 @@ fn pfc_watch_draws_again_when_the_terminal_is_resized() {
     assert!(!screen.is_raw());
 }
 
-/// A terminal that takes no bytes blocks neither a signal nor the end of pfc.
+/// A signal ends pfc even if the terminal accepts no bytes.
 #[test]
 fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
     let mut screen = Screen::start(&[], &["-i", "10"]);

@@ -28,7 +28,8 @@ fn pfc_with_a_full_stderr_keeps_output_and_status() {
     let device = Device::with_instances();
     device.fake.cpu(1).begin();
     for stderr in [full, closed_pipe] {
-        // The values are printed, and the warning about the inconsistent snapshot is lost.
+        // The values are printed. The warning about the inconsistent snapshot is lost, because
+        // standard error cannot be written.
         let mut command = device.command(&["read", "switches"]);
         let run = command.stderr(stderr()).output().expect("pfc runs");
         let out = String::from_utf8(run.stdout).expect("text");
@@ -81,7 +82,8 @@ fn pfc_errors_show_control_characters_of_arguments() {
         (&["list", "no\x1b[31m\x07"], "no\\x1b[31m\\x07"),
         (&["list", "--no\x07x\x1b[31m"], "unexpected argument"),
     ] {
-        // Without a terminal, clap prints colours and what looks like them only if it is forced to.
+        // clap writes colours to a pipe only if CLICOLOR_FORCE is set. It then also copies escape
+        // sequences of the arguments to its output.
         let mut command = device.command(args);
         let run = command.env("CLICOLOR_FORCE", "1").output();
         let err = String::from_utf8(run.expect("pfc runs").stderr).expect("text");

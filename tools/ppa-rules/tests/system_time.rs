@@ -39,8 +39,8 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
     cpus[0].syscall_check(|| 1200);
     cpus[0].syscall_exit(Some(&task), || 1205);
     assert_eq!(system(0, 1300), 35);
-    // After a system call, task work runs and blocks. It continues on the other CPU until that CPU
-    // enters user mode.
+    // After a system call on CPU 0, task work runs and blocks. The task work continues on CPU 1
+    // until CPU 1 enters user mode.
     cpus[0].syscall_enter(Some(&task), || 1300);
     cpus[0].enter_kernel(|| 1310);
     assert_eq!(system(0, 1315), 50);

@@ -48,7 +48,7 @@ pub const LEVEL_SYSCALL: u32 = 0x04;
 pub const LEVEL_SWITCH: u32 = 0x08;
 
 /// Bit of [`Info::flags`]: ticks are those of the time stamp counter, and the kernel has marked the
-/// counter unstable since accounting was turned on.
+/// time stamp counter as unstable after accounting was turned on.
 pub const UNSTABLE: u32 = 0x08;
 
 /// Flag of a task: it is a kernel thread.

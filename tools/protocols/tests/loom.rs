@@ -12,15 +12,15 @@
 //! `Documentation/barriers.md` has the run time of these tests.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! the word, loom forgets earlier loads by other threads and does not explore some orders.
-//! Therefore some broken protocols passed tests with such threads. The writers in this file never
-//! load a word: they keep the value of the word in `OwnedWord`. The exception is
-//! `ChangeWriter::Module`, the writer of the kernel modules, which loads.
+//! the word, loom forgets earlier loads by other threads and does not explore some orders. Tests
+//! whose threads load a word that they store to therefore did not detect some broken protocols. The
+//! writers in this file never load a word: they keep the value of the word in `OwnedWord`. The
+//! exception is `ChangeWriter::Module`, the writer of the kernel modules, which loads.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the tests try the nested updates at every point where they can occur. Each update
 //! adds one to both counters of a group. Another CPU is the reader. A, B, C and D are the steps of
-//! the seqflag protocol. The tests of protocols in which one of these steps is broken expect a
+//! the seqflag protocol. A test of a protocol in which one of the steps A to D is broken expects a
 //! panic.
 #![cfg(loom)]
 
@@ -135,8 +135,9 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     cpu.b.add(1);
     interrupt_at(3);
     let end = match writer {
-        // END counts one more completed update, and one update in flight fewer. No BEGIN was added
-        // before, so add BEGIN here to keep the number of updates in flight at 0.
+        // END counts one more completed update, and one update in flight fewer. In this broken
+        // writer step A added no BEGIN, so add BEGIN here to keep the number of updates in flight
+        // at 0.
         WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
@@ -183,8 +184,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
 }
 
 /// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
-/// the values are copied. This protocol does not detect an update that begins and completes in
-/// between.
+/// the values are copied. The 2002 protocol does not detect an update that begins and completes
+/// between the two checks.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
@@ -196,7 +197,8 @@ fn read_without_count(cpu: &Cpu) -> Option<Copy> {
 
 /// Runs a writer with nested updates, and concurrently a reader that reads once or twice.
 fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
-    // With two nested updates a second read would take too long.
+    // If two updates are nested, read only once: exploring all orders with a second read takes too
+    // long.
     let (preemptions, nr_reads) = match nested.len() {
         0 => (PREEMPTIONS, 2),
         1 => (PREEMPTIONS_NESTED, 2),
@@ -321,8 +323,8 @@ impl Header {
     }
 }
 
-/// The code that changes the set of instances: that of the kernel modules, a copy of it that uses
-/// `OwnedWord`s, or a broken copy.
+/// The code that changes the set of instances: the code of the kernel modules, a copy of this code
+/// that uses `OwnedWord`s, or a broken copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangeWriter {
     Module,
@@ -491,8 +493,8 @@ fn revive(revival: Revival) {
         live: Word,
         value: Word,
     }
-    /// Models perf_adjust(): stores `delta` if the instance is live. The callers pass 10 before the
-    /// instance is deleted, and 1 after it has been revived.
+    /// Models perf_adjust(): stores `delta` if the instance is live. The update that begins before
+    /// the deletion stores 10, and the update that begins after the deletion stores 1.
     fn adjust(i: &Instance, delta: u64) -> bool {
         let live = i.live.load_acquire() == 1;
         if live {
@@ -544,7 +546,7 @@ fn revive(revival: Revival) {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // Store gen1 without a load, for the reason at the top of this file.
+        // Store gen1 without a load: loom misses orders if a writer loads a word that it stores to.
         i.header.gen1.store_relaxed(1);
         fence_release();
         if revival != Revival::ZeroBeforeChange {
@@ -558,8 +560,8 @@ fn revive(revival: Revival) {
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reader_thread.join().expect("the reader ends");
-        // When all updates have ended, the value contains the update after the revival, if the
-        // instance was live, and no earlier update.
+        // All updates have ended. If the second update found the instance live, the value is that
+        // of the second update; otherwise it is 0. No earlier update is in the value.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

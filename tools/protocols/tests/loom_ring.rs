@@ -191,8 +191,8 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
         let lost = writer_thread.join().expect("the writer ends");
         let (last, reported_lost) = consume();
         let all = records.len() as u64;
-        // Losses after the last record in the ring are counted, but the writer has not reported
-        // them yet.
+        // Losses after the last record in the ring are counted, but the writer reports them only
+        // with its next record.
         assert_eq!(all - last, lost - reported_lost);
         assert_eq!(lost, ring.page.lost());
     });

@@ -423,7 +423,8 @@ proptest! {
                 _ => match open.take() {
                     None => open = Some((head(&b.shared()), b.written_records.len())),
                     Some((head, known)) => {
-                        // The tail has kept the writer from overwriting these records.
+                        // The writer has not overwritten the records of the snapshot, because they
+                        // are not released yet.
                         let mut at = head;
                         for (place, record) in b.written_records[nr_consumed..known].iter().rev() {
                             assert_eq!(*place, at);

@@ -82,8 +82,8 @@ int pfm_get_status(int fd, struct perfmon_status *status);
 /*
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
- * the value cannot be computed from the page, the function makes a system call. The function always
- * makes a system call if `page` is NULL, or if the context is attached to another thread and
+ * the value cannot be computed from the self page `page`, pfm_self_read() makes a system call. It
+ * always makes a system call if `page` is NULL, or if the context is attached to another thread and
  * counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);

@@ -108,7 +108,8 @@ impl Program {
     }
 
     fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
-        // Do not store the steps of comparisons that do not fit.
+        // Once the filter has exceeded its maximum size, do not store the steps of further
+        // comparisons.
         if self.too_large_at.is_some() {
             return;
         }

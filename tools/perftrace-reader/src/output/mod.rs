@@ -103,8 +103,8 @@ pub trait Output {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
     /// Ends a round, that is, a pass of the reader over all buffers. Usually the output has
-    /// received all events whose time is before `until`. Only an event that its thread commits very
-    /// late can follow afterwards.
+    /// received all events whose time is before `until`. An event with a time before `until` can
+    /// follow later only if its thread commits the event very late.
     fn end_round(&mut self, until: u64) -> io::Result<()>;
 
     /// Ends a process: no further events of the process follow.

@@ -93,8 +93,9 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Ends the file after the last object that fits, with the closing brackets, into the first
-    /// `room` bytes of the pending text. Called after a write has failed because the disk is full.
+    /// Keeps the first objects of the pending text, as many as fit into `room` bytes together with
+    /// the closing brackets, and ends the file after them. Called after a write has failed because
+    /// the disk is full.
     fn keep_part(&mut self, room: usize) {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING.len() <= room;
         let last = self.pending_ends.iter().take_while(fits).last();
@@ -102,8 +103,8 @@ impl Perfetto {
         self.written += end as u64;
         self.events += events;
         self.clear_pending();
-        // Write the closing brackets before the file is truncated: until then, the file system has
-        // space for them.
+        // Write the closing brackets before the file is truncated, over text that is already in the
+        // file: the disk is full, and after the truncation it may have no space for the brackets.
         let _ = self.file.write_all_at(CLOSING, self.written);
         let _ = self.file.set_len(self.written + CLOSING.len() as u64);
     }

@@ -131,8 +131,8 @@ impl Encoder {
 
     pub fn sample(&mut self, sample: &Sample, id: u64) {
         let (misc, ip) = match sample.ip {
-            // The ring buffer does not say whether the CPU ran the kernel or a process of the
-            // guest.
+            // In a guest, the ring buffer does not distinguish kernel mode from user mode, so the
+            // sample is assigned to the guest's kernel.
             IN_GUEST => (GUEST_KERNEL, 0),
             ip if ip >= KERNEL_START => (IN_KERNEL, ip),
             ip => (IN_USER, ip),

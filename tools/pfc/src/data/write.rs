@@ -12,12 +12,12 @@ use super::record::{sizes_and_kinds, SAMPLE};
 use crate::atomic_file::AtomicFile;
 
 /// A perf.data file that is being written. The file is readable after each call of [`Self::write`],
-/// also if the call failed or the process was killed in it:
+/// also if a call fails or if the process is killed during a call:
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
-/// - While a call overwrites the table with records and a new table, the header says that there are
-///   no features. The header then has the size that all records had before the call.
+/// - While a call overwrites the table of features, the file's header says that the file has no
+///   features, and gives the size that all records had before the call.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -56,7 +56,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The error of the failed write to the file. After an error, the file has as many of the
+    /// The error of the failed write to the file. After an error, the file has as many complete
     /// records as could be written.
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
         let layout = &self.layout;
@@ -69,7 +69,7 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // If this call has overwritten a table, the file has room for a table.
+                // If this call has overwritten an older table, a new table fits into the file.
                 let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
                 complete_records(records, room.saturating_sub(TABLE_SIZE))
             }
@@ -77,7 +77,7 @@ impl Writer {
         if result.is_err() {
             let table = layout.encode_table(kept as u64, 0);
             let at = layout.data_end() + kept as u64;
-            // If the table cannot be written, the file is left without features.
+            // If this write of the table fails, the file is left without features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
                 let _ = self.file.truncate(layout.data_end());
                 return result;

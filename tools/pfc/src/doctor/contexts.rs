@@ -71,8 +71,8 @@ impl CpuInfo {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has_flag("arch_perfmon"),
-                // According to AMD's manual, all processors of AMD have four counters. A hypervisor
-                // may hide the counters of an AMD processor.
+                // Each AMD processor has four counters, as AMD's manual says. Under a hypervisor,
+                // the flag perfctr_core shows whether the counters are available.
                 "AuthenticAMD" | "HygonGenuine" => {
                     !self.has_flag("hypervisor") || self.has_flag("perfctr_core")
                 }
@@ -92,14 +92,14 @@ impl CpuInfo {
     }
 }
 
-/// Returns the advice for an error of a monitoring context, without the words that name the failed
-/// action.
+/// Returns the advice for an error of a monitoring context: the error message without its first
+/// word "cannot".
 fn error_remedy(error: &io::Error) -> String {
     let text = syscall_failure("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
 }
 
-/// The text of a check that needs perfmon.ko.
+/// The finding of a check that needs perfmon.ko, printed if perfmon.ko is not loaded.
 const NOT_LOADED: &str = "not tried: perfmon is not loaded";
 
 fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool) -> Check {

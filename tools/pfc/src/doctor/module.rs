@@ -252,8 +252,7 @@ pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
                     }
                 }
             }
-            // EPIPE means that the next record of the kernel log was overwritten before the record
-            // was read.
+            // EPIPE means that the kernel overwrote the next record of the log before pfc read it.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             Err(_) => return found,
         }

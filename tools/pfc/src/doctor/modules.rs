@@ -60,8 +60,8 @@ impl Modules {
         self.has(("perfcounters", true))
     }
 
-    /// Returns true if the module `name` is loaded. If `loaded` is false, a module that is
-    /// installed but not loaded is enough.
+    /// Returns true if the module `name` is loaded. If `loaded` is false, this function also
+    /// returns true for a module that is installed but not loaded.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
             .is_some_and(|m| m.is_loaded || (!loaded && m.file.is_some()))
@@ -219,8 +219,8 @@ fn load_error_remedy(message: &str) -> &'static str {
     }
 }
 
-/// Checks whether kernel modules in Rust can be built on this machine. A machine with installed
-/// modules does not need to build modules.
+/// Checks whether kernel modules in Rust can be built on this machine. A failure of this check is
+/// only a note, because a machine with installed modules need not build them.
 fn check_rust() -> Check {
     let subject = "Rust tree";
     let build = Path::new("/lib/modules")

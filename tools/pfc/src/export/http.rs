@@ -7,11 +7,11 @@
 //! - Each connection serves one request. The server closes a connection after [`MAX_LIFETIME`] at
 //!   the latest.
 //! - At most [`MAX_CONNECTIONS`] connections are open at the same time. If another client connects,
-//!   its connection replaces the oldest one. Clients that send or read slowly, or not at all,
-//!   therefore do not block other clients.
-//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. If all open connections are
-//!   younger, new connections wait in the listen backlog. A client that sends its request at once
-//!   is therefore served, even if many other clients connect.
+//!   its connection replaces the oldest open connection. Clients that send or read slowly, or not
+//!   at all, therefore do not block other clients.
+//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. While all open connections are
+//!   younger than that, new connections wait in the listen backlog. A client that sends its request
+//!   at once is therefore served, even if many other clients connect.
 //! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. If a new response
 //!   would exceed this limit, the server aborts the connections with the oldest responses.
 

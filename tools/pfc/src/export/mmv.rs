@@ -88,15 +88,15 @@ pub struct Exporter {
 #[derive(Debug)]
 struct MappedFile {
     path: PathBuf,
-    /// The file, mapped. The file is not truncated while it is mapped: a store to a word that the
-    /// file no longer has would raise SIGBUS.
+    /// The mapped file. The file is not truncated while it is mapped, because a store to a word
+    /// beyond the end of the file would raise SIGBUS.
     area: Area,
     sources: Vec<ValueSource>,
     /// The index in `area` of the 64-bit word that holds the first value, for each metric.
     values: Vec<usize>,
-    /// The open file with its flock() lock, which is held as long as the exporter updates the file.
-    /// Another exporter detects by the lock that the file is in use. The process ID in the file is
-    /// no proof that the file is in use, because a later process can have the same ID.
+    /// The open file with its flock() lock, which the exporter holds as long as it updates the
+    /// file. The lock shows another exporter that the file is in use. The process ID in the file is
+    /// no proof that the exporter still runs, because a later process can have the same ID.
     _lock: File,
 }
 
@@ -161,8 +161,8 @@ impl Exporter {
     }
 
     fn replace_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
-        // The current time with bit 0 set: a generation number that is not 0 and that no earlier
-        // file has.
+        // The generation number is the current time with bit 0 set. It is therefore not 0, and
+        // differs from the generation numbers of all earlier files.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan_files(&self.name, snapshot, self.sum);
         let files: Result<Vec<MappedFile>, Failure> = planned

@@ -73,8 +73,8 @@ impl Families {
             HashMap::new();
         let mut used_names = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        // Instances of an unknown kind are left out, because the rule for adding up their values is
-        // not known.
+        // The rule for adding up values of an unknown kind is not known, so instances of such a
+        // kind are left out.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let parts = split_name(&instance.name);

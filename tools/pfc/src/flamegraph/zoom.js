@@ -44,8 +44,8 @@
 			f.g.classList.toggle("found", is);
 			return is;
 		});
-		// A function that was called by another match is part of that match's samples
-		// already.
+		// If a match was called by another match, its samples are samples of the caller, too,
+		// and are counted once.
 		found.sort(function (a, b) { return a.x - b.x || b.w - a.w; });
 		for (const f of found) {
 			if (f.x >= end - 1e-6) {

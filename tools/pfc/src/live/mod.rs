@@ -47,9 +47,9 @@ pub trait Screen {
     }
 }
 
-/// Returns when the next update is due, after the update that was due at `due`. The result is the
-/// first time after `now` and `due` that is a whole number of intervals after `due`. Missed updates
-/// are skipped, and delays do not accumulate.
+/// Returns the due time of the update after the one that was due at `due`. The result is a whole
+/// number of intervals after `due`, and the first such time that is later than both `now` and
+/// `due`. Missed updates are skipped, and delays do not accumulate.
 pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let late = now.saturating_duration_since(due).as_nanos();
     match late.checked_rem(interval.as_nanos()) {

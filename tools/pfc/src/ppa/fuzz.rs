@@ -14,8 +14,8 @@ use super::svg::render_svg;
 use super::timeline::Timeline;
 use crate::output::Out;
 
-/// Maximum memory, in bytes, for each byte of a recording. A line of a recording has at least 60
-/// bytes, and is shown as seven cells of a table.
+/// Maximum memory, in bytes, that pfc may use for each byte of a recording. A line of a recording
+/// has at least 60 bytes, and is shown as seven cells of a table.
 const MEMORY_PER_BYTE: usize = 1024;
 /// The stack size of the fuzzed code in bytes. `serde_json` parses up to 128 nested levels by
 /// recursion, which overflows a stack of 256 KiB in a debug build.

@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use super::files::Identity;
 
-/// The maximum number of mappings that are copied from processes to their children, in total; the
-/// copies need about 100 MiB. If a process changes its shared mappings beyond this limit, it loses
-/// the mappings instead of getting a copy.
+/// The maximum number of mappings that all copies of shared address spaces have in total; these
+/// mappings need about 100 MiB. If a process adds a mapping to an address space that it shares, and
+/// a copy would exceed this limit, the process loses the shared mappings.
 const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].

@@ -131,8 +131,8 @@ pub fn check_records(data: &[u8]) -> Result<(), &'static str> {
         }
         let size = size.checked_sub(8).ok_or(INCONSISTENT)?;
         let body = rest.take(size.into()).ok_or(TRUNCATED)?;
-        // An MMAP2 record with a build ID has a length field for it. The length is at most 20
-        // bytes.
+        // An MMAP2 record with a build ID has a field with the length of the build ID, which is at
+        // most 20 bytes.
         let has_build_id = kind == MMAP2 && misc_and_size & MISC_MMAP_BUILD_ID != 0;
         if has_build_id
             && body
@@ -209,13 +209,13 @@ mod tests {
         for size in [0, 1, 63, 65, 88, 127, 257, u32::MAX] {
             assert_eq!(attribute(size), None, "{size}");
         }
-        // Set the size field of the attribute in HEADER_EVENT_DESC to 65. With this size,
-        // linux-perf-data would take other bytes for the number of IDs.
+        // Set the size field of the attribute in HEADER_EVENT_DESC, the second copy, to 65. With
+        // this size, linux-perf-data would read the number of IDs from a wrong offset.
         let mut bytes = file(1);
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
-        // The first copy is in the list of attributes.
+        // Set the size field of the attribute in the list of attributes, the first copy, to 65.
         let mut bytes = file(1);
         let at = bytes.windows(4).position(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;

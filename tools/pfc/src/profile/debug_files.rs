@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(found.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(read(link(b"app.debug", 0xcbf4_3927)), None);
         assert_eq!(read(link(b"none.debug", 0xcbf4_3926)), None);
-        // A symbolic link below the root directory of a process does not lead to a file outside.
+        // A symbolic link does not lead out of the root directory of a process.
         std::fs::write(root.join("outside"), b"123456789").expect("room");
         let inner = root.join("inner");
         std::fs::create_dir_all(inner.join("opt/app")).expect("room");

@@ -180,8 +180,9 @@ impl StringTable {
     }
 }
 
-/// Writes a pprof profile without compression. The values of a sample are the number of samples and
-/// the number of each event.
+/// Writes a pprof profile without compression. An entry of the profile stands for all samples with
+/// the same stack, thread name and thread ID. The values of an entry are the number of its samples
+/// and, for each event, the sum of the samples' periods.
 pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let mut strings = StringTable(HashMap::new(), Vec::new());
     strings.intern("");

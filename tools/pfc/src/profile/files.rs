@@ -19,9 +19,9 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// The reason, in a message, why a file is not used: no file has the path.
+/// The reason that a message gives if a file is not used because no file exists at the path.
 pub const NOT_FOUND: &str = "not found";
-/// The reason, in a message, why a file is not used: the file is not the file that was mapped.
+/// The reason that a message gives if a file is not used because another file was mapped.
 pub const ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
@@ -48,9 +48,9 @@ pub enum Identity {
     },
 }
 
-/// Returns the paths under which the file of a process's mapping may be found: the path in the root
-/// and mount namespace of the process, the program of the process, and the path in the namespace of
-/// pfc. The list is empty for a mapping without a file, such as anonymous memory.
+/// Returns the paths under which the file of a process's mapping may be found: `path` below the
+/// root directory of the process (/proc/PID/root), the link /proc/PID/exe to its executable, and
+/// `path` itself. The list is empty for a mapping without a file, such as anonymous memory.
 pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     let bytes = path.as_os_str().as_bytes();
     let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");

@@ -22,17 +22,17 @@ use crate::data::{encode_file, Attribute, Encoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
-/// The stack of the commands that show samples: the main thread's. The demangler needs most
-/// of it, up to 8 KiB in a debug build for each of its 512 levels.
+/// The stack size with which profiles are shown in tests: that of pfc's main thread. The demangler
+/// needs most of the stack: in a debug build, up to 8 KiB for each of its 512 levels.
 pub const SHOWING_STACK: usize = 8 << 20;
-/// The memory that a file of samples may need for each of its bytes: an address of 8 bytes in a
-/// call chain may be a frame with inlined functions, of which each has its name in the output.
+/// The memory in bytes that pfc may use for each byte of a file of samples. An address of 8 bytes
+/// in a call chain may stand for many inlined functions, whose names are all in the output.
 const MEMORY_PER_BYTE: usize = 2048;
 
 const KERNEL_TEXT: &str = "ffffffff81000000 T _text\nffffffff81000100 t one\n\
                            ffffffffc0000000 t two\t[mod]\n";
 
-/// A file in the directory for temporary files, which is removed when the value is dropped.
+/// A file in the directory for temporary files. The file is removed when the `TempFile` is dropped.
 pub struct TempFile(pub PathBuf);
 
 impl TempFile {
@@ -52,8 +52,8 @@ impl Drop for TempFile {
 /// A section of an ELF file: its name, type, flags, link, size of an entry, and contents.
 pub type Section<'a> = (&'a str, u32, u64, u32, u64, Vec<u8>);
 
-/// Returns a 64-bit ELF file with a segment for the code, one for the notes, and the given
-/// sections, of which the first has the number 1.
+/// Returns a 64-bit ELF file with a segment for the code, a segment for the notes, and the given
+/// sections, which are numbered from 1 on.
 pub fn elf_file(sections: &[Section<'_>]) -> Vec<u8> {
     const HEADERS: usize = 64 + 2 * 56;
     let (mut names, mut contents, mut headers) = (vec![0_u8], Vec::<u8>::new(), vec![0_u8; 64]);
@@ -136,8 +136,8 @@ fn program() -> Vec<u8> {
     }
     let note = b"\x04\0\0\0\x08\0\0\0\x03\0\0\0GNU\0\x01\x02\x03\x04\x05\x06\x07\x08".to_vec();
     let link = b"a.debug\0\x12\x34\x56\x78".to_vec();
-    // Units of DWARF 4 and 5, as the compilers write them: abbreviations of a unit, a function, an
-    // inlined function with a range or with a list of ranges, and a function without code.
+    // DWARF units of versions 4 and 5 as compilers write them. The abbreviations describe a unit, a
+    // function, an inlined function with a range or a list of ranges, and a function without code.
     let abbreviations = vec![
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, 2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, 3,
         0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, 4, 0x2e, 0, 0x03, 0x0e, 0, 0, 5, 0x1d,
@@ -252,7 +252,7 @@ pub fn records(path: &Path, has_stacks: bool) -> Vec<u8> {
     encoder.bytes
 }
 
-/// Returns files with and without call stacks.
+/// Returns two perf.data files, one with and one without call stacks.
 fn perf_data(program: &Path) -> Vec<Vec<u8>> {
     let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
         name: name.to_owned(),
@@ -273,7 +273,7 @@ fn streams(program: &Path) -> Vec<Vec<u8>> {
     let stream = |file: Vec<u8>, stacks| {
         let mut stream = [MAGIC, &16_u64.to_le_bytes()].concat();
         for n in 0..2 {
-            // An attribute in the file is followed by the place of its IDs.
+            // In a perf.data file, each attribute is followed by the offset and size of its IDs.
             let attribute = &file[104 + 16 + n * 144..][..128];
             let id = &file[104 + 8 * n..][..8];
             stream.extend(record(64, &[attribute, id].concat()));

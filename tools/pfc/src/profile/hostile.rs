@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the limits of the reader of samples: each file was made to exceed the memory, the stack
-//! or the numbers of pfc.
+//! Tests of the limits of the reader of samples. Without the limits, the input of each test would
+//! overflow the stack or an integer of pfc, or need too much memory.
 
 use fuzz::Fuzzer;
 use perfmon::ring::Sample;
@@ -42,7 +42,7 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     assert_eq!(read_records(false, &encoder.bytes).lost, u64::MAX);
 }
 
-/// Calls a function in a thread with the stack of [`SHOWING_STACK`].
+/// Calls a function in a thread whose stack has the size [`SHOWING_STACK`].
 fn with_small_stack(run: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(SHOWING_STACK);
@@ -58,7 +58,7 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
             has_stacks: true,
             ..Encoder::default()
         };
-        // Each frame is another function, so that the tree of callers is as deep as the stack.
+        // All frames have different functions, so the tree of callers is as deep as the call stack.
         let frames = (1..8000).map(|n| n << 12).collect();
         let sample = Sample {
             ip: 0x1000,
@@ -113,7 +113,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
         (".symtab", 2, 0, 3, 24, symbols),
         (".strtab", 3, 0, 0, 0, b"\0all\0".to_vec()),
     ]);
-    // The address and the size of the segment of the code, which follow its offset.
+    // Overwrite the address and the size of the code's segment in its program header.
     program[80..88].copy_from_slice(&1_u64.to_le_bytes());
     program[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
     let program = TempFile::new("offset", &program);

@@ -34,7 +34,7 @@ const BUDGET_FACTOR: u64 = 8;
 
 type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// One address range of an inlined function. A function with several ranges has several of these.
+/// One address range of an inlined function. A function with several ranges has several `Call`s.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     /// The inlining depth: the number of inlined functions that enclose this one.
@@ -107,7 +107,7 @@ impl InlinedFunctions {
             abbreviations: (HashMap::new(), 0),
             budget: (size as u64).saturating_mul(BUDGET_FACTOR),
         };
-        // If an error stops the reading, keep the units that were read before it.
+        // If an error stops read_units(), the units that were read before it are kept.
         let _ = found.with_dwarf(Self::read_units);
         found.ranges.sort_unstable();
         (!found.ranges.is_empty()).then_some(found)
@@ -296,8 +296,8 @@ impl InlinedFunctions {
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
-        // A stack of the functions that enclose the current entry: the depth of each in the tree of
-        // entries, and the inlining depth of functions that are inlined in it.
+        // The functions that enclose the current entry, outermost first, as pairs: the function's
+        // depth in the tree of entries, and the inlining depth of the functions inlined in it.
         let mut enclosing: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let depth = entries.next_depth();
@@ -466,13 +466,13 @@ mod tests {
     /// The abbreviation table of all tests: for each entry code the tag, whether it has children,
     /// and the attributes with their forms.
     const ABBREVIATIONS: &[u8] = &[
-        // 1: unit with low_pc (address) and high_pc (4 bytes)
-        1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // 2: function with low_pc and high_pc
+        // Entry code 1: unit with low_pc (address) and high_pc (4 bytes)
+        1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // Entry code 2: function with low_pc and high_pc
         2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0, 0,
-        // 3: inlined function with abstract_origin (4 bytes), low_pc and high_pc
-        3, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // 4: function with name (string)
-        4, 0x2e, 0, 0x03, 0x08, 0, 0, // 5: inlined function without attributes
-        5, 0x1d, 1, 0, 0, // 6: inlined function with ranges (4 bytes)
+        // Entry code 3: inlined function with abstract_origin (4 bytes), low_pc and high_pc
+        3, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // Entry code 4: function with name
+        4, 0x2e, 0, 0x03, 0x08, 0, 0, // Entry code 5: inlined function without attributes
+        5, 0x1d, 1, 0, 0, // Entry code 6: inlined function with ranges (4 bytes)
         6, 0x1d, 0, 0x55, 0x17, 0, 0, 0,
     ];
 

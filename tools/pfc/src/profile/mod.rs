@@ -100,7 +100,7 @@ pub struct Frame {
     pub symbol: Rc<str>,
     /// The distance of the address from the first byte of the function; 0 for an inlined function.
     pub offset: u64,
-    /// The function is inlined in the function of the next frame of the stack.
+    /// True if the function is inlined in the function of the next frame of the stack.
     pub is_inlined: bool,
 }
 

@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn r1_9_attributes_are_found_after_other_records() {
         let (_, stream) = file_and_stream();
-        // Move the last record, a sample, before the attributes.
+        // Move the last record of the stream, which is a sample, before the attributes.
         let at = stream.len() - 56;
         let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
         assert_eq!(load("moved", &moved).expect("samples").samples.len(), 2);

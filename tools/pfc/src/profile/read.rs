@@ -34,9 +34,9 @@ use crate::input_file;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// The maximum number of frames of a sample that are kept, with those of inlined functions. A call
-/// chain of pfc or perf has at most 127 addresses by default, but a record has room for 8,190, each
-/// in any number of inlined functions.
+/// The maximum number of frames that are kept of a sample, including frames of inlined functions.
+/// Call chains of pfc and perf have at most 127 addresses by default, but a record has room for
+/// 8,190 addresses. Each address can be in any number of inlined functions.
 const MAX_STACK_DEPTH: usize = 1024;
 
 /// The object name of code that ran in a KVM guest.
@@ -319,12 +319,12 @@ impl Reader {
             false => self.frames_at(pid, ip, in_kernel, 0).to_vec(),
         };
         if r.callchain.is_none() {
-            // Only call stacks show inlined functions.
+            // A sample without a call chain is shown without inlined functions.
             stack.drain(..stack.len() - 1);
         }
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
-            // The first address of the call chain is usually the address of the sample.
+            // The first address of the call chain is skipped if it is the address of the sample.
             let mut is_first = true;
             for n in 0..chain.len() {
                 let Some(address) = chain.get(n) else {

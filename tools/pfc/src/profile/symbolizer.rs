@@ -32,17 +32,17 @@ const JIT_PREFIXES: [&str; 6] = [
 #[derive(Default)]
 pub struct Symbolizer {
     symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
-    /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
+    /// The process ID, path and identity of each lookup of a file. No lookup is repeated.
     tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
     /// The list of build IDs in the file's header, by path.
     pub build_ids: HashMap<OsString, Vec<u8>>,
     pub perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
-    /// The paths of mapped files as the texts that frames have. The frames of a file share its
+    /// The path of each mapped file in the form that frames show. All frames of a file share this
     /// text.
     shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
-    /// Inlined functions are searched for.
+    /// True if inlined functions are searched for.
     pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     pub kernel: Option<Option<KernelSymbols>>,
@@ -166,7 +166,7 @@ impl Symbolizer {
         (frame, inlined.collect())
     }
 
-    /// Returns the path of a mapped file as the text that a frame has.
+    /// Returns the path of a mapped file in the form that frames show.
     fn shown_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
         let known = self.shown_objects.entry(path.clone());
         let shown = || visible::decode(path.as_bytes()).into();
@@ -178,7 +178,7 @@ impl Symbolizer {
         let demangled = |name: &Rc<str>| -> Rc<str> {
             match demangle(name) {
                 Some(demangled) => demangled.into(),
-                // A table has the width of its longest cell.
+                // Cut a long name: a table becomes as wide as its longest cell.
                 None if name.len() > MAX_LENGTH => {
                     let end = (0..=MAX_LENGTH).rev().find(|at| name.is_char_boundary(*at));
                     format!("{}...", &name[..end.unwrap_or(0)]).into()
@@ -199,9 +199,9 @@ impl Symbolizer {
         self.vdso.get_or_insert_with(read).as_ref()
     }
 
-    /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
-    /// one process, the file is searched for again by way of the next process, which may have
-    /// another root directory.
+    /// Returns the symbols of a file that a process has mapped. If the file was not found for one
+    /// process, it is searched for again for the next process that has mapped it, because each
+    /// process may have another root directory.
     fn file_symbols(
         &mut self,
         pid: i32,

@@ -22,7 +22,7 @@ pub const UNKNOWN: &str = "[unknown]";
 /// The maximum size of a vDSO in bytes.
 const MAX_VDSO_SIZE: u64 = 1 << 20;
 
-/// The names of the functions of an ELF file have at most this many times the size of the file.
+/// The maximum total size of all function names of an ELF file, as a multiple of the file's size.
 const MAX_NAME_FACTOR: usize = 4;
 
 /// The maximum number of segments of an ELF file that are used.
@@ -63,7 +63,7 @@ pub struct Symbols {
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
     debug_source: Option<DebugSource>,
-    /// The inlined functions. `Some(None)` means that there are none.
+    /// The inlined functions, once they were read. `Some(None)` means that the file has none.
     inlined: Option<Option<InlinedFunctions>>,
 }
 
@@ -94,7 +94,7 @@ impl Symbols {
         identity: &Identity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
-        // Without an identity, only the path itself is used, and not the paths in /proc/PID.
+        // If the file's identity is unknown, use the path itself, but no path in /proc/PID.
         let is_usable =
             |candidate: &PathBuf| *identity != Identity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
@@ -112,8 +112,8 @@ impl Symbols {
             };
             match read_mapped_file(&candidate, identity).and_then(parse) {
                 Ok(symbols) => return Ok(symbols),
-                // The program of the process is only a guess, so a failure to read the program is
-                // not reported.
+                // The link /proc/PID/exe is only a guess for the file of the mapping, so a failure
+                // to read it is not reported.
                 Err(_) if is_program => {}
                 Err(e) if why != Some(ANOTHER_BUILD) => why = Some(e),
                 Err(_) => {}
@@ -192,15 +192,15 @@ impl Symbols {
         };
         let code: HashSet<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
-        // Many symbols of a hostile file may share one long name, so that their names need more
-        // memory than the file.
+        // A limit is needed because many symbols of a hostile file may share one long name. Their
+        // names then need more memory than the file.
         let mut left = bytes.len().saturating_mul(MAX_NAME_FACTOR);
         let mut take = |s: object::Symbol<'_, '_>| {
             let name = s.name_bytes().unwrap_or_default();
             if name.is_empty() || name.len() > left {
                 return;
             }
-            // An escape sequence is longer than the byte that it stands for.
+            // Subtract the size after escaping: an escape sequence is longer than its byte.
             let name = visible::decode(name);
             left = left.saturating_sub(name.len());
             let symbol = (s.address(), s.size(), name.into());

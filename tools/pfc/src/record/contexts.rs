@@ -281,8 +281,8 @@ impl Contexts {
         }
     }
 
-    /// Reads all rings, including the rings of a flight recorder. A flight recorder's contexts are
-    /// paused while the rings are read; those that have ended are closed afterwards.
+    /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
+    /// After the read, those contexts of a flight recorder that have ended are closed.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
@@ -378,8 +378,8 @@ impl Contexts {
             }
         }
         self.tasks.check_sampled();
-        // If records are lost after the last record in the ring, no record reports the loss. Only
-        // the ring's count of lost records includes it.
+        // If records are lost after the last record in the ring, no record reports this loss. Only
+        // the ring's count of lost records includes the loss.
         let lost = live.ring.lost();
         drained.lost += lost.saturating_sub(live.reported_lost);
         live.reported_lost = lost;
@@ -406,8 +406,8 @@ impl Contexts {
         });
     }
 
-    /// Returns true if all contexts have ended, and no sampled CPU is offline and can come online
-    /// again.
+    /// Returns true if all contexts have ended for good. The context of an offline CPU has not: it
+    /// is replaced when the CPU is online again.
     pub fn all_ended(&self) -> bool {
         let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
         !has_open_gap && self.live.values().all(|live| live.is_ended)
@@ -516,8 +516,8 @@ impl FollowHandler for Contexts {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.read_messages(self.config.scope);
             self.short_counts.add(thread, causes);
-            // A flight recorder keeps the context until the next file is written, which then also
-            // has the last samples of exited threads.
+            // A flight recorder keeps the context of the thread, so that the next file also has the
+            // thread's last samples.
             live.is_ended = true;
         }
         if !self.is_flight_recorder {

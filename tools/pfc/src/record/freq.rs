@@ -38,8 +38,8 @@ impl FreqController {
     }
 
     /// Returns a new period if the period should change. The new period is computed from the median
-    /// gap, because a few long gaps are times in which the thread slept. After the computation, all
-    /// gaps are dropped.
+    /// gap, so that a few long gaps, in which the thread slept, have no effect. All gaps are
+    /// dropped after a computation.
     pub fn adjust(&mut self) -> Option<u64> {
         if self.gaps.len() < MIN_GAPS {
             return None;

@@ -77,7 +77,7 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
         TaskFilter::All => flags,
         TaskFilter::Thread(_) => flags | INHERIT,
     };
-    // The field wakeup_watermark.
+    // `attr[6]` is wakeup_watermark: the ring becomes readable when it is half full.
     attr[6] = (DATA_SIZE / 2) as u64;
     // The field clockid is the upper half of `attr[11]`.
     attr[11] = (libc::CLOCK_MONOTONIC as u64) << 32;

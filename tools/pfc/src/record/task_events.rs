@@ -129,8 +129,8 @@ impl TaskEvents {
     }
 
     /// Returns the descriptors of the events for all tasks, which become readable when a ring is
-    /// half full. Returns no events for threads, because the descriptor of such an event stays
-    /// readable after its thread has exited.
+    /// half full. Descriptors of events for single threads are left out, because they stay readable
+    /// after the thread has exited.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self.all_tasks {
             true => self.rings.values().map(AsFd::as_fd).collect(),

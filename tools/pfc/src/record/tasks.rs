@@ -13,9 +13,9 @@
 //! - when the address of a sample is in no known mapping of its process;
 //! - when a sample of a process was read, to detect a new name or a new program of that process.
 //!
-//! In each of the last two cases, /proc is read at most once in 50 ms per process. A mapping that
-//! is read after the exec of its process is recorded as if it had existed since the exec, because
-//! libraries are mapped soon after the exec.
+//! In the last two cases, the mappings of a process are read at most once in 50 ms, and so are its
+//! name and program. A mapping that is read after the exec of its process is recorded as if it had
+//! existed since the exec, because libraries are mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -107,7 +107,7 @@ pub struct Tasks {
     to_check: BTreeSet<u32>,
     /// The ID of the first event. All records contain this ID.
     event_id: u64,
-    /// The number of processes from which [`Self::reap`] removes ended processes.
+    /// If this number of processes is reached, [`Self::reap`] removes those that have ended.
     reap_size: usize,
 }
 
@@ -362,7 +362,7 @@ impl Tasks {
         self.records.exit((parent, parent), &sample_id);
     }
 
-    /// Reads the names of all threads of known processes, unless the kernel's records contain them.
+    /// Reads the names of all threads of known processes if the kernel's records do not have them.
     pub fn read_thread_names(&mut self) {
         if self.has_kernel_records {
             return;

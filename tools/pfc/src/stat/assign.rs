@@ -275,8 +275,8 @@ impl Assigner<'_> {
     fn assign_hardware(&mut self, code: EventCode) -> Placement {
         let value = pmc_value(code);
         let fixed = code.fixed.map(|n| FIRST_FIXED + n);
-        // If `value` has bits that are reserved in a PMC, the PMC does not keep these bits, and its
-        // counter would count another event.
+        // A PMC does not keep reserved bits. If `value` had such bits, the counter of this PMC
+        // would count another event.
         let can_count = |n: &u16| {
             let pmc = self.description.and_then(|d| d.pmc(*n));
             can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)

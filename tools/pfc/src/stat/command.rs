@@ -110,8 +110,8 @@ fn exec_or_report(
 ) -> i32 {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
-    // The limits of pfc's caller are restored after `prepare`, which may need more descriptors than
-    // they allow.
+    // The limits of pfc's caller are restored after `prepare`, because `prepare` may need more
+    // descriptors than these limits allow.
     let (step, error) = match prepare() {
         Ok(()) => match limits::restore() {
             Ok(()) => (b'x', command.exec()),
@@ -139,9 +139,9 @@ fn kill_and_reap(pid: i32) -> Result<(), Failure> {
 }
 
 impl Child {
-    /// Starts the command under ptrace. The new process waits until pfc traces the process.
-    /// Counting begins when the new process calls exec. The inner error is the error of ptrace, for
-    /// example if ptrace is forbidden. In that case, the command's program has not been executed.
+    /// Starts the command under ptrace. The new process waits until pfc traces it, and counting
+    /// begins when it calls exec. If ptrace fails, for example because it is forbidden, the
+    /// command's program is not executed, and the error of ptrace is returned as `Ok(Err(error))`.
     pub fn spawn_traced<C: FollowHandler>(
         argv: &[OsString],
         handler: &mut C,

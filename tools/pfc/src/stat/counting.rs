@@ -358,9 +358,9 @@ impl ContextGroup {
             let values = self
                 .config
                 .on_target(cpu, || self.config.read_sums(&attached.context))?;
-            // The kernel marks the values of the ended context as short without a reason. This mark
-            // is removed: the reason is known, and in later intervals all values are complete
-            // again.
+            // The kernel marks the values of an ended context as short, without a reason. The mark
+            // is removed here: the reason is known (the CPU is offline), and values of later
+            // intervals are complete again.
             let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
             self.short_counts.add(cpu, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);

@@ -22,8 +22,8 @@ use super::short_counts::ShortCauses;
 /// them.
 pub const CONFIDENCE: f64 = 99.0;
 
-/// The count of an event, and sums over the turns of its event set: the times for which the set is
-/// loaded. Two `Sums` can be added and subtracted.
+/// The count of an event, with sums over the turns of its event set. A turn is an interval in which
+/// the event set is loaded. Two `Sums` can be added and subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub value: u64,
@@ -38,7 +38,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Makes the sums of an event that is counted all the time, and that therefore has no turns.
+    /// Makes the `Sums` of an event that is counted all the time. The count is `value`. The sums
+    /// over turns are 0, because such an event has no turns.
     pub const fn from_value(value: u64) -> Self {
         Self {
             value,
@@ -128,11 +129,12 @@ impl Sums {
         let ratio = value / time;
         let share = time / total;
         let n = self.runs as f64;
-        // `squares` is the sum of the squared deviations of all turns from the ratio.
+        // `squares` is the sum, over all turns, of the squared difference between the count of the
+        // turn and `ratio` times the length of the turn.
         let squares = self.value2 as f64 - 2.0 * ratio * self.value_time as f64
             + ratio * ratio * self.time2 as f64;
-        // `squares` can be negative if an interval contains a part of a turn: in that case, the
-        // differences of squares are not the squares of the turns in the interval.
+        // If an interval contains a part of a turn, `squares` can be negative, because the sums of
+        // the interval are then not those of whole turns.
         let adds_up = squares >= -1e-6 * self.value2 as f64;
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
@@ -173,9 +175,8 @@ pub struct Estimate {
     pub value: f64,
     /// The fraction of the time in which the event was counted; 1 means all of the time.
     pub share: f64,
-    /// Half length of the error bar: in [`CONFIDENCE`] percent of all cases, the distance between
-    /// `value` and the true value is at most `error`. The value is `None` if the error is not
-    /// known.
+    /// Half length of the error bar. In [`CONFIDENCE`] percent of all cases, the distance between
+    /// `value` and the true value is at most `error`. If the error is not known, `error` is `None`.
     pub error: Option<f64>,
 }
 

@@ -219,7 +219,7 @@ mod tests {
         }
         assert_eq!(wake, WakeReason::Terminated);
         assert!(!is_ignored(SIGHUP));
-        // The standard library ignores SIGPIPE in each program.
+        // is_ignored() is true for SIGPIPE, which the standard library ignores in each program.
         assert!(is_ignored(libc::SIGPIPE));
     }
 }

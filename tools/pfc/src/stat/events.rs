@@ -24,8 +24,8 @@ pub enum Vendor {
 pub struct Machine {
     pub map: Map,
     pub vendor: Option<Vendor>,
-    /// The CPU family, which is read from `/proc/cpuinfo` as the model is; 0 if the family is not
-    /// found.
+    /// The CPU family from `/proc/cpuinfo`, as a number; 0 if `/proc/cpuinfo` does not name a
+    /// family.
     pub family: u32,
     pub model: u32,
     /// True if this process has CAP_PERFMON or CAP_SYS_ADMIN, and may therefore count the kernel

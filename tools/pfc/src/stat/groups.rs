@@ -6,8 +6,8 @@
 use super::events::Event;
 use crate::error::Failure;
 
-/// Parses the event names of `-e`, which were split at commas. Returns each event name with the
-/// number of the event's group, if the event is in a group.
+/// Parses the event names of `-e`, which were split at commas. Returns each event name and, if the
+/// event is in a group, the number of the group.
 pub fn parse_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
     let invalid = |word: &str| {
         Failure::Refused(format!(

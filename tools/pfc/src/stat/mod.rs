@@ -493,7 +493,7 @@ mod tests {
     fn r1_6_lists_of_cpus() {
         assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
         assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
-        // A list of CPUs may contain a range twice.
+        // A list of CPUs may contain the same range many times.
         let long = vec!["0-65535"; 5000].join(",");
         assert_eq!(parse_cpu_list(&long).map(|cpus| cpus.len()), Some(65_536));
         for wrong in ["", "a", "3-2", "1-", "-1", "0,,1", "0-99999", "+1-65536"] {

@@ -264,8 +264,8 @@ impl<'a> Report<'a> {
         let elapsed = mean_of(runs, |r| r.elapsed.as_secs_f64());
         let run_ns = match self.clock_index {
             Some(column) => mean_of(runs, |r| r.values[column].value as f64),
-            // No register measures for how long events are counted, so the whole elapsed time is
-            // assumed.
+            // If no register measures for how long events are counted, they are assumed to be
+            // counted for the whole elapsed time.
             None => elapsed * 1e9,
         };
         let counted = RunCounts {
@@ -292,8 +292,8 @@ impl<'a> Report<'a> {
                     .map(|c| c.error),
                 refused_share: refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                // Different event sets count at different times, so their counts can be compared
-                // only if they are scaled.
+                // Counts of different event sets are of different times, so they can be compared
+                // only after they were scaled to the whole time.
                 derived: values[n]
                     .filter(|_| self.is_scaled || !cell.is_some_and(|c| c.is_multiplexed))
                     .and_then(|value| counted.derive(event, value)),

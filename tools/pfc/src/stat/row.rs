@@ -31,8 +31,8 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Makes a row for a time that pfc has measured itself, in nanoseconds. The row has the fields
-    /// of the other rows.
+    /// Makes a row for a time of `ns` nanoseconds that pfc has measured itself. With `is_repeated`,
+    /// the row has a standard error, which is 0, so that it has the fields of other rows.
     pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
         Self {
             event,

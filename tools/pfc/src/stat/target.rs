@@ -24,7 +24,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the CPUs that are counted; `None` if threads are.
+    /// Returns the CPUs that are counted; `None` if threads are counted.
     pub fn cpus(&self) -> Option<&[u32]> {
         match self {
             Self::Cpus(cpus) => Some(cpus),

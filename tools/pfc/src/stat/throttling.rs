@@ -26,7 +26,7 @@ impl Throttling {
         self.count == 0
     }
 
-    /// Returns the throttling of the contexts since an earlier value for the same contexts.
+    /// Returns the throttling since `before`, which is an earlier value for the same contexts.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             count: self.count.saturating_sub(before.count),

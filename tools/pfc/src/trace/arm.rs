@@ -19,11 +19,11 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that `arm` increments. The counter lies between the words
-/// of markers and the filters.
+/// Offset in the wake file of the counter that `arm` increments. The counter follows the words of
+/// the markers and precedes the filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter of calls of `arm`. In a marker's word, the counter lies between the bits of
-/// traces and `WAKE`.
+/// Mask of the counter of calls of `arm`, which is copied into the word of each marker. In this
+/// word, the counter is between the bits of traces and the bit `WAKE`.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -45,8 +45,8 @@ pub fn arm() -> Result<(), Failure> {
 }
 
 /// Makes all programs release the device `/dev/perftrace`. If some programs have not released the
-/// device within the timeout, the device is announced to all programs again. The error then names
-/// the programs that hold the device.
+/// device within the timeout, announces the device to all programs again, and returns an error that
+/// names the programs that hold the device.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let file = open_wake_file()?;
     set_marker_words(&file, 0).map_err(wake_file_failure)?;
@@ -91,7 +91,7 @@ fn open_wake_file() -> Result<File, Failure> {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
     let bytes = file.metadata().map_err(wake_file_failure)?.len();
-    // Programs have mapped the wake file, so the wake file is never made shorter.
+    // Programs have mapped the wake file, so a longer wake file is not truncated.
     if bytes < READ_BYTES {
         file.set_len(READ_BYTES).map_err(wake_file_failure)?;
     }

@@ -45,8 +45,8 @@ fn load_module() {
     if !module::load("perftrace", DEVICE) {
         return;
     }
-    // Programs that found no device when they started attach only after this. The error of a
-    // directory that cannot be written concerns these programs only.
+    // Programs that found no device when they started attach only after a call of `arm`. If `arm`
+    // fails, only these programs are not traced, so the error is printed as a warning.
     if let Err(error) = arm::arm() {
         message!("pfc: programs that began before are not traced: {error}");
     }

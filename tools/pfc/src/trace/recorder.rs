@@ -81,8 +81,8 @@ impl Recorder {
         // The output is finished after errors as well: the output may hold events that are not
         // written yet.
         let result = self.finish(result);
-        // The command may still run, because neither a write error nor another program that ends
-        // the trace ends the command.
+        // pfc waits for the command, which continues to run after a write error, and after another
+        // program has ended the trace.
         let status = child
             .as_mut()
             .map(|child| self.wait_for(child))

@@ -99,8 +99,8 @@ impl Sink {
         self.path.is_none()
     }
 
-    /// Removes the directory of the output if the output is a CTF trace, which holds no events yet.
-    /// The recorder discards its output if the command could not be started.
+    /// Removes the directory of a CTF trace that holds no events yet. The recorder calls this
+    /// function if the command could not be started.
     pub fn discard(self) {
         if let (Some(path), Format::Ctf) = (&self.path, self.format) {
             let _ = fs::remove_file(path.join("metadata"));

@@ -41,8 +41,8 @@ pub struct Row {
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// The change of the instance's value per second. The rate is `None` for a peak, if it is not
-    /// known when the change began, or if no time has passed between the snapshots.
+    /// The change of the instance's value per second. The rate is `None` for a peak, for a change
+    /// whose start is not known, and if no time has passed between the snapshots.
     pub rate: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.

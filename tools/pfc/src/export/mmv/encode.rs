@@ -6,8 +6,8 @@
 
 use super::names::MAX_STRING;
 
-/// Sizes in bytes: of the file's header, and of one entry in the table of contents and each
-/// section.
+/// Sizes in bytes of the file's header, of an entry in the table of contents, and of an entry in
+/// each kind of section.
 const HEADER_BYTES: usize = 40;
 const TOC_BYTES: usize = 16;
 const INDOM_BYTES: usize = 32;

@@ -47,7 +47,7 @@ pub enum ValueKind {
     Generation,
 }
 
-/// Identifies the values in a snapshot that a metric exports.
+/// Says which values of a snapshot a metric exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSource {
     pub number: u32,
@@ -109,8 +109,8 @@ pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout>
     ] {
         let mut file: Option<FileLayout> = None;
         let mut nr_values = 0;
-        // Instances of an unknown kind are left out, because the rule for adding up their values is
-        // not known.
+        // The rule for adding up values of an unknown kind is not known, so instances of such a
+        // kind are left out.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let is_histogram = instance.kind == Kind::Histogram;
@@ -185,7 +185,8 @@ impl FileLayout {
     }
 }
 
-/// Returns the long help text of a metric: the name, kind, unit and help text of the instance.
+/// Returns the long help text of the metric that shows the values of `instance`: the name, kind,
+/// unit and help text of `instance`.
 fn long_help(instance: &Instance, unit_known: bool) -> String {
     let kind = instance.kind_name();
     let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());

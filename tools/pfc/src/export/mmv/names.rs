@@ -63,7 +63,7 @@ impl MetricNames {
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // If a path prefix is in the set already, so are all shorter prefixes.
+                // A prefix that is in the set was added together with all shorter prefixes.
                 if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }

@@ -24,8 +24,8 @@ pub fn demangle(name: &str) -> Option<String> {
 /// The name of a function or a type, and its properties.
 pub struct Name {
     pub text: Text,
-    /// The name ends with template arguments. The encoding of such a function has the return type
-    /// before the parameters.
+    /// True if the encoding has the return type before the parameters: the name ends with template
+    /// arguments, and is not that of a constructor, destructor or conversion operator.
     has_return_type: bool,
     /// Qualifiers of a member function, such as `const`, each with a blank before it.
     qualifiers: String,
@@ -35,7 +35,7 @@ pub struct Name {
 struct Component {
     text: String,
     leaf: String,
-    /// The component is a constructor, destructor or conversion operator, and has no encoded return
+    /// True for a constructor, destructor or conversion operator, whose encoding has no return
     /// type.
     is_special: bool,
 }
@@ -50,11 +50,11 @@ pub struct Parser<'a> {
     pub arguments: Vec<Argument>,
     /// The number of lambda expressions whose parameters are being read.
     pub lambdas: usize,
-    /// The type of a conversion operator is being read. The operator's template arguments follow
-    /// after the type.
+    /// True while the type of a conversion operator is being read. The template arguments of the
+    /// operator are encoded after this type.
     pub in_conversion: bool,
-    /// The index of the pack element for which a pattern is being read; `None` outside of a pack's
-    /// expansion.
+    /// The index of the element of a parameter pack for which the pattern of an expansion is being
+    /// read; `None` if no expansion is being read.
     pub pack_index: Option<usize>,
     /// The number of elements of the parameter packs to which the current pattern refers.
     pub pack_length: Option<usize>,
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
     /// between them.
     pub fn parameters(&mut self) -> Option<String> {
         let mut texts = Vec::new();
-        // R or O directly before E is not a type: it is a reference qualifier of the function type.
+        // R or O directly before E is a reference qualifier of the function type, not a type.
         let is_end = |p: &Self| match p.peek() {
             0 | b'E' | b'.' | b'Q' => true,
             b'R' | b'O' => p.peek_at(1) == b'E',
@@ -321,7 +321,7 @@ impl<'a> Parser<'a> {
                 (None, b'D') if matches!(self.peek_at(1), b't' | b'T') => {
                     (Text::plain(&self.decltype()?), true)
                 }
-                // M after a data member: the next component is in the member's initializer.
+                // M says that the next component is in the initializer of the data member.
                 (Some(prefix), b'M') => {
                     self.at += 1;
                     (prefix.clone(), false)
@@ -390,7 +390,7 @@ impl<'a> Parser<'a> {
     /// Reads one component of a qualified name. `enclosing` is the name of the enclosing class,
     /// from which constructors and destructors take their names.
     fn component(&mut self, enclosing: &str) -> Option<Component> {
-        // L precedes a name with internal linkage. F, which is matched below, precedes a friend.
+        // The letter L precedes a name with internal linkage. F precedes the name of a friend.
         self.take("L");
         let mut component = match (self.peek(), self.peek_at(1)) {
             (b'0'..=b'9', _) => {

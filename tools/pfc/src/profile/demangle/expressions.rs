@@ -63,8 +63,8 @@ const OPERATORS: [(&[u8; 2], &str); 52] = [
 /// Operators with one operand.
 const UNARY: [&[u8; 2]; 7] = [b"ps", b"ng", b"ad", b"de", b"co", b"nt", b"aw"];
 
-/// Operators that are written like calls. Those of `CALLS_OF_TYPES` have a type as operand, those
-/// of `CALLS` an expression.
+/// Operators that are written like calls. The operators in `CALLS_OF_TYPES` have a type as operand,
+/// and the operators in `CALLS` have an expression.
 const CALLS_OF_TYPES: [(&str, &str); 3] =
     [("st", "sizeof "), ("at", "alignof "), ("ti", "typeid ")];
 const CALLS: [(&str, &str); 4] = [
@@ -93,7 +93,7 @@ impl Parser<'_> {
         self.nest(Self::expression_text)
     }
 
-    /// Reads expressions until E ends the list. Returns them with commas between them.
+    /// Reads expressions until the letter E. Returns their texts with commas between them.
     fn expressions(&mut self) -> Option<String> {
         let mut all = Vec::new();
         while !self.take("E") {
@@ -387,8 +387,8 @@ impl Parser<'_> {
         } else {
             self.type_text()?
         };
-        // After the type, gcc encodes one name. clang encodes all qualifying names, then E, then
-        // the last name.
+        // After the type, gcc encodes one name. clang encodes all qualifying names, then the letter
+        // E, then the last name.
         while self.peek().is_ascii_digit() && self.is_qualifier() {
             let part = self.base_name()?;
             text = self.limits.join(&[&text, "::", &part])?;
@@ -400,8 +400,8 @@ impl Parser<'_> {
         self.limits.join(&[&text, "::", &name])
     }
 
-    /// Returns true if the next name is a qualifier: it is followed by another name or by E and a
-    /// name.
+    /// Returns true if the next name is a qualifier: another name follows it, or the letter E and
+    /// another name.
     fn is_qualifier(&mut self) -> bool {
         let before = self.at;
         let length = self.number().unwrap_or(0);

@@ -84,8 +84,8 @@ impl Limits {
         (self.work <= MAX_WORK).then_some(())
     }
 
-    /// Concatenates texts. Returns `None` if the result exceeds [`MAX_LENGTH`], or the work
-    /// [`MAX_WORK`].
+    /// Concatenates texts. Returns `None` if the result is longer than [`MAX_LENGTH`], or if the
+    /// work on the name exceeds [`MAX_WORK`].
     pub fn join(&mut self, parts: &[&str]) -> Option<String> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.spend(length)?;
@@ -103,7 +103,7 @@ impl Limits {
         Some(all.filter(|t| !t.is_empty()).collect::<Vec<_>>().join(", "))
     }
 
-    /// Joins both parts of the text of a type or name.
+    /// Returns the whole text of a type or name, by joining its left part and its right part.
     pub fn whole(&mut self, text: &Text) -> Option<String> {
         match text.shape {
             Shape::Plain => self.join(&[&text.left, &text.right]),

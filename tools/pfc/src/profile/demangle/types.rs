@@ -322,8 +322,8 @@ impl Parser<'_> {
         self.limits.join(&["decltype (", &expression, ")"])
     }
 
-    /// Reads a pack expansion: a type that is repeated for each element of the parameter packs in
-    /// it.
+    /// Reads a pack expansion: a pattern that stands for one type per element of the parameter
+    /// packs in the pattern.
     fn pack_expansion(&mut self) -> Option<Text> {
         self.need("Dp")?;
         let texts = self.expand_pack(Self::type_text)?;
@@ -334,9 +334,9 @@ impl Parser<'_> {
         Some(Text::plain(&text))
     }
 
-    /// Reads the pattern of a pack expansion once for each element of the parameter packs in it.
-    /// Returns a text for each element, or `Err` with the pattern's text if no parameter pack is in
-    /// it.
+    /// Reads the pattern of a pack expansion once for each element of the parameter packs in the
+    /// pattern. Returns a text for each element. If the pattern contains no parameter pack, returns
+    /// `Err` with the text of the pattern.
     pub fn expand_pack(
         &mut self,
         read: fn(&mut Self) -> Option<String>,
@@ -362,7 +362,8 @@ impl Parser<'_> {
         Some(texts)
     }
 
-    /// Reads a template parameter. Returns the text of the template argument to which it refers.
+    /// Reads a template parameter. Returns the text of the template argument to which the parameter
+    /// refers.
     pub fn template_parameter(&mut self) -> Option<Text> {
         self.need("T")?;
         if self.take("L") {
@@ -389,7 +390,7 @@ impl Parser<'_> {
                 }
                 Some(Text::plain(&self.argument_text(&pack)?))
             }
-            // The parameter is in a constraint, and its argument is encoded later.
+            // The template parameter is in a constraint, and its argument is encoded later.
             (None, _) => Some(Text::plain(&format!("T{number}"))),
         }
     }
@@ -425,7 +426,7 @@ impl Parser<'_> {
         let text = self.substitutions.get(index)?.clone();
         match (text.pack_at, self.pack_index) {
             (Some(at), Some(_)) => {
-                // Read the type again, with the current element of the parameter pack.
+                // The type refers to a parameter pack: read it again for the current element.
                 let (end, known) = (self.at, self.substitutions.len());
                 self.at = at;
                 let text = self.nest(Self::any_type)?;

@@ -63,7 +63,8 @@ impl Contexts {
         self.start_context(cpu)
     }
 
-    /// Adds the gaps that `take` returns to the records and to the total of each CPU.
+    /// Takes the gaps of the monitored CPUs by the function `take`. Writes records of the start and
+    /// the end of each gap, and adds the gap's duration to the total of its CPU.
     pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
         let id = self.config.samplers.first().map_or(0, |s| s.id);
         for gap in self.cpus.as_mut().map_or(Vec::new(), take) {
