@@ -61,7 +61,7 @@ has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 unload_modules() { unload_with_users perfcounters; }
 unload_with_users() { # MODULE
 	local m
-	for m in $(ls /sys/module/$1/holders 2>/dev/null); do unload_with_users $m; done
+	for m in /sys/module/"$1"/holders/*; do [ ! -e "$m" ] || unload_with_users "${m##*/}"; done
 	busybox rmmod $1 2>/dev/null
 }
 load_providers() {

@@ -124,7 +124,8 @@ int main(void)
 			bail("thread");
 	wait_until(nr_started == nr);
 	pin_to_cpu(0);
-	instructions = syscall(SYS_perf_event_open, &attr_of_event, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+	instructions = syscall(SYS_perf_event_open, &attr_of_event, -1, 0, -1,
+			       PERF_FLAG_FD_CLOEXEC);
 	if (instructions < 0)
 		bail("perf_event_open");
 	/*

@@ -43,7 +43,7 @@ test_service() {
 check "install service: loads the providers named in /etc/default/perfcounters" test_service
 # has_devices [DEVICE MODE GROUP]...: succeeds if the devices of the project's modules are exactly
 # these, with these modes and groups.
-has_devices() { is_equal "$(cd /dev && stat -c '%n %a %G' $(ls | grep -E '^(perf|ppa$)') | xargs)" "$*"; }
+has_devices() { is_equal "$(cd /dev && find perf* ppa -maxdepth 0 2>/dev/null | sort | xargs -r stat -c '%n %a %G' | xargs)" "$*"; }
 has_counters_only() { has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters; }
 test_default() { within 30 has_counters_only && ! lsmod | grep -E '^(perfmon|perftrace|ppa|pfm_)'; }
 check "install service: by default loads the counter pages and providers only, with the group perfcounters" test_default

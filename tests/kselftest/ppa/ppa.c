@@ -210,7 +210,8 @@ static void test_known_work(void)
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 known work: all system calls are counted");
-	ok(blocked >= SLEEPS / 2, "4.4 known work: at least half of the sleeps block (%llu)", blocked);
+	ok(blocked >= SLEEPS / 2,
+	   "4.4 known work: at least half of the sleeps block (%llu)", blocked);
 	is(t.values[PPA_SCHEDOUTCNT], blocked,
 	   "4.4 known work: blocked as often as the kernel counts");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,

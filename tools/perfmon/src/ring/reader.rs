@@ -35,8 +35,8 @@ impl Ring {
     }
 
     /// Returns the records that were written since the last call, the oldest first. In a ring
-    /// without [`OVERWRITE`], the space of a record is free for new records after the record has
-    /// been read.
+    /// without [`OVERWRITE`](super::OVERWRITE), the space of a record is free for new records after
+    /// the record has been read.
     pub fn records(&mut self) -> Records<'_> {
         self.reader.records(self.mapping.shared())
     }

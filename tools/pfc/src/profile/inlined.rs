@@ -466,13 +466,13 @@ mod tests {
     /// The abbreviation table of all tests: for each entry code the tag, whether it has children,
     /// and the attributes with their forms.
     const ABBREVIATIONS: &[u8] = &[
-        // Entry code 1: unit with low_pc (address) and high_pc (4 bytes)
-        1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // Entry code 2: function with low_pc and high_pc
+        // code 1: unit with low_pc (address) and high_pc (4 bytes)
+        1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // code 2: function with low_pc and high_pc
         2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0, 0,
-        // Entry code 3: inlined function with abstract_origin (4 bytes), low_pc and high_pc
-        3, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // Entry code 4: function with name
-        4, 0x2e, 0, 0x03, 0x08, 0, 0, // Entry code 5: inlined function without attributes
-        5, 0x1d, 1, 0, 0, // Entry code 6: inlined function with ranges (4 bytes)
+        // code 3: inlined function with abstract_origin (4 bytes), low_pc and high_pc
+        3, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0, 0, // code 4: function with name
+        4, 0x2e, 0, 0x03, 0x08, 0, 0, // code 5: inlined function without attributes
+        5, 0x1d, 1, 0, 0, // code 6: inlined function with ranges (4 bytes)
         6, 0x1d, 0, 0x55, 0x17, 0, 0, 0,
     ];
 
