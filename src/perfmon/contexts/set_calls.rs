@@ -325,9 +325,9 @@ impl Context {
         })
     }
 
-    /// Fills in the results of `PERFMON_READ_RUNS`: for each PMD in `all`, sums of its counts and
-    /// of the times over all runs of its event set. Returns `EINVAL` if the event set does not
-    /// exist or the PMD does not count in it.
+    /// Fills in the results of `PERFMON_READ_RUNS`: for each PMD in `all`, the sums and the sums of
+    /// squares of its counts and of the times over all runs of its event set. Returns `EINVAL` if
+    /// the event set does not exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;

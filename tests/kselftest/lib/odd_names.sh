@@ -35,12 +35,12 @@ record_running() { # NAME
 	pfc record -p $victim -e task-clock -F 200 -o r -- sh -c "$run_for" $victim 200
 	stop $?
 }
-# Succeeds if the report on the file "r" lists the busy function first. A program that has just
-# started has many samples outside the busy function.
+# Succeeds if the first function of the program that the report on the file "r" lists is the busy
+# function. On a busy host more samples can be in a function of the kernel.
 is_named() {
 	pfc report -i r --sort sym >table
 	cat table
-	[ "$(awk '!/^#/ && NF { print $NF; exit }' table)" = work_inner ]
+	[ "$(awk '/\[\.\]/ { print $NF; exit }' table)" = work_inner ]
 }
 load_modules() {
 	for m in perfcounters perfmon perftrace ppa pfm_soft pfm_ring; do
