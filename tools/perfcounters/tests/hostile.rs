@@ -21,7 +21,8 @@ use std::mem::offset_of;
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 /// The byte range of the two words in the header that hold the generation of the set of instances.
-/// A reader waits for a while until the two words are equal.
+/// While the two words of the generation differ, the set of instances is being changed, and a
+/// reader waits for a limited time until the words are equal.
 const GENERATIONS: std::ops::Range<usize> = 16..32;
 
 /// The path of a temporary file, in /dev/shm if that directory exists. Dropping a `TempFile`
@@ -114,7 +115,7 @@ fn library_truncated_files_are_refused() {
     let (_fake, _, bytes) = valid_file();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
         let file = TempFile::with_content(&format!("cut{len}"), &bytes[..len]);
-        // A file of each of these lengths ends before the descriptors.
+        // The truncated file ends before the descriptors.
         assert!(
             matches!(
                 open_error(&file.0),

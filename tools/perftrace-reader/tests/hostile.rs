@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
-//! count invalid bytes as cut.
+//! count invalid bytes in `Totals::cut`.
 
 mod fake;
 
@@ -263,8 +263,9 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[offset] = value;
-            // The same bytes are read as three buffers, which have 9 events in total. If no bytes
-            // were cut, the changed byte may hide at most one event of each buffer.
+            // The same bytes are read as three buffers, which have 9 events in total. If the reader
+            // reports no invalid bytes (`cut`), the changed byte may make at most one event of each
+            // buffer disappear.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }

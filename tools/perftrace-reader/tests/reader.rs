@@ -267,7 +267,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         reader.read_round(&fake, &mut output).expect("it is read");
         let all = json(&json_path.0);
         let events = all["traceEvents"].as_array().expect("events");
-        // The first item of the array is the name of the process.
+        // The first item of `traceEvents` is the name of the process.
         assert_eq!(events.len(), usize::from(n) + 2);
         let last = &events[usize::from(n) + 1];
         assert_eq!(last["args"]["n"], n);

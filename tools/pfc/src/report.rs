@@ -31,8 +31,8 @@ struct CallerTree {
     /// The functions of the tree. Each function follows the function that it called. The first
     /// element of the list is the root.
     all: Vec<Caller>,
-    /// The index of each function in `all`. The key is the index of the function that it called,
-    /// and its own name.
+    /// The index of each function in `all`, by the index of the function that it called and by its
+    /// own name.
     indices: HashMap<(usize, Rc<str>), usize>,
 }
 
@@ -122,13 +122,13 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        // The row of the report has the function of the sample. If the sample is in an inlined
-        // function, the callers begin with the inlined functions, before the function of the
-        // sample.
+        // The callers of a sample begin after its first frame, whose function the row of the report
+        // shows. If the first frame is inlined, the callers begin with the inlined functions,
+        // before the function of the sample.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // A known function that is not inlined is named by its symbol, shared by its frames.
+            // The name of a known function that is not inlined is its symbol, without a copy.
             if frame.is_known() && !frame.is_inlined {
                 return frame.symbol.clone();
             }

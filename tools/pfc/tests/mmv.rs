@@ -365,7 +365,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
-    // An instance that is not removed keeps the number of its metric.
+    // The metric of an instance that is not removed keeps its number in PCP and its value.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
     let end = Instant::now() + patience(60);
     while generations() != (0, 0) {

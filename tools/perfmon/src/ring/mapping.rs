@@ -10,7 +10,8 @@ use protocols::PAGE_SIZE;
 
 use crate::area::Area;
 
-/// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
+/// Upper limit in bytes for the data size of a ring. A ring with a larger data size is treated as
+/// invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
 
 /// The mappings of a ring.
@@ -21,7 +22,7 @@ pub struct Mapping {
     /// overwritten.
     tail: Option<Area>,
     /// The word that serves as the tail if the ring has no tail page. The kernel does not access
-    /// this word.
+    /// `private_tail`.
     private_tail: Word,
     /// Offset of the data in `area`, in words.
     data: usize,
@@ -83,8 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file with the layout of the file of a context. `protocols::ring` initializes the
-    /// control page in this file.
+    /// Returns a file that can be mapped like a context with a ring. `protocols::ring` initializes
+    /// the control page of the returned file.
     fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
         let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
         let mut options = File::options();

@@ -16,8 +16,9 @@ use crate::atomic_file::AtomicFile;
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
-/// - While a call overwrites the table of features, the file's header says that the file has no
-///   features, and gives the size that all records had before the call.
+/// - While a call of [`Self::write`] overwrites the table of features, the file's header says that
+///   the file has no features. Until the new records are complete, the header has the size of the
+///   older records.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -69,7 +70,7 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // If this call has overwritten an older table, a new table fits into the file.
+                // If the file already had a table of features, its space suffices for a new table.
                 let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
                 complete_records(records, room.saturating_sub(TABLE_SIZE))
             }
@@ -77,7 +78,7 @@ impl Writer {
         if result.is_err() {
             let table = layout.encode_table(kept as u64, 0);
             let at = layout.data_end() + kept as u64;
-            // If this write of the table fails, the file is left without features.
+            // If the new table cannot be written either, the header still lists no features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
                 let _ = self.file.truncate(layout.data_end());
                 return result;

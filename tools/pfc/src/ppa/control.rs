@@ -37,8 +37,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. The number of CPUs per group of values is
-    /// kept.
+    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs per group
+    /// of values.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -53,8 +53,8 @@ impl ControlFiles {
             .map_err(|e| file_failure(&self.flags, &e))
     }
 
-    /// Switches the individual accounting of the tasks `pids` on or off. Each of these tasks has a
-    /// separate group of values for each CPU.
+    /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
+    /// task has a separate group of values for each CPU.
     fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {

@@ -17,7 +17,7 @@ use super::files::{open_in_root, read_whole, MAX_FILE_SIZE};
 /// The directory under which distributions install debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// The minimum length of a build ID in bytes. A shorter build ID does not identify a file.
+/// The minimum length of a build ID in bytes. A build ID of less than 8 bytes identifies no file.
 const MIN_BUILD_ID_LENGTH: usize = 8;
 
 /// The build ID and the debug link of an ELF file, which identify its debug file.

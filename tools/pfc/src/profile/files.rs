@@ -37,7 +37,7 @@ const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 /// The identity of a mapped file, which distinguishes it from other files with the same path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// The identity is unknown. Any file with the path is used.
+    /// The identity of the mapped file is unknown, so any file at the path of the mapping is used.
     #[default]
     Any,
     BuildId(Rc<[u8]>),
@@ -48,9 +48,9 @@ pub enum Identity {
     },
 }
 
-/// Returns the paths under which the file of a process's mapping may be found: `path` below the
-/// root directory of the process (/proc/PID/root), the link /proc/PID/exe to its executable, and
-/// `path` itself. The list is empty for a mapping without a file, such as anonymous memory.
+/// Returns the paths under which the file of a process's mapping may be found. The paths are `path`
+/// below the root directory of the process (/proc/PID/root), the link /proc/PID/exe, and `path`
+/// itself. A mapping without a file, such as anonymous memory, has no paths.
 pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     let bytes = path.as_os_str().as_bytes();
     let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
@@ -58,7 +58,7 @@ pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     in_root.push(path);
     let paths = [
         PathBuf::from(in_root),
-        // The executable of the process can be opened by this link even if it has been deleted.
+        // The link /proc/PID/exe opens the executable even if the executable has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
     ];
@@ -89,7 +89,7 @@ pub fn open_regular(path: &Path) -> Result<File, &'static str> {
 }
 
 /// Opens a regular file under a path in a root directory, such as that of another process. A
-/// symbolic link in this root directory cannot lead to a file outside of it.
+/// symbolic link in the directory `root` cannot lead to a file outside of `root`.
 pub fn open_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
@@ -124,8 +124,8 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if the file belongs to root, to the user of pfc, or to the user of the process that
-/// the file describes. The contents of a file with such an owner can be trusted.
+/// Returns true if the owner of a file can be trusted: root, the user of pfc, or the user of the
+/// process that the file describes.
 pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
     let is_of_process = || {
         let process = fs::metadata(format!("/proc/{pid}"));
@@ -139,7 +139,7 @@ pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
 ///
 /// # Errors
 ///
-/// [`NOT_FOUND`], [`ANOTHER_BUILD`], or another reason in words.
+/// The reason why the file cannot be used: [`NOT_FOUND`], [`ANOTHER_BUILD`], or another text.
 pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
     let file = open_regular(path)?;
     let is_mapped_file = match identity {

@@ -24,7 +24,7 @@ const HEADER_ATTR: u32 = 64;
 const TRACING_DATA: u32 = 66;
 const HEADER_BUILD_ID: u32 = 67;
 const HEADER_FEATURE: u32 = 80;
-/// Feature numbers are below this one. Records of features with other numbers are skipped.
+/// The limit of perf's feature numbers; records of features at or above `NR_FEATURES` are skipped.
 const NR_FEATURES: usize = 64;
 /// The flag in a record's header which says that the record contains the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
@@ -103,8 +103,8 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
                 let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
                 build_ids.insert(path, id);
             }
-            // Skip the tracepoint formats that follow this record, padded to 8 bytes. Samples can
-            // be read without them.
+            // Skip the tracepoint formats that follow a TRACING_DATA record, padded to 8 bytes.
+            // Samples can be read without the tracepoint formats.
             TRACING_DATA => {
                 let size = ByteReader(body).u32().ok_or(INCONSISTENT)?;
                 rest.take(u64::from(size).next_multiple_of(8))
@@ -129,9 +129,9 @@ fn check_attribute(body: &[u8]) -> Option<()> {
     (ids % 8 == 0).then_some(())
 }
 
-/// Checks a record with a feature: the number of the feature, and its contents. Returns true if
-/// perf has such a feature. The crate linux-perf-data searches all features for each one that it
-/// reads, so their number is limited.
+/// Checks a record with a feature: the number of the feature, and its contents. Returns true if the
+/// number of the feature is below [`NR_FEATURES`]. The crate linux-perf-data searches all features
+/// for each feature that it reads, so the number of features is limited.
 fn check_feature(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
     let number = usize::try_from(body.u64()?).ok()?;
