@@ -76,11 +76,8 @@ fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
 }
 
 /// Runs a fuzzer with a directory for the files of a trace.
-fn with_directory(name: &str, run: impl Fn(&Path)) {
-    let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).expect("room");
-    run(&path);
-    fs::remove_dir_all(&path).expect("our own directory");
+fn with_directory(run: impl Fn(&Path)) {
+    run(tempfile::tempdir().expect("room").path());
 }
 
 fn valid_buffers() -> Vec<Vec<u8>> {
@@ -101,7 +98,7 @@ fn valid_buffers() -> Vec<Vec<u8>> {
 
 #[test]
 fn r3_7_fuzz_buffers_of_a_trace() {
-    with_directory("fuzz-buffers", |directory| {
+    with_directory(|directory| {
         let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MEMORY_PER_BYTE);
         fuzzer.run(changed(&valid_buffers()), |bytes| {
             read(bytes, directory, "app\x1b[31m", "a:u9");
@@ -115,7 +112,7 @@ fn r3_7_fuzz_names_and_fields_of_markers() {
         "a:", "b:", "s:str", "n:u8", "x64", "f32", "f16", "u", "64", " ", ":", "str", "_", "\"",
         "\\", "\x1b", "\n", "é", "\u{202e}", "}", "/", "..", "a",
     ];
-    with_directory("fuzz-names", |directory| {
+    with_directory(|directory| {
         let buffers = valid_buffers();
         Fuzzer::new("names of markers").run(words(&parts), |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else {

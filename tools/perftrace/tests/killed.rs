@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -59,22 +59,6 @@ fn run_writers(progress: &str) {
     });
 }
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 struct Writer {
     child: Child,
     kernel: Kernel,
@@ -82,8 +66,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(test: &str, flags: u32, tunables: &str, directory: &Directory) -> Self {
-        let progress = directory.0.join("progress");
+    fn new(test: &str, flags: u32, tunables: &str, directory: &Path) -> Self {
+        let progress = directory.join("progress");
         let file = File::options()
             .read(true)
             .write(true)
@@ -96,14 +80,14 @@ impl Writer {
             .args(["--exact", test, "--nocapture"])
             .env(CHILD, &progress);
         command
-            .env("PERFTRACE_SIMULATE", &directory.0)
+            .env("PERFTRACE_SIMULATE", directory)
             .env("GLIBC_TUNABLES", tunables);
         command.env("PERFTRACE_SIMULATE_FLAGS", flags.to_string());
         let child = command
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("it runs");
-        let path = directory.0.join(child.id().to_string());
+        let path = directory.join(child.id().to_string());
         let begin = Instant::now();
         while last_written
             .iter()
@@ -151,9 +135,9 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
     }
-    let directory = Directory::new(test);
+    let directory = tempfile::tempdir().expect("a directory");
     for round in 0..if long_run() { 200 } else { 40 } {
-        let mut writer = Writer::new(test, flags, tunables, &directory);
+        let mut writer = Writer::new(test, flags, tunables, directory.path());
         let mut records = Vec::new();
         // The writer runs for 50 microseconds to 3 milliseconds; the time differs from writer to
         // writer.

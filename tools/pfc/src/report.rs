@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn r1_10_the_table_is_perfs() {
-        let path = std::env::temp_dir().join(format!("pfc-report-{}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path();
         let profile = synthetic();
         let args = ReportArgs {
             input: crate::cli::InputArgs {
@@ -424,10 +425,10 @@ mod tests {
             firefox: false,
             pprof: false,
         };
-        let mut out = Out::open(Some(&path)).expect("a file");
+        let mut out = Out::open(Some(path)).expect("a file");
         print_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
         out.finish().expect("room");
-        let text = std::fs::read_to_string(&path).expect("a file");
+        let text = std::fs::read_to_string(path).expect("a file");
         assert_eq!(
             text,
             "# Total Lost Samples: 2\n# Throttled: 3 times\n\
@@ -438,11 +439,10 @@ mod tests {
              75.00%  prog     prog           [.] f\n            \
              50.00% main\n            25.00% a;b\n\n\n"
         );
-        let mut out = Out::open(Some(&path)).expect("a file");
+        let mut out = Out::open(Some(path)).expect("a file");
         print_json(&profile, &args, &mut out).expect("room");
         out.finish().expect("room");
-        let text = std::fs::read_to_string(&path).expect("a file");
-        std::fs::remove_file(&path).expect("there");
+        let text = std::fs::read_to_string(path).expect("a file");
         let all: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&all["lost"], &all["throttled"]), (&2.into(), &3.into()));
         assert_eq!(all["offline"][0]["ns"], 2_301_000_000_u64);

@@ -15,20 +15,26 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use device::{patience, send_signal, Device, KillOnDrop};
+use tempfile::TempDir;
 
 /// A fake device, and a directory for the exported files.
 struct ExportTest {
     device: Device,
     directory: PathBuf,
+    _parent: TempDir,
 }
 
 impl ExportTest {
     fn new(cpus: u32) -> Self {
         let device = Device::new(cpus);
-        let name = device.path.file_name().expect("a name");
-        let directory = std::env::temp_dir().join(name).with_extension("mmv");
-        fs::create_dir_all(&directory).expect("a directory");
-        Self { device, directory }
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("mmv");
+        fs::create_dir(&directory).expect("room");
+        Self {
+            device,
+            directory,
+            _parent: parent,
+        }
     }
 
     fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
@@ -71,12 +77,6 @@ impl ExportTest {
             .collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for ExportTest {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -194,7 +194,8 @@ mod tests {
     /// of time.
     #[test]
     fn r1_9_a_file_is_read_as_it_was_written() {
-        let path = std::env::temp_dir().join(format!("pfc-data-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| Attribute {
             name: name.to_owned(),
             id,
@@ -304,13 +305,12 @@ mod tests {
         assert_eq!(addresses(0), [in_kernel, 0x9000]);
         assert_eq!(addresses(1), [0x5010, 0x5020]);
         assert!(profile.select_event(Some("none")).is_err());
-
-        std::fs::remove_file(&path).expect("there");
     }
 
     #[test]
     fn r1_9_names_and_paths_keep_their_bytes() {
-        let path = std::env::temp_dir().join(format!("pfc-bytes-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let event = Attribute {
             id: 1,
             ..Attribute::default()
@@ -346,7 +346,6 @@ mod tests {
         writer.write(&encoder.bytes).expect("room");
         writer.finish(&[]).expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
-        std::fs::remove_file(&path).expect("there");
         assert_eq!(profile.command, ["pfc", "caf\\xe9"]);
         let sample = &profile.samples[0];
         assert_eq!(&*sample.command, "abc\\xc3");
@@ -355,7 +354,8 @@ mod tests {
 
     #[test]
     fn r1_9_a_file_that_is_not_whole_is_refused_or_read_in_part() {
-        let path = std::env::temp_dir().join(format!("pfc-broken-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let event = Attribute {
             id: 1,
             ..Attribute::default()
@@ -391,6 +391,5 @@ mod tests {
             std::fs::write(&path, &bytes).expect("room");
             let _ = crate::profile::Profile::load(Some(&path), true);
         }
-        std::fs::remove_file(&path).expect("there");
     }
 }

@@ -197,16 +197,16 @@ where
 mod tests {
     use super::*;
 
-    fn copy_of_this_program(name: &str) -> PathBuf {
+    fn copy_this_program(path: &Path) {
         let program = std::env::current_exe().expect("a path");
-        let path = std::env::temp_dir().join(format!("pfc-{}-{name}", std::process::id()));
-        fs::copy(program, &path).expect("room");
-        path
+        fs::copy(program, path).expect("room");
     }
 
     #[test]
     fn r1_9_a_file_is_read_only_if_it_is_the_mapped_one() {
-        let path = copy_of_this_program("files");
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("files");
+        copy_this_program(&path);
         let file = File::open(&path).expect("a file");
         let metadata = file.metadata().expect("a file");
         let dev = metadata.dev();
@@ -228,7 +228,8 @@ mod tests {
             assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
         }
         // Replace the file by a copy with the same contents but another inode.
-        let other = copy_of_this_program("other");
+        let other = directory.path().join("other");
+        copy_this_program(&other);
         fs::rename(&other, &path).expect("the same folder");
         assert_eq!(
             read_mapped_file(&path, &inode(metadata.ino())),

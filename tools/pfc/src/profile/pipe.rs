@@ -157,7 +157,6 @@ fn parse_build_id(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use perfmon::ring::Sample;
 
@@ -224,18 +223,16 @@ mod tests {
         (file, stream)
     }
 
-    fn load(name: &str, bytes: &[u8]) -> Result<Profile, Failure> {
-        let path = std::env::temp_dir().join(format!("pfc-pipe-{name}-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("room");
-        let profile = Profile::load(Some(Path::new(&path)), true);
-        std::fs::remove_file(path).expect("there");
-        profile
+    fn load(bytes: &[u8]) -> Result<Profile, Failure> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, bytes).expect("room");
+        Profile::load(Some(file.path()), true)
     }
 
     #[test]
     fn r1_9_a_stream_of_perf_record_has_the_samples_of_the_file() {
         let (file, stream) = file_and_stream();
-        let (file, stream) = (load("file", &file), load("stream", &stream));
+        let (file, stream) = (load(&file), load(&stream));
         let (file, stream) = (file.expect("samples"), stream.expect("samples"));
         assert_eq!(stream.events, ["cycles:u", "faults"]);
         assert_eq!(stream.events, file.events);
@@ -257,7 +254,7 @@ mod tests {
         // Move the last record of the stream, which is a sample, before the attributes.
         let at = stream.len() - 56;
         let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
-        assert_eq!(load("moved", &moved).expect("samples").samples.len(), 2);
+        assert_eq!(load(&moved).expect("samples").samples.len(), 2);
     }
 
     #[test]
@@ -265,14 +262,14 @@ mod tests {
         let (_, stream) = file_and_stream();
         let mut nr_read = 0;
         for end in 0..stream.len() {
-            nr_read += usize::from(load("cut", &stream[..end]).is_ok());
+            nr_read += usize::from(load(&stream[..end]).is_ok());
         }
         // If a stream ends after a complete sample, it is accepted without an error.
         assert!((1..=2).contains(&nr_read), "{nr_read}");
         for at in 0..stream.len() {
             let mut bytes = stream.clone();
             bytes[at] ^= 0xff;
-            let _ = load("wrong", &bytes);
+            let _ = load(&bytes);
         }
     }
 
