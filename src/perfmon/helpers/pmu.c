@@ -448,7 +448,7 @@ bool pfm_rdpmc_allow(void)
 	 */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
-		 * Orders the increment of perf_rdpmc_allowed before the read of mm_cpumask(): a CPU
+		 * This barrier orders the increment before the read of mm_cpumask(): a CPU
 		 * that enters the mask later sees the increment when it switches to this mm.
 		 */
 		smp_mb();
