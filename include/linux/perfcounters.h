@@ -174,12 +174,13 @@ static __always_inline void perf_counter_set(perf_counter_t counter, s64 value)
 }
 
 /**
- * perf_counter_peak() - raise this CPU's value of a peak
+ * perf_counter_peak() - raise this CPU's maximum in a PERFCOUNTERS_PEAK
+ * instance
  * @counter: from perf_counter_handle()
- * @value: stored if it is larger than the present value
+ * @value: the new maximum, if it is larger than the stored maximum
  *
  * The function executes a compare-and-exchange only if @value is above the
- * peak.
+ * stored maximum.
  *
  * Context: any, NMI included.
  */
@@ -229,8 +230,9 @@ static __always_inline void perf_counter_begin(void)
 {
 	preempt_disable();
 	/*
-	 * A of the seqflag protocol: count the update as in flight before it
-	 * changes values. Pairs with D, the acquire fence of readers.
+	 * Step A of the seqflag protocol (src/protocols/seqflag.rs): count the
+	 * group of updates as in flight before the group changes values. Pairs
+	 * with D, the acquire fence of readers.
 	 */
 	this_cpu_inc(*perf_counter_seqflag);
 	barrier();
@@ -244,8 +246,9 @@ static __always_inline void perf_counter_begin(void)
 static __always_inline void perf_counter_end(void)
 {
 	/*
-	 * B of the seqflag protocol: count the update as completed after it
-	 * changed values. Pairs with C, the acquire load of readers.
+	 * Step B of the seqflag protocol (src/protocols/seqflag.rs): count the
+	 * group of updates as completed after the group has changed values.
+	 * Pairs with C, the acquire load of readers.
 	 */
 	barrier();
 	this_cpu_add(*perf_counter_seqflag, PERFCOUNTERS_SEQ_BUSY);

@@ -129,8 +129,8 @@ impl Instance {
     /// Adds an instance. If there is a dormant instance of the same name, that instance becomes
     /// live again.
     ///
-    /// A driver does not have to handle a failure of this function. The kernel log has the reason,
-    /// and updates of the instance change slots that no reader can see.
+    /// A driver does not have to handle a failure of this function. If adding an instance fails,
+    /// the kernel log has the reason, and no reader sees updates through the returned value.
     ///
     /// Context: process; may sleep.
     #[inline]
@@ -233,8 +233,8 @@ pub struct Counter(*mut i64);
 // SAFETY: The pointer is a per-CPU address, which has the same meaning in every thread. Each access
 // through the pointer is one instruction on the slot of the CPU that executes the instruction.
 unsafe impl Send for Counter {}
-// SAFETY: Concurrent accesses through a shared reference are single instructions. Each one accesses
-// the slot of the CPU that executes the instruction.
+// SAFETY: Concurrent accesses through a shared reference are single instructions, and each
+// instruction accesses the slot of the CPU that executes it.
 unsafe impl Sync for Counter {}
 
 impl Counter {
@@ -282,7 +282,8 @@ impl Counter {
         }
     }
 
-    /// Raises this CPU's value of a peak to `value`, if `value` is larger.
+    /// Raises this CPU's maximum in a [`Kind::Peak`] instance to `value`, if `value` is larger than
+    /// the maximum.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -296,9 +297,9 @@ impl Counter {
         };
         while value > seen {
             let before = seen;
-            // SAFETY: By the type's invariant the slot exists. The comparison fails, and loads
-            // `seen` again, if the slot was updated after `seen` was loaded, or if the task has
-            // moved to a CPU with another value.
+            // SAFETY: By the type's invariant the slot exists. The compare-and-exchange fails, and
+            // loads the value of the slot into `seen`, if the slot was updated after `seen` was
+            // loaded, or if the task has moved to a CPU whose slot has another value.
             unsafe {
                 asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                     inout("rax") seen, options(att_syntax, nostack))
@@ -361,9 +362,9 @@ impl Group {
         // loaded.
         let flag = unsafe { perf_counter_seqflag };
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is preempt_disable(). The second instruction is A of
-            // the seqflag protocol: it adds to the seqflag of this CPU, which exists as long as
-            // perfcounters.ko is loaded.
+            // SAFETY: The first instruction is preempt_disable(). The second instruction is step A
+            // of the seqflag protocol (`src/protocols/seqflag.rs`): it increments the seqflag of
+            // this CPU. The seqflags exist as long as perfcounters.ko is loaded.
             unsafe {
                 asm!(preempt_count!(inc),
                      "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
@@ -382,12 +383,13 @@ impl Drop for Group {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is B of the seqflag protocol. The instruction adds to
-            // the seqflag of the CPU on which the group began, because preemption has been disabled
-            // since then. The other instructions are preempt_enable(). If the preemption count and
-            // the inverted need-resched bit are both zero, they call the scheduler through a static
-            // call that preserves registers. The kernel has no red zone and aligns stacks to 8
-            // bytes, so this call needs no stack frame.
+            // SAFETY: The first instruction is step B of the seqflag protocol
+            // (`src/protocols/seqflag.rs`). Step B adds to the seqflag of the CPU on which the
+            // group began, because preemption has been disabled since the group began. The other
+            // instructions are preempt_enable(). If the preemption count is 0 and a reschedule is
+            // due (the inverted need-resched bit is 0), preempt_enable() calls the scheduler
+            // through a static call that preserves registers. The kernel has no red zone and aligns
+            // stacks to 8 bytes, so the call of the scheduler needs no stack frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
                      preempt_count!(dec),

@@ -4,9 +4,10 @@
  * PMUs or implement sampling formats.
  *
  * A PMU description has two tables, one of PMCs (configuration registers) and one of PMDs (data
- * registers), with a row for each register. Tools use the logical number of a register, which is
- * the description's first number plus the index of the row. Modules in Rust use the same interface
- * through include/linux/perfmon.rs. The interface is described in Documentation/perfmon.md.
+ * registers), with a row for each register. Tools identify a register by its logical number, which
+ * is perfmon_pmu.first plus the index of the register's row in its table. Modules in Rust use the
+ * same interface through include/linux/perfmon.rs. The interface is described in
+ * Documentation/perfmon.md.
  */
 #ifndef _LINUX_PERFMON_H
 #define _LINUX_PERFMON_H
@@ -26,17 +27,18 @@ struct task_struct;
 #define PERFMON_REG_SYSTEM	0x10	/* register that only system-wide contexts can use */
 #define PERFMON_REG_THREAD	0x20	/* register that only thread contexts can use */
 #define PERFMON_REG_NO_64	0x40	/* counter that is not extended to 64 bits */
-#define PERFMON_REG_TASK	0x80	/* virtual PMD: read() returns a count of the thread */
+#define PERFMON_REG_TASK	0x80	/* virtual PMD: read() returns the thread's event count */
 #define PERFMON_REG_CLOCK	0x100	/* virtual PMD: counts ns; a timer ends its periods */
 
 /*
  * There are two kinds of virtual registers. A virtual register without
- * PERFMON_REG_COUNTER has a value and is read-only. A virtual register with
- * PERFMON_REG_COUNTER is a count that only grows. A context counts by how much
- * the register grows while the context is loaded into a PMU. If a virtual
- * register has both PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's
- * context counts by how much the register grows from PERFMON_START to
- * PERFMON_STOP, even while the thread is not running.
+ * PERFMON_REG_COUNTER is read-only: a read of its PMD returns the current value
+ * of the register. A virtual register with PERFMON_REG_COUNTER has a value that
+ * only grows. A PMD with PERFMON_REG_COUNTER counts the increments of the
+ * register's value while the context is programmed into a CPU's PMU. A PMD with
+ * PERFMON_REG_COUNTER and PERFMON_REG_TASK in a thread's context counts all
+ * increments between PERFMON_START and PERFMON_STOP, even those while the
+ * thread is not running.
  */
 
 /**
@@ -46,13 +48,15 @@ struct task_struct;
  * @reset: for a PMC, its value before the first write, and the permanent value of the @reserved
  *	bits
  * @reserved: for a PMC, the bits that a write does not change
- * @enable: for a PMC, the bits of which at least one must be set for a counter to count. For a PMD,
- *	the bits in its PMC that belong to this counter only, if several counters share the PMC
- * @interrupt: for a PMC, the bits that enable the overflow interrupt; only the kernel sets them.
- *	For a PMD, those interrupt bits of its PMC that belong to this counter; 0: all of them
- * @kernel: for a PMC, the bits that enable counting in kernel mode. Setting these bits needs
- *	CAP_PERFMON or kernel.perf_event_paranoid <= 1, and a kernel that is not locked down for
- *	confidentiality
+ * @enable: for a PMC, the bits of which at least one must be set for a counter to count. For a PMD
+ *	that shares its PMC with other PMDs, the bits of the PMC that affect the counter of this PMD
+ *	only
+ * @interrupt: for a PMC, the bits that enable overflow interrupts, which only the kernel sets. For
+ *	a PMD, the bits of its PMC that enable the overflow interrupt of this PMD's counter; 0: all
+ *	bits in @interrupt of the PMC
+ * @kernel: for a PMC, the bits that enable counting in kernel mode. A write that sets a bit of
+ *	@kernel needs CAP_PERFMON or kernel.perf_event_paranoid <= 1, and a kernel that is not
+ *	locked down for confidentiality
  * @pmcs: for a PMD, a bit mask: bit n is set if PMC n of the table controls this counter
  * @rdpmc: for a PMD, the operand (ECX) of RDPMC that reads this counter
  * @type: PERFMON_REG_*
@@ -88,25 +92,27 @@ struct perfmon_register {
  * @global_ctrl: number of the global-control MSR, 0 if the PMU has none. Bit @rdpmc & 31 of the MSR
  *	enables a counter; a fixed counter, which has bit 30 set in its @rdpmc, is enabled by bit 32
  *	+ (@rdpmc & 31)
- * @global_status: number of the global-status MSR, 0 if the PMU has none. Its bits have the
- *	positions of the bits in @global_ctrl, and report the counters that have overflowed
+ * @global_status: number of the global-status MSR, 0 if the PMU has none. A counter has the same
+ *	bit in the global-status MSR as in the global-control MSR. A bit of the global-status MSR is
+ *	set if the counter of the bit has overflowed
  * @global_clear: number of the MSR through which bits of @global_status are cleared
  * @probe: callback that checks whether the PMU is present; returns 0, or an errno that
  *	perfmon_pmu_register() returns. The callback is called in process context, and may be NULL
  * @check: callback that checks a value before it is written to the PMC in row @pmc.
- *	The reserved bits of the value have been replaced already. The callback can change the
- *	value, or refuse the value with an errno. The callback is called in process context, and
- *	may be NULL
+ *	When check() is called, the reserved bits of @value have their reset value. check() can
+ *	change @value, or return an errno to refuse the write. The callback check() is called in
+ *	process context, and may be NULL
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
- *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
- *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
- *	of the context's creator. The callback is called in any context: with interrupts off for a
- *	register with PERFMON_REG_COUNTER, with preemption off for other virtual registers. The
- *	callback may be NULL
+ *	The argument @control of read() is the value of the first PMC in @pmcs of the register's
+ *	row. @task is the context's thread, or NULL if the context is a CPU's or is detached. @ns is
+ *	the pid namespace of the context's creator. The callback is called in any context: with
+ *	interrupts off for a register with PERFMON_REG_COUNTER, with preemption off for other
+ *	virtual registers. The callback may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The
- *	callback may be called twice for the same change of a CPU, and may be NULL
+ *	callback cpu() may be called twice when a CPU becomes online or goes offline, and may be
+ *	NULL
  * @here: callback that returns true if this CPU has the hardware register at @address. For a
  *	counter, the callback returns true only if the counter of this CPU has @width bits. The
  *	callback is called with interrupts off. If the callback is NULL, a register is present if
@@ -254,7 +260,7 @@ struct perfmon_overflow {
  * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
  * @uuid: UUID of the format
  * @layout: callback that checks the format's argument and fills in a struct perfmon_layout.
- *	The callback returns 0 or an errno. It is called in process context
+ *	The callback layout() returns 0 or an errno, and is called in process context
  * @init: callback that initializes a new buffer; returns 0 or an errno.
  *	The callback is called in process context, and may be NULL
  * @overflow: callback that handles an overflow; returns PERFMON_DO_*.

@@ -99,7 +99,8 @@ impl Register {
         Self::new(name, address, VIRTUAL | READ_ONLY)
     }
 
-    /// Returns the row of a virtual PMD that counts by how much the value of [`Pmu::read`] grows.
+    /// Returns the row of a virtual PMD that counts the increments of the value that [`Pmu::read`]
+    /// returns.
     pub const fn growth(name: &'static CStr, address: u64) -> Self {
         let mut register = Self::new(name, address, VIRTUAL | COUNTER);
         register.width = 64;
@@ -273,11 +274,11 @@ impl Pmu {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The description and its tables are on the heap. `Registered` owns both, and
-        // unregisters the description before it frees them.
+        // SAFETY: The description and its tables are on the heap. `Registered` owns the description
+        // and the tables, and unregisters the description before it frees their memory.
         to_result(unsafe { perfmon_pmu_register(&*raw) })?;
-        // INVARIANT: `raw` was registered above, and its pointers refer to the tables of `self`,
-        // which becomes `_pmu`, and to static data.
+        // INVARIANT: `raw` was registered above. The pointers of `raw` refer to static data and to
+        // the tables of `self`, and `self` is moved into `_pmu`.
         Ok(Registered { raw, _pmu: self })
     }
 }

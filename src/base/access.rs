@@ -15,9 +15,9 @@ use kernel::task::Task;
 use super::helpers;
 use super::task::TaskRef;
 
-/// A mount of procfs for internal use, which exists while the module is loaded. An access check
-/// opens a file of a process in this mount, so that the kernel's own ptrace and security-module
-/// checks decide.
+/// A mount of procfs for internal use, which exists while the module is loaded. To check access to
+/// a process, this module opens a file of the process in the mount, so that the kernel's own ptrace
+/// and security-module checks decide.
 pub struct ProcfsMount(());
 
 impl ProcfsMount {
@@ -67,9 +67,8 @@ pub fn is_perfmon_capable() -> bool {
     }
 }
 
-/// Checks whether the caller may control accounting and read all its values. Each file of
-/// accounting requires this permission. The values of one task may also be read by callers for
-/// which [`may_read`] succeeds.
+/// Checks whether the caller may change the settings of accounting and read the values of all tasks
+/// and CPUs. The values of one task may also be read by callers for which [`may_read`] succeeds.
 ///
 /// # Errors
 ///
@@ -91,8 +90,9 @@ pub fn may_read(task: &Task) -> Result {
     }
 }
 
-/// Does the check of [`is_perfmon_capable`], but without an audit record. Used where a denial only
-/// selects a default, or where a check of another permission follows the denial.
+/// Does the check of [`is_perfmon_capable`], but without an audit record. Used for requests that
+/// may succeed without the capability, by the permission for the thread ([`check_access`],
+/// [`may_watch`]).
 pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -146,8 +146,8 @@ pub fn may_monitor_kernel() -> bool {
 
 /// Checks whether a user with the credentials `cred` may read a process's state or, with `attach`,
 /// stop the process, by the rules of ptrace and of the security modules. The result does not depend
-/// on the caller's credentials, and the caller may be a thread of that process. May sleep; caller
-/// holds no lock of this module.
+/// on the caller's credentials. The caller may be a thread of the checked process. May sleep;
+/// caller holds no lock of this module.
 ///
 /// # Errors
 ///
@@ -159,8 +159,9 @@ pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     to_result(unsafe { helpers::pfc_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
-/// Returns whether a user with the credentials `cred` could have read the process's state while the
-/// process ran the program in the snapshot `seen`. Only the rules of ptrace are applied.
+/// Returns whether the rules of ptrace alone let a user with the credentials `cred` read the memory
+/// of a process. The rules are applied to the present credentials of the process, and to the
+/// program that the process ran when the snapshot `seen` was taken.
 pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
     // SAFETY: The references keep the credentials and the task alive, and `pfc_snapshot_take()` has
     // filled in `seen`. The caller is in process context.
@@ -168,9 +169,8 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. No process with these credentials needs to exist:
-/// the function creates a kernel thread that has them, and checks access to the thread. May sleep;
-/// caller holds no lock of this module.
+/// rules of ptrace and of the security modules. The function checks access to a temporary kernel
+/// thread with the credentials `cred`. May sleep; caller holds no lock of this module.
 ///
 /// # Errors
 ///

@@ -47,8 +47,8 @@ impl Drop for UsersFile {
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
 pub struct Charge {
     user: ARef<Credential>,
-    /// The count of the monitoring context for which the bytes are charged; `None` for bytes that
-    /// are charged for anything else.
+    /// Counts the monitoring context to which the charged bytes belong. `None` if the bytes belong
+    /// to anything else.
     _context: Option<ResourceCharge>,
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
@@ -62,7 +62,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn of_caller(bytes: usize) -> Result<Self> {
         // SAFETY: The callee only checks a capability of the current task.
         let free = unsafe { helpers::pfc_account_is_unlimited() };
@@ -79,7 +79,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
         let user = access::of_task(task);
         // SAFETY: The reference keeps the credentials alive.
@@ -99,7 +99,7 @@ impl Charge {
     /// # Errors
     ///
     /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] contexts already or would exceed its memory
-    /// limit, `ENOMEM`.
+    /// limit, `ENOMEM` if memory is short.
     pub fn of_context(bytes: usize) -> Result<Self> {
         let mut charge = Self::of_caller(bytes)?;
         let most = match charge.unlimited {
@@ -116,7 +116,7 @@ impl Charge {
         Ok(charge)
     }
 
-    /// Returns a charge of 0 bytes for the same user.
+    /// Returns a charge of 0 bytes to the user of the charge `self`.
     pub fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
@@ -136,7 +136,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM`.
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn charge(&self, bytes: usize) -> Result<Self> {
         let mut more = self.empty();
         let most = match self.unlimited {
@@ -185,14 +185,14 @@ pub struct ResourceCharge {
 }
 
 impl ResourceCharge {
-    /// Counts one more object in the account of the caller. Returns `error` if the caller would
-    /// have more than `most` such objects, or `ENOMEM`. Called in process context.
+    /// Counts one more of the resource `thing` in the account of the caller. Returns `error` if the
+    /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
-    /// Counts one more object in the account of a user. Returns `error` if the user would have more
-    /// than `most` such objects, or `ENOMEM`. Called in process context.
+    /// Counts one more of the resource `thing` in the account of a user. Returns `error` if the
+    /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of(user: &ARef<Credential>, thing: Resource, most: usize, error: Error) -> Result<Self> {
         match add(user, (thing, 1), most as u64) {
             Err(ENOMEM) => Err(ENOMEM),
@@ -212,8 +212,8 @@ impl Drop for ResourceCharge {
 }
 
 /// Adds `nr` of a resource to the user's account, and to the accounts of the owners of the user
-/// namespaces in which the user is. Returns `EDQUOT` if one of these accounts would exceed `most`,
-/// or `ENOMEM`. After an error no account has changed.
+/// namespaces in which the user is. Returns `EDQUOT` if a charged account would exceed `most`,
+/// `ENOMEM` if memory is short. After an error no account has changed.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
@@ -229,8 +229,8 @@ fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
 }
 
 fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
-    // SAFETY: The reference keeps the credentials alive, and `nr` was added to the same accounts
-    // before.
+    // SAFETY: The reference keeps the credentials alive, and `add` has added `nr` for the same
+    // `user`.
     unsafe {
         helpers::pfc_account_sub(
             user.as_ptr(),

@@ -57,7 +57,7 @@ impl Request {
     }
 
     /// Returns whether the request is a step of a flush sequence. Block providers do not count the
-    /// completion of such a step.
+    /// completion of a step of a flush sequence.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
@@ -111,8 +111,8 @@ impl Device<'_> {
     pub fn partition(self) -> u32 {
         // SAFETY: The device is alive, by the type's invariant.
         let flags = unsafe { field!(self.0, __bd_flags.counter) };
-        // The low byte, BD_PARTNO, is constant. The other bits are flags that may change at any
-        // time.
+        // The low byte of `__bd_flags`, BD_PARTNO, is constant. All higher bits are flags that may
+        // change at any time.
         (flags & 0xff) as u32
     }
 

@@ -31,8 +31,8 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// Returns whether the processor is hybrid (has CPUs of different core types). Each CPU of a hybrid
-/// processor reports this in CPUID leaf 7.
+/// Returns whether the processor is hybrid (has CPUs of different core types). On each CPU of a
+/// hybrid processor, bit 15 of EDX of CPUID leaf 7 is set.
 #[inline]
 pub fn is_hybrid() -> bool {
     vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0

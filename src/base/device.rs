@@ -4,7 +4,7 @@
 //! implemented by the private data of open files.
 //!
 //! The kernel crate's `MiscDevice` has no methods for poll(), SIGIO and page faults. Before Linux
-//! 7.3 it sets no owner, so that a module could be removed while a file of its device is open.
+//! 7.3 `MiscDevice` sets no owner, so that a module could be removed while its device is open.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -106,8 +106,8 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
     /// Opens a file, and returns its private data.
     fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>>;
 
-    /// Closes a file, to which no reference is left. The private data of the file is dropped
-    /// afterwards.
+    /// Closes a file, to which no reference is left. The private data of the file is dropped when
+    /// `release` has returned.
     fn release(&self, _file: *mut bindings::file) {}
 
     /// Copies data to user space, and returns the number of bytes.
@@ -126,8 +126,8 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Turns the sending of SIGIO for a file on or off. When the file is closed, it is turned off
-    /// after the last reference to the file is gone.
+    /// Turns the sending of SIGIO for a file on or off. If SIGIO is on for a file that is closed,
+    /// the kernel turns it off after the last reference to the file is gone.
     fn fasync(&self, _file: *mut bindings::file, _fd: c_int, _on: bool) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -172,7 +172,7 @@ const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
 }
 
 impl<T: FileOperations> Operations<T> {
-    /// Creates the structures, as a static. Open files hold a reference to this module.
+    /// Creates the operations for a static. Open files hold a reference to this module.
     pub const fn new() -> Self {
         Self {
             files: bindings::file_operations {
@@ -208,7 +208,7 @@ impl<T: FileOperations> Operations<T> {
         &self.files
     }
 
-    /// Returns the operations of mappings, for VMAs of files with [`Self::files`].
+    /// Returns the operations of the VMAs that map a file whose operations are [`Self::files`].
     pub const fn mappings(&'static self) -> &'static bindings::vm_operations_struct {
         &self.mappings
     }

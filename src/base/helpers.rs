@@ -2,8 +2,8 @@
 
 //! Declarations of the C functions and structures in `helpers/`.
 
-/// Includes the declarations that bindgen has generated for the directory `helpers` of a subject
-/// (`src/Kbuild.bindgen`). `types` are structures of Rust that the declarations name.
+/// Includes the declarations that bindgen has generated for `src/$subject/helpers` (see
+/// `src/Kbuild.bindgen`). `types` imports the Rust types that the generated declarations use.
 #[macro_export]
 macro_rules! include_helpers {
     ($vis:vis use $subject:literal $(, $types:item)?) => {

@@ -7,7 +7,7 @@
 use kernel::module_param::ModuleParamAccess;
 
 /// A write barrier: other CPUs see all stores before the barrier earlier than any store after the
-/// barrier. A comment at each call names the read side with which the barrier pairs.
+/// barrier. Comments name the read side with which each call of `smp_wmb()` pairs.
 #[inline(always)]
 pub fn smp_wmb() {
     #[cfg(not(since_7_3))]

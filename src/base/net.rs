@@ -66,8 +66,8 @@ pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interfa
     unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
-/// Returns whether an interface counts packets that are dropped for this reason in its `rx_dropped`
-/// statistic.
+/// Returns whether the statistic `rx_dropped` of an interface counts packets that are dropped for
+/// the reason `reason`.
 #[inline]
 pub fn is_dropped_at_device(reason: u32) -> bool {
     matches!(

@@ -22,7 +22,7 @@ pub unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
     unsafe { word.write_volatile(word.read_volatile().wrapping_add(more)) }
 }
 
-/// Returns the address of the word of `cpu`, a possible CPU, whose per-CPU address is `address`.
+/// Returns the address of a possible CPU's copy of the word with the per-CPU address `address`.
 pub fn word_on(address: *mut i64, cpu: u32) -> *mut i64 {
     // SAFETY: Callers pass the number of a possible CPU, which is below the length of
     // `__per_cpu_offset`.

@@ -44,7 +44,7 @@ pub struct Registration<T> {
 
 // SAFETY: The registration is only used to unregister the callbacks, which any thread may do.
 unsafe impl<T> Send for Registration<T> {}
-// SAFETY: A shared reference to the registration gives no access to it.
+// SAFETY: A shared reference to a `Registration` gives no access to `raw`.
 unsafe impl<T> Sync for Registration<T> {}
 
 impl<T: PowerCallbacks> Registration<T> {

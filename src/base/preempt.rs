@@ -33,8 +33,8 @@ impl NoPreempt {
     #[inline(always)]
     pub fn new() -> Self {
         if PREEMPT_INLINE {
-            // SAFETY: The instruction increments the per-CPU preemption count. The drop of the
-            // guard decrements it.
+            // SAFETY: The instruction increments the per-CPU preemption count, which the drop of
+            // the guard decrements.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
             // SAFETY: The drop of the guard turns preemption on again.

@@ -118,8 +118,8 @@ mod init {
     use core::cell::UnsafeCell;
     use kernel::prelude::*;
 
-    /// Returns an initialiser of a cell that initialises `value` in place, because some values are
-    /// too large for the stack.
+    /// Returns an initialiser of an `UnsafeCell`. The content is initialised in place, because some
+    /// values are too large for the stack.
     pub(crate) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
         // SAFETY: An `UnsafeCell` has the layout of its content. The content is initialised if and
         // only if the closure returns success.

@@ -4,8 +4,8 @@
 
 use kernel::bindings;
 
-/// A point in time from which an RCU grace period is measured. After the grace period, all sections
-/// with preemption off that ran at that point in time have ended.
+/// A point in time from which an RCU grace period is measured. When the grace period is over, all
+/// sections with preemption off that ran at its start have ended.
 #[derive(Clone, Copy)]
 pub struct GracePeriod(usize);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about a module itself: per-CPU counters that may be updated in any context. To count
-//! an event takes a load and an add instruction. To measure a time also takes two reads of the time
-//! stamp counter.
+//! Statistics about a module itself: per-CPU counters that may be updated in any context. Counting
+//! an event costs a load and an add instruction. Measuring a duration also costs two reads of the
+//! time stamp counter.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

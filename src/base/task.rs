@@ -74,8 +74,8 @@ impl TaskRef<'_> {
     }
 
     /// Returns the scheduler's priority of the task. Among tasks with values below 100 (deadline
-    /// and real-time tasks), a task with a lower value runs first. Values from 100 on represent
-    /// nice levels.
+    /// and real-time tasks), a task with a lower value runs first. Priorities of 100 and above
+    /// represent nice levels.
     #[inline(always)]
     pub fn prio(&self) -> i32 {
         field!(self, prio)
@@ -288,17 +288,17 @@ pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
 }
 
 /// Returns the leader of the process that owns the current address space. If the current process is
-/// a child of vfork(), the owner is the parent, whose address space the child uses. Without
-/// `CONFIG_MEMCG` the kernel does not record the owner, and the result is the leader of the current
-/// process.
+/// a child of vfork(), the parent owns the address space, which the child shares. Without
+/// `CONFIG_MEMCG` the kernel does not record who owns an address space, and the result is the
+/// leader of the current process.
 pub fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
     // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfc_leader_get()).cast()) }
 }
 
-/// Returns whether the current thread has a pending fatal signal. A long loop should end early if
-/// such a signal is pending.
+/// Returns whether the current thread has a pending fatal signal. A long loop should end early if a
+/// fatal signal is pending.
 pub fn is_dying() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pfc_is_dying() }

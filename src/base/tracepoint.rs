@@ -28,7 +28,7 @@ use super::irq::Action;
 use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::task::TaskRef;
 
-/// A kernel tracepoint. A value of the type has the arguments of one call of the tracepoint.
+/// A kernel tracepoint. A value of an `Event` type has the arguments of one call of the tracepoint.
 ///
 /// # Safety
 ///
@@ -192,13 +192,13 @@ pub enum Abi {
     X32,
 }
 
-/// `__X32_SYSCALL_BIT`: the bit that marks the number of an x32 system call. The other bits are the
-/// index in the system-call table.
+/// `__X32_SYSCALL_BIT`: the bit that marks the number of an x32 system call. The bits below
+/// `X32_BIT` are the index in the system-call table.
 const X32_BIT: i64 = 1 << 30;
 
 impl SysEnter<'_> {
     /// Returns the ABI of the system call. The result does not depend on whether the kernel
-    /// supports x32. A kernel without x32 fails system calls in whose number [`X32_BIT`] is set.
+    /// supports x32. A kernel without x32 rejects system calls with [`X32_BIT`] in their number.
     #[inline]
     pub fn abi(&self) -> Abi {
         // SAFETY: `pfc_is_32bit()` has no requirements: it reads the state of the current task,
@@ -424,8 +424,8 @@ impl<T> Probes<T> {
     ///
     /// # Errors
     ///
-    /// `ENOENT`, with a line in the kernel log, if this kernel has no such tracepoint. Otherwise
-    /// the error of the allocation or of the registration.
+    /// `ENOENT`, with a line in the kernel log, if this kernel does not have the tracepoint; or the
+    /// error of a failed allocation or registration.
     #[inline]
     pub fn attach<E: Event>(&mut self) -> Result
     where

@@ -10,9 +10,9 @@ use kernel::ffi::c_int;
 use crate::driver::{Counter, Group};
 use crate::tables::{is_live, slot_address};
 
-/// Adds `delta` to this CPU's value of an instance, between a begin and an end in the CPU's
-/// sequence word (seqflag). May be called in any context, including NMIs. Does nothing if
-/// `instance` is negative, out of range or not the number of a live instance.
+/// Adds `delta` to this CPU's value of an instance, and counts the update in this CPU's sequence
+/// word (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is
+/// negative, out of range or not the number of a live instance.
 ///
 /// Whether the instance is live is checked with preemption off. All updates of a deleted instance
 /// have therefore ended after one RCU grace period, for which perf_add() waits.

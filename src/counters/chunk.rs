@@ -36,8 +36,8 @@ impl Chunk {
     /// Allocates a chunk. May sleep.
     ///
     /// A chunk has one or more pages for each possible CPU: several megabytes on large machines. If
-    /// memory is short, the OOM killer is not invoked. Instead perf_add() fails, with one line in
-    /// the kernel log.
+    /// memory is short, perf_add() fails with one line in the kernel log, and the OOM killer is not
+    /// invoked.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
         // SAFETY: `pcpu_alloc_noprof()` may sleep in the allocation, because the caller is in
         // process context. The third parameter, `reserved`, is false.
@@ -80,8 +80,8 @@ pub(crate) fn set_seqflag(chunk: &Chunk) {
 /// Returns the page frame number of the copy of `page`, a per-CPU address, that belongs to `cpu`.
 /// Callable in any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
-    // SAFETY: `page` is a page of a chunk, which has a copy for every possible CPU, and the caller
-    // has checked that the CPU is possible.
+    // SAFETY: Every page of a chunk, such as `page`, has a copy for each possible CPU, and the
+    // caller has checked that `cpu` is possible.
     unsafe { helpers::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 

@@ -26,7 +26,7 @@ static COUNTERS: Operations<CountersFile> = Operations::new();
 static NAMES: Operations<NamesFile> = Operations::new();
 
 /// Set at the end of module init, after the last step that can fail. The devices cannot be opened
-/// before the flag is set.
+/// before `READY` is set.
 pub(crate) static READY: Ready = Ready::new();
 
 /// Returns `EACCES` if the file is opened for writing: the devices are read-only, and the kernel's
@@ -63,8 +63,8 @@ impl FileOperations for CountersFile {
         to_result(unsafe { helpers::pfc_vma_readonly(vma.as_ptr(), COUNTERS.mappings()) })
     }
 
-    /// Inserts a page of counters, the header page or a descriptor page. An access at an offset
-    /// where the device has no page causes SIGBUS.
+    /// Inserts the page at the fault's offset: the header page, or a page of counters or of
+    /// descriptors. An access at an offset where the device has no page causes SIGBUS.
     fn fault(&self, fault: &Fault<'_>) -> bindings::vm_fault_t {
         let _span = stats::timer();
         match pages::frame(fault.pgoff) {
@@ -83,7 +83,7 @@ struct NamesFile(VVec<u8>);
 impl FileOperations for NamesFile {
     const HAS_POSITION: bool = true;
 
-    /// Opens the device, for reading only, and creates the text.
+    /// Opens the device, for reading only, and generates the text that read() returns.
     fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
         refuse_write(file)?;

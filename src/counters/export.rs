@@ -119,7 +119,7 @@ pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     }
 }
 
-/// Makes the instances dormant that an unloaded module has added and not deleted.
+/// Makes dormant all instances that an unloaded module has added and not deleted.
 ///
 /// # Safety
 ///

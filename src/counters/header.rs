@@ -68,18 +68,18 @@ impl HeaderPage {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes in the header page the number of chunks. The caller has already entered the pages
-    /// of all these chunks in [`crate::tables`].
+    /// Publishes in the header page the number of chunks. The caller has already stored the
+    /// addresses of the pages of all chunks in [`crate::tables`].
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `read_begin`: a new chunk is
-        // published before the generation changes for the chunk's first instance, so that a reader
-        // of the new generation sees the chunk.
+        // Pairs with the acquire of the generation in a reader's `read_begin`. A chunk is published
+        // before the generation changes for the first instance in the chunk. A reader that sees the
+        // changed generation therefore sees the chunk.
         base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 
-    /// Sets or clears a CPU's bit in the bitmap at `offset`. No two calls run at the same time:
-    /// only module init calls until it ends, and later callers hold the CPU hotplug lock.
+    /// Sets or clears a CPU's bit in the bitmap at `offset`. Calls are serialised: until the end of
+    /// module init, module init is the only caller; later callers hold the CPU hotplug lock.
     pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
         let word = self.word(offset as usize + (cpu / 64) as usize * 8);
         let bit = 1u64 << (cpu % 64);

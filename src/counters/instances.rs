@@ -121,8 +121,8 @@ pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i
 /// other callers.
 pub(crate) const BATCH_SIZE: u32 = 512;
 
-/// Called when a module was unloaded. Makes the instances dormant that the module has not deleted
-/// with `perf_del()`.
+/// Called when the module `owner` was unloaded. Makes dormant all instances that the module has not
+/// deleted with `perf_del()`.
 pub(crate) fn del_owned(owner: Owner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {

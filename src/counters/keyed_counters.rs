@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keyed counters: tables that map a key to an *entry*. The key identifies a *thing*, such as a
-//! device or a network interface; the entry holds the thing's instances. Lookup of an entry works
-//! in any context; entries are created in process context.
+//! Keyed counters: tables that map a key to an *entry*. The key identifies an *object*, such as a
+//! device or a network interface; the entry holds the object's counter instances. Entries are found
+//! in any context and created in process context.
 //!
 //! ```text
 //!   probe (any context)                     worker (process context)
@@ -10,12 +10,12 @@
 //!     none: request(key), count as missed     publish the entry
 //! ```
 //!
-//! The provider counts the events of a thing that has no entry yet as missed: no event is lost
-//! silently. If an entry cannot be allocated, a later event requests the entry again.
+//! Events of an object without an entry are not lost silently: the provider counts them as missed.
+//! If an entry cannot be allocated, a later event of the object requests the entry again.
 //!
 //! The size of a table is fixed, so that creating devices cannot exhaust memory. If a table has no
-//! free bucket for a thing, the thing gets no instances. Its events are counted as missed, and one
-//! line is logged for the table.
+//! free bucket for an object, the object gets no instances, all events of the object are counted as
+//! missed, and one line is logged for the table.
 
 #![expect(unsafe_code, reason = "entries that probes read without a lock")]
 
@@ -46,8 +46,8 @@ const MAX_PROBES: usize = 64;
 const MAX_PENDING: usize = 32;
 /// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. A search does not end at such a bucket, but continues
-/// with the next.
+/// State of a bucket whose entry was dropped. A search continues with the bucket that follows a
+/// bucket in state `DELETED`.
 const DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped yet. A search does not find a removed
 /// entry, but a probe that found the entry before may still use it. `remove` sets `REMOVING`; the
@@ -87,15 +87,15 @@ struct PendingKey {
     key: UnsafeCell<Key>,
 }
 
-/// A thing that waits for its entry, because it was announced while removed entries were not
-/// dropped yet.
+/// An object whose entry the worker creates as soon as it has dropped the removed entries of the
+/// table.
 struct DeferredKey {
     key: Key,
-    /// The part of the instances' names that identifies the thing.
+    /// The part of the instances' names that identifies the object.
     name: Key,
 }
 
-/// Guard of the RTNL mutex, which is held when network interfaces are announced and removed.
+/// Guard of the RTNL mutex, which is held when network interfaces are added and removed.
 struct RtnlLock(());
 
 impl RtnlLock {
@@ -112,7 +112,7 @@ impl RtnlLock {
 impl Drop for RtnlLock {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `lock` has taken the RTNL mutex, which is released once.
+        // SAFETY: `RtnlLock::lock` has taken the RTNL mutex, and each `RtnlLock` is dropped once.
         unsafe { helpers::pfc_rtnl_unlock() };
     }
 }
@@ -123,11 +123,11 @@ impl Drop for RtnlLock {
 ///
 /// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
 ///   grace period after `hash` was replaced.
-/// - Only one thread at a time inserts and removes entries. If the things of a table are announced
-///   ([`add`](Self::add)), that thread is the holder of the RTNL mutex. If the entries of a table
-///   are requested ([`request`](Self::request)), that thread is the worker.
-/// - Only the worker frees entries. It collects all buckets in state [`REMOVING`], waits for one
-///   grace period, and frees their entries.
+/// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
+///   that is filled by [`add`](Self::add), the worker in a table that is filled by
+///   [`request`](Self::request).
+/// - Only the worker frees entries: the worker collects all buckets in state [`REMOVING`], waits
+///   for one grace period, and frees the entries of these buckets.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
@@ -135,7 +135,7 @@ pub struct KeyedCounters<R> {
     // table.
     work: Opaque<bindings::work_struct>,
     create: fn(&Key) -> Result<R>,
-    /// The plural noun for the table's things in log lines.
+    /// The plural noun for the objects of the table in log lines.
     plural: &'static str,
     buckets: KVec<Bucket<R>>,
     pending: [PendingKey; MAX_PENDING],
@@ -143,11 +143,11 @@ pub struct KeyedCounters<R> {
     nr_entries: Atomic<usize>,
     /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
     nr_removing: Atomic<usize>,
-    /// The announced things whose entries are created as soon as the removed entries are dropped,
-    /// oldest first. `nr_deferred` is the length of `deferred`.
+    /// The objects whose entries are created as soon as the removed entries are dropped, oldest
+    /// first. `nr_deferred` is the length of `deferred`.
     deferred: UnsafeCell<KVec<DeferredKey>>,
     nr_deferred: Atomic<usize>,
-    /// States of two log lines. `full`: no bucket was free for a thing. `refused`: an entry could
+    /// States of two log lines. `full`: no bucket was free for an object. `refused`: an entry could
     /// not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
@@ -165,8 +165,8 @@ unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
-    /// Creates an empty table. `plural` names the things of the table in log lines, and `create`
-    /// adds the instances of a new entry. Called in process context.
+    /// Creates an empty table. Log lines call the objects of the table `plural`. `create` is called
+    /// to add the instances of a new entry. Called in process context.
     #[inline]
     pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
@@ -261,8 +261,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Requests the log line that says that no bucket was free for a thing. May be called in any
-    /// context except an NMI, but not under a run-queue lock.
+    /// Requests the log line about an object for which the table had no free bucket. May be called
+    /// in any context except an NMI, but not under a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
@@ -288,8 +288,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // slot's last key.
             match pending.state.load(Acquire) {
                 hash if hash == key.hash => return,
-                // Full: pairs with the same operation in concurrent calls of `request`. Only one of
-                // the calls takes the slot.
+                // `Full` ordering: pairs with the cmpxchg of concurrent calls of `request`, of
+                // which only one takes the slot.
                 0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
                     // SAFETY: While `state` is 1, only the caller that has set it accesses `key`.
                     unsafe { pending.key.get().write(*key) };
@@ -304,10 +304,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Creates and publishes the entry of a thing that was announced, if the table has a free
-    /// bucket. The names of the entry's instances contain `name`. If no entry can be created, the
-    /// reason is logged once for the table. Returns `ENOMEM` if a later call for the same thing may
-    /// succeed.
+    /// Creates and publishes the entry of the object `key`, if the table has a free bucket. The
+    /// names of the entry's instances contain `name`. If no entry can be created, the reason is
+    /// logged once for the table. Returns `ENOMEM` if a later call for the same object may succeed.
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
@@ -331,15 +330,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // Queue the work again: the run that `remove` has queued may have ended before the new
-        // thing was added to `deferred`, so that it would not create the thing's entry.
+        // Queue the work again: the run that `remove` has queued may have ended before the object
+        // was added to `deferred`. A run that has ended does not create the object's entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Creates the entries of the things in `deferred`. If more removed entries wait to be dropped,
-    /// leaves `deferred` to the worker's next run. Called by the worker.
+    /// Creates the entries of the objects in `deferred`. If removed entries still wait to be
+    /// dropped, leaves `deferred` unchanged for the worker's next run. Called by the worker.
     fn add_deferred(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
         // sees the new value.
@@ -354,14 +353,14 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredKey { key, name } in deferred.drain_all() {
-            // If the allocation fails, the thing remains without an entry, because it is not
-            // announced a second time.
+            // If the allocation of an entry fails, the object remains without an entry, because the
+            // worker does not try again.
             let _ = self.try_insert(&key, &name);
         }
         self.nr_deferred.store(0, Relaxed);
     }
 
-    /// Creates and publishes an entry. The names of its instances contain `name`. The caller has
+    /// Creates and publishes an entry with instances whose names contain `name`. The caller has
     /// checked that no entry is being removed.
     #[inline]
     fn try_insert(&self, key: &Key, name: &Key) -> Result {
@@ -381,8 +380,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                         error.to_errno()
                     );
                 }
-                // ENOMEM may be temporary. Other errors are permanent: the key is inserted without
-                // an entry.
+                // ENOMEM may be temporary. After any other error, which is permanent, the key is
+                // inserted without an entry.
                 match error {
                     ENOMEM => Err(ENOMEM),
                     _ => self.insert(key, None),

@@ -14,7 +14,7 @@ pub(crate) enum LogKind {
     Add,
     /// A line about a perf_del() whose argument is not the number of a live instance.
     Del,
-    /// A line about a call, from atomic context, of a function that may sleep.
+    /// A line about a function that may sleep and was called from atomic context.
     Atomic,
     /// A line about a program that cannot read the counter pages.
     Reader,

@@ -13,10 +13,10 @@
 //! memory of the text is charged to the control group of the process that opens the file.
 //!
 //! The text is generated in parts of [`BATCH_SIZE`] instances, and the lock `REGISTRY` is released
-//! after each part. A driver that adds or deletes an instance therefore waits for at most one part.
-//! If instances were added or deleted between two parts, the text is generated again from its
-//! beginning. After [`MAX_TRIES`] attempts the whole text is generated without releasing
-//! `REGISTRY`.
+//! after each part. A driver that adds or deletes an instance waits at most until one part of the
+//! text is complete. If instances were added or deleted while `REGISTRY` was released, the text is
+//! generated again from its beginning. After [`MAX_TRIES`] attempts the whole text is generated
+//! without releasing `REGISTRY`.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -60,7 +60,7 @@ pub(crate) fn text() -> Result<VVec<u8>> {
 }
 
 /// Generates the whole text in parts, and releases the lock `REGISTRY` after each part. Returns
-/// `None` if instances were added or deleted between two parts.
+/// `None` if instances were added or deleted while `REGISTRY` was released.
 fn text_in_parts() -> Result<Option<VVec<u8>>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);

@@ -20,7 +20,7 @@ impl Owner {
     /// The owner of instances that belong to built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns the owner that is the module at this address.
+    /// Returns the `Owner` that stands for the module at the address `module`.
     pub(crate) fn of(module: *const c_void) -> Self {
         Self(module as usize)
     }

@@ -47,19 +47,19 @@ pub(crate) struct Pages {
     descs: VVec<Page>,
     /// The number of the first instance in each hash bucket of names; 0 if the bucket is empty.
     heads: VVec<u16>,
-    /// The links of the hash buckets. An element has the number of the instance that follows in the
-    /// same bucket, or 0 for the last instance of the bucket.
+    /// The links of the hash buckets: for each instance, the number of the instance that follows in
+    /// the same bucket, or 0 for the last instance of the bucket.
     next: VVec<u16>,
-    /// The last deletion and the owner of each instance, for all instance numbers whose descriptors
-    /// fit into `descs`.
+    /// The owner and the time of the last deletion of each instance. The list has one element for
+    /// each descriptor in `descs`.
     instances: VVec<InstanceState>,
 }
 
 /// Data about an instance that user space does not see in its descriptor.
 #[derive(Clone, Copy)]
 struct InstanceState {
-    /// The RCU grace period that began when the instance was last deleted. An instance with the
-    /// same name cannot be added before this grace period is over.
+    /// The RCU grace period that began when the instance was last deleted. The instance cannot be
+    /// added again before the grace period `last_deletion` is over.
     last_deletion: GracePeriod,
     /// The module that added the instance; `Owner::NONE` unless the instance is live.
     owner: Owner,
@@ -134,8 +134,7 @@ impl Pages {
         life.map_or(Owner::NONE, |life| life.owner)
     }
 
-    /// Records the module that added an instance. The record is cleared when the instance is
-    /// deleted.
+    /// Records the module that added an instance. Deleting the instance clears the recorded module.
     pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
         if let Some(life) = self.instances.get_mut(instance as usize) {
             life.owner = owner;
@@ -270,7 +269,7 @@ impl Store for Pages {
     }
 }
 
-/// Returns a list with `count` elements 0, for numbers of instances.
+/// Returns a list for `count` instance numbers, all of which are 0.
 fn links(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links
@@ -290,8 +289,8 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            // The layout limits `index`, so its computation cannot overflow. Wrapping operations
-            // are used because they have no panic path.
+            // The computation of `index` cannot overflow, because the layout limits `chunk` and
+            // `page`. Wrapping operations are used because they have no panic path.
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);

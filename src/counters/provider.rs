@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The interface for providers that are written in Rust: counter instances, probes and keyed
-//! counters. Each provider compiles its own copies of the functions of this crate that it uses, as
-//! with the crate `base`.
+//! counters. Each provider compiles its own copies of the functions that it uses from this crate
+//! and from the crate `base`.
 //!
 //! A provider is a small kernel module that counts events of one subsystem. A provider consists of
 //! a structure of [`Instance`]s, a [`Handler`] for each tracepoint whose events it counts, and a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about page faults in mappings of the counter pages. Programs read them as instances
-//! of the counter pages.
+//! Statistics about page faults in mappings of the counter pages. Programs read the statistics as
+//! instances of the counter pages.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 
@@ -44,7 +44,7 @@ impl FaultStats {
     }
 }
 
-/// Counts a page fault, and measures its duration until the result is dropped.
+/// Counts a page fault, and measures the time until the returned timer is dropped.
 #[inline(always)]
 pub(crate) fn timer() -> CostTimer<2> {
     SLOTS.begin(0, 1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables that map numbers to addresses. perf_adjust(), in any context, and page faults read the
+//! Tables that map numbers to addresses. Page faults, and perf_adjust() in any context, read the
 //! tables without a lock.
 
 #![expect(unsafe_code, reason = "addresses that are read without a lock")]

@@ -5,14 +5,14 @@
 //!
 //! CPUs with the same PMU registers and the same core type are of one kind. The module determines
 //! the kind of each CPU when the description of the hardware PMU is registered, and when a CPU
-//! comes online. A context remembers the last kind of CPU that had all registers of the context. If
-//! the current CPU is of that kind, the check only compares [`CpuKind::id`]. Registers are compared
-//! only after the thread of the context has moved to a CPU of another kind.
+//! comes online. A context remembers the last kind of CPU that had all registers of the context. On
+//! a CPU of the remembered kind, the check of the registers only compares [`CpuKind::id`].
+//! Registers are compared only after the context's thread has moved to a CPU of another kind.
 //!
 //! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
 //! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long a
-//! context did not count because CPUs lacked registers. The flag `PERFMON_REGFL_SHORT` marks
-//! counters that are therefore incomplete.
+//! context did not count because CPUs lacked registers. The flag `PERFMON_REGFL_SHORT` marks PMDs
+//! (data registers) whose values are incomplete.
 
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
@@ -45,8 +45,8 @@ impl CpuKind {
         }
     }
 
-    /// Returns the `id` of the CPUs that have these registers and this core type, or `None` if no
-    /// CPU has the same registers and core type.
+    /// Returns the `id` of the kind of CPUs that has the registers and the core type of `self`, or
+    /// `None` if no CPU is of this kind.
     pub(crate) fn find_id(&self) -> Option<u32> {
         let like = |other: &Self| other.id != 0 && Self { id: 0, ..*other } == *self;
         iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
@@ -82,8 +82,8 @@ impl CpuKind {
     }
 }
 
-/// Iterates over the CPUs that have been online since the description of the hardware PMU was
-/// registered, including CPUs that are offline now, and over their kinds.
+/// Iterates over the number and the kind of each CPU that has been online since the description of
+/// the hardware PMU was registered, including CPUs that are offline now.
 pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
     let all = cpu::possible().map(|cpu| (cpu, per_cpu::cpu_kind(cpu)));
     all.filter(|(_, kind)| kind.id != 0)
@@ -127,7 +127,7 @@ impl Elsewhere {
         }
     }
 
-    /// Sets the hardware registers that a CPU needs to count all event sets of the context.
+    /// Records which hardware registers a CPU needs to count all event sets of the context.
     pub(crate) fn set_required(&mut self, uses: RegisterMask) {
         self.required = uses;
         self.fitting_kind = None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! File operations of `/dev/perfmon`, which act on monitoring contexts. They copy structures from
-//! and to user space, and call [`crate::contexts::context`].
+//! File operations of `/dev/perfmon`, which act on monitoring contexts. The file operations copy
+//! structures from and to user space, and call the functions of [`Context`].
 
 #![expect(unsafe_code, reason = "notifiers, and structures from user space")]
 
@@ -263,8 +263,8 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
             check_pmc(&map, context.scope(), privileged, number, flags, value)
                 .map_err(to_kernel_error)
         };
-        // The PMU description's check() may change the value. The changed value is therefore
-        // checked like the caller's value.
+        // The PMU description's check() may change the value of the PMC. The value that check()
+        // returns must pass the same check as the caller's value.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
@@ -335,7 +335,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     Ok(())
 }
 
-/// Copies the elements `all` of a vector back to the caller's array.
+/// Copies `all` back to the array in user space from which the elements of `vector` were read.
 fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }

@@ -27,8 +27,8 @@ unsafe impl Sync for Format {}
 
 impl Format {
     pub(crate) fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
-        // it valid until it has unregistered it.
+        // SAFETY: By the type's invariant `raw` is registered. The module that registered `raw`
+        // keeps `raw` valid while it is registered.
         unsafe { &*self.raw }
     }
 
@@ -89,9 +89,9 @@ pub(crate) struct Pinned {
     pub(crate) raw: *const RawFormat,
 }
 
-// SAFETY: A `Pinned` is a module reference and constants. Neither is bound to a thread.
+// SAFETY: Any thread may drop a module reference and read the constants of a registered format.
 unsafe impl Send for Pinned {}
-// SAFETY: A `Pinned` is a module reference and constants. Neither is written while it is shared.
+// SAFETY: A shared `Pinned` only gives access to the constants of a registered format.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {

@@ -68,8 +68,8 @@ pub(crate) fn unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
     if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
         let _ = formats.0.remove(place);
-        // Free the list with the last format, because `FORMATS` is a static and is therefore never
-        // dropped.
+        // Free the memory of the list when the last format is unregistered, because `FORMATS` is a
+        // static, which is never dropped.
         if formats.0.is_empty() {
             formats.0 = KVec::new();
         }

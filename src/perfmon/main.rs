@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! perfmon.ko: monitoring contexts (`/dev/perfmon`), event sets, sampling and PMU descriptions.
-//! Other modules register PMU descriptions and sampling formats with perfmon.ko. These modules and
-//! perfmon.ko include the interface in [`description`].
+//! Other modules register PMU descriptions and sampling formats with perfmon.ko. perfmon.ko, and
+//! each Rust module that registers with it, compiles a copy of the interface in [`description`].
 //!
 //! | file | contents |
 //! |---|---|

@@ -27,7 +27,7 @@ pub(super) fn copied(context: Option<&Context>, vma: &Vma) {
         context.copy_mapping();
     }
     if vma.data() == RDPMC_ALLOWED {
-        // SAFETY: The address space is that of a mapping, and a mapping in it permits RDPMC.
+        // SAFETY: `vma.mm()` is the address space of the mapping `vma`, which permits RDPMC.
         unsafe { helpers::pfm_rdpmc_keep(vma.mm()) };
     }
 }
@@ -39,7 +39,7 @@ pub(super) fn removed(context: Option<&Context>, vma: &Vma) {
         context.unmap_self_page();
     }
     if vma.data() == RDPMC_ALLOWED {
-        // SAFETY: The address space is that of a mapping, whose permission is dropped once.
+        // SAFETY: `vma.mm()` is the address space of `vma`, whose permission is dropped only here.
         unsafe { helpers::pfm_rdpmc_forbid(vma.mm()) };
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn fault(context: Option<&Context>, fault: &Fault<'_>) -> bindings::v
     let _span = stats::timer(SelfStat::Faults, SelfStat::FaultTime);
     match context.ok_or(EINVAL).and_then(Context::self_page) {
         // SAFETY: pfc_vma_readonly() has set up the mapping. The self page lives as long as the
-        // context, which is not closed before the file.
+        // context, which is freed only after its `/dev/perfmon` file was closed.
         Ok(frame) => unsafe { fault.insert_pfn(frame) },
         Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }

@@ -50,9 +50,9 @@ macro_rules! guarded {
 pub(crate) fn write(address: u64, value: u64) -> bool {
     let number = address as u32;
     let seen: u32;
-    // SAFETY: The module documentation of this file requires that the caller may write this value
-    // to this register. After a fault, execution continues after the instruction, and only ecx has
-    // changed.
+    // SAFETY: By the module documentation of this file, callers pass only a register and a value
+    // that the PMU description allows. After a fault, execution continues after the instruction,
+    // and only ecx has changed.
     unsafe {
         guarded!("wrmsr", number, seen,
             in("eax") value as u32,
@@ -107,8 +107,8 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
 /// Called with interrupts off, not in an NMI, and without a context's lock, because printk may wake
 /// tasks.
 pub(crate) fn log_fault() {
-    // SAFETY: `pfm_log_fault()` only reads the CPU's number and prints. Both are allowed in the
-    // context that this function requires.
+    // SAFETY: `pfm_log_fault()` only reads the CPU's number and prints, as is allowed with
+    // interrupts off, outside NMIs and without a context's lock.
     unsafe { helpers::pfm_log_fault() }
 }
 
@@ -142,10 +142,9 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 ///
 /// perf marks the counters that it has used as dirty. When a CPU switches to an address space that
 /// may use RDPMC, perf clears the dirty counters, even those that a context of this module uses
-/// now. Before a CPU's context is loaded, this function therefore lets a worker switch address
-/// spaces on this CPU, so that perf clears the dirty counters earlier. A thread's context does not
-/// need this function, because a thread's context is never in the PMU at a switch of address
-/// spaces.
+/// now. To clear the dirty counters before a CPU's context is loaded, flush_perf_dirty_counters()
+/// makes a worker switch address spaces on this CPU. A thread's context does not need this
+/// function, because a thread's context is never in the PMU at a switch of address spaces.
 ///
 /// Context: process context, on the CPU whose counters are cleared; may sleep.
 ///

@@ -69,7 +69,7 @@ pub(crate) fn may_be_stale() -> bool {
 /// announcement is valid for 100 ms from the time stamp `since`. Called with preemption off.
 #[inline]
 pub(crate) fn expect_stale_nmi(since: u64) {
-    // SAFETY: The instruction stores to a per-CPU word of this module, and no NMI can split it.
+    // SAFETY: One `movq` stores to the per-CPU word `pfm_stale_nmi_since`, atomically for NMIs.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
             word = sym helpers::pfm_stale_nmi_since,
@@ -92,12 +92,12 @@ pub(crate) fn take_stale_nmi() -> bool {
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // The condition is `le` instead of `z`, because `pfm_throttle_time` resets the word only at its
-    // end. If this function runs in an interrupt, NMIs may arrive before the reset and find 0 or
-    // less in the word. The time of these NMIs must be accounted as well: if every NMI causes the
-    // next, the interrupted call of `pfm_throttle_time` never reaches its end.
+    // `setle` is used instead of `setz`, because an NMI that interrupts `pfm_throttle_time` can
+    // find 0 or less in `pfm_timed_sample_in`, which is reset only at the end of
+    // `pfm_throttle_time`. The time of an NMI that finds 0 or less must be accounted: if every NMI
+    // causes the next NMI, the interrupted call of `pfm_throttle_time` never reaches its end.
     //
-    // SAFETY: The instruction decrements a per-CPU word of this module, and no NMI can split it.
+    // SAFETY: One `decl` decrements the per-CPU word `pfm_timed_sample_in`, atomically for NMIs.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
             word = sym helpers::pfm_timed_sample_in,
@@ -139,7 +139,7 @@ pub(crate) struct OverflowHandling(());
 impl OverflowHandling {
     /// Begins to handle the overflows of the PMU whose global registers are `global`. May sleep.
     pub(crate) fn new(global: &NmiRegisters) -> Self {
-        // SAFETY: `SESSION` is held, so that only one call runs at a time.
+        // SAFETY: `SESSION` is held, so only one `pfm_nmi_set_registers()` runs at a time.
         unsafe { helpers::pfm_nmi_set_registers(global) }
         Self(())
     }
@@ -147,7 +147,7 @@ impl OverflowHandling {
 
 impl Drop for OverflowHandling {
     fn drop(&mut self) {
-        // SAFETY: `SESSION` is held, so that only one call runs at a time.
+        // SAFETY: `SESSION` is held, so only one `pfm_nmi_set_registers()` runs at a time.
         unsafe { helpers::pfm_nmi_set_registers(core::ptr::null()) }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn cpu_kind_id() -> u32 {
 /// Returns the kind of a CPU, or the default kind if `cpu` is not a possible CPU.
 pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
     let mut kind = CpuKind::default();
-    // SAFETY: `pfm_kind_of()` checks the CPU number, and writes one `CpuKind`.
+    // SAFETY: `pfm_kind_of()` checks the CPU number, and copies the CPU's kind to `kind`.
     unsafe { helpers::pfm_kind_of(cpu, &mut kind) };
     kind
 }
@@ -34,7 +34,7 @@ pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
 /// Sets the kind of CPU `cpu`. Called on this CPU, or while no context uses the PMU. Caller holds
 /// `PMUS`.
 pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
-    // SAFETY: `pfm_kind_set()` checks the CPU number, and reads one `CpuKind`.
+    // SAFETY: `pfm_kind_set()` checks the CPU number, and copies `kind` to the CPU's `pfm_kind`.
     unsafe { helpers::pfm_kind_set(cpu, kind) }
 }
 

@@ -18,8 +18,8 @@ use perfmon_rules::register_map::{kind, Register};
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::helpers;
 
-// The register types are defined both in the C header and in the crate of perfmon's rules. The
-// assertions check that the two definitions agree.
+// Both include/linux/perfmon.rs and the crate `perfmon_rules` define the types of registers. The
+// assertions check that both define the same values.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
     assert!(description::COUNTER == kind::COUNTER);
@@ -47,7 +47,7 @@ unsafe impl Send for Description {}
 unsafe impl Sync for Description {}
 
 impl Description {
-    /// Creates the value for a description that a module registers.
+    /// Creates a `Description` of the structure `raw`, which a module registers.
     ///
     /// # Safety
     ///
@@ -60,8 +60,8 @@ impl Description {
     }
 
     fn raw(&self) -> &RawPmu {
-        // SAFETY: By the type's invariant `raw` is registered. The module that registered it keeps
-        // it valid until it has unregistered it.
+        // SAFETY: By the type's invariant `raw` is registered. A module keeps its registered
+        // structure valid until the structure is unregistered.
         unsafe { &*self.raw }
     }
 
@@ -164,8 +164,8 @@ impl Description {
         }
     }
 
-    /// Returns what the description's here() returns for the register `row` on this CPU, or true
-    /// without here(). The caller also checks the MSR. Called with interrupts off.
+    /// Returns the result of the description's here() for `row` on this CPU, or true if here() is
+    /// `None`. The caller also checks the MSR. Called with interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be
@@ -195,7 +195,7 @@ impl Description {
     }
 }
 
-/// A reference to the module of a PMU description. It prevents the unloading of the module.
+/// A reference to the module of a PMU description. The reference keeps the module loaded.
 ///
 /// # Invariants
 ///
@@ -213,8 +213,8 @@ unsafe impl Sync for Pinned {}
 ///
 /// # Invariants
 ///
-/// The module that provides these functions cannot be unloaded while they can be called: a context
-/// keeps the module's [`Pinned`] until after its last call.
+/// The module that provides `check` and `read` cannot be unloaded while a context can call them:
+/// the context keeps the module's [`Pinned`] until after the last call.
 pub(crate) struct Calls {
     check: Option<Check>,
     read: Option<Read>,

@@ -451,8 +451,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
                 clear_cpu_kinds();
             }
         }
-        // Free the list with the last description, because `PMUS` is a static and is therefore
-        // never dropped.
+        // Free the memory of `all` when the last description is gone, because the static `PMUS`,
+        // which contains `all`, is never dropped.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();

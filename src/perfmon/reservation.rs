@@ -16,7 +16,7 @@ use base::global_mutex::global_mutex;
 use base::{clock, cpu};
 
 global_mutex! {
-    /// The registers of the reserved PMU. A CPU that comes online resets these registers.
+    /// The register tables of the reserved PMU. A CPU that comes online resets the PMU's registers.
     /// `RESERVED_PMU` is taken under `SESSION`, and by CPU hotplug callbacks.
     pub(crate) static RESERVED_PMU: Mutex<Option<Arc<pmus::Registers>>> = None;
 }
@@ -24,7 +24,7 @@ global_mutex! {
 /// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
 /// cannot use the PMU.
 pub(crate) struct PmuReservation {
-    /// The register tables of the PMU. Their hardware registers are reset when the reservation
+    /// The register tables of the PMU. The PMU's hardware registers are reset when the reservation
     /// ends.
     registers: Arc<pmus::Registers>,
     /// The periodic worker that reads counters before they wrap.
@@ -103,9 +103,9 @@ fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
 }
 
 /// Returns the period of the worker that reads counters of `width` bits before they wrap, in
-/// milliseconds. A counter that counts 2^34 events per second advances by half its range within one
-/// period. The period is limited to the range from 100 ms to one hour, and is 100 ms for widths
-/// below 35 bits.
+/// milliseconds. At 2^34 events per second, a counter advances by half of its 2^`width` values in
+/// one period of the worker. The period is at least 100 ms and at most one hour, and is 100 ms for
+/// widths below 35 bits.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))

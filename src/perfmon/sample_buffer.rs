@@ -95,8 +95,8 @@ impl LockedPages {
 
 impl Drop for LockedPages {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the user is charged with these pages. The charge and the
-        // reference are dropped once.
+        // SAFETY: By the type's invariant `user` is charged with `pages`. The charge and the
+        // reference to `user` are dropped once.
         unsafe { helpers::pfm_uncharge(self.user.as_ptr(), self.pages) }
     }
 }
@@ -118,10 +118,10 @@ unsafe impl Send for SamplingMemory {}
 unsafe impl Sync for SamplingMemory {}
 
 impl SamplingMemory {
-    /// Allocates `size` bytes, and if `ring` is set a page in which the reader of the ring stores
-    /// its position. The charge includes `beside` further bytes, which user space does not map.
-    /// Returns `ENOMEM` if memory is short or the pages exceed `RLIMIT_MEMLOCK`. Returns `EDQUOT`
-    /// if the charge exceeds the user's limit.
+    /// Allocates `size` bytes. If `ring` is set, also allocates a page in which the reader of the
+    /// ring stores its position. Charges the user for the allocated memory and for `beside` bytes
+    /// that user space does not map. Returns `ENOMEM` if memory is short or the pages exceed
+    /// `RLIMIT_MEMLOCK`. Returns `EDQUOT` if the charge exceeds the user's limit.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
@@ -182,8 +182,8 @@ impl ring::Data for RingData {
         // SAFETY: The masked index is below the number of words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: `put` is called once for each value. The function has checked that the last
-            // value is within the ring's words. The volatile store is one aligned access, as in
+            // SAFETY: `put` is called once for each value. `put_all` has checked that the word of
+            // the last value is within the ring. The volatile store is one aligned access, as in
             // `RingData::put`.
             unsafe {
                 to.write_volatile(*value);
@@ -222,8 +222,8 @@ impl Ring {
 
     #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
-        // of atomic words, separate from the writer's own state.
+        // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
+        // that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -242,8 +242,8 @@ impl Ring {
     }
 
     fn add_lost(&mut self, nr: u64) {
-        // SAFETY: The page, the tail and the data are valid by the type's invariant. They consist
-        // of atomic words, separate from the writer's own state.
+        // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
+        // that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -385,7 +385,7 @@ impl Buffer {
     }
 
     /// Calls the format's restart() after user space has read the buffer (`PERFMON_RESTART`).
-    /// Returns the actions that the format requests (`DO_*`). If they include `DO_MASK`, the
+    /// Returns the actions that the format requests (`DO_*`). If the actions include `DO_MASK`, the
     /// context stays masked. Caller holds the context's lock.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {

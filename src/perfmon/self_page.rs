@@ -70,8 +70,8 @@ impl Page {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
-            // The page shows no counters if the active event set is not set 0, or if a value is
-            // incomplete (`SHORT`). The reader of such a page must call PERFMON_READ_PMDS.
+            // The page shows counters only if the active event set is set 0 and no value is
+            // incomplete. The reader of a page without counters must call PERFMON_READ_PMDS.
             _ => &[],
         };
         let counters = self_page_counters(counters, value);

@@ -59,8 +59,8 @@ pub(crate) struct Session {
     /// The attached contexts, in a tree that is sorted by the address of the context, so that the
     /// search for a context is fast. `None` until the first context is attached.
     attached: Option<RBTree<usize, Attached>>,
-    /// The scheduler probes, which stay attached for [`IDLE_MS`] milliseconds after the last
-    /// context of a thread is detached.
+    /// The scheduler probes. When no thread has a context any more, the probes stay attached for
+    /// another [`IDLE_MS`] milliseconds.
     probes: Option<Probes<SchedProbes>>,
 }
 
@@ -97,8 +97,8 @@ impl Session {
     }
 
     /// Returns whether a context of the scope `scope` could claim the registers `claims` if all
-    /// users' contexts of the other scope ended. Returns false if a context of the other scope that
-    /// cannot be evicted has claimed one of the registers.
+    /// users' contexts of the other scope ended. Returns false if a non-evictable context of the
+    /// other scope has claimed one of the registers.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
@@ -110,7 +110,7 @@ impl Session {
         })
     }
 
-    /// Ends the users' contexts of the scope other than `scope` that have claimed one of the
+    /// Ends each evictable context whose scope is not `scope` and which has claimed one of the
     /// registers `claims`. The caller's context has claimed these registers with
     /// [`claim`](Self::claim). The caller must not fail after this call. Preemption may be off.
     pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
@@ -219,8 +219,8 @@ impl Session {
         Ok(())
     }
 
-    /// Decrements the number of contexts that are attached to threads. After the last context of a
-    /// thread is detached, the scheduler probes stay attached for [`IDLE_MS`] milliseconds, because
+    /// Decrements the number of contexts that are attached to threads. When no thread has a context
+    /// any more, the scheduler probes stay attached for another [`IDLE_MS`] milliseconds, because
     /// attaching them again is costly for all CPUs.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
@@ -273,8 +273,7 @@ impl Drop for DetachOnDrop {
     }
 }
 
-/// Milliseconds for which the scheduler probes stay attached after the last context of a thread is
-/// detached.
+/// Milliseconds for which the scheduler probes stay attached although no thread has a context.
 const IDLE_MS: u32 = 10_000;
 
 /// Detaches the scheduler probes if no context is attached to a thread. Called by a delayed work,

@@ -259,8 +259,8 @@ pub(crate) fn add(stat: SelfStat, delta: u64) {
     SLOTS.add(stat as usize, delta);
 }
 
-/// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a statistic. Preemption
-/// must have been off since `began`, and less than 2^32 TSC ticks may have passed.
+/// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a statistic. Since
+/// `began`, preemption must have been off and fewer than 2^32 TSC ticks must have passed.
 #[inline(always)]
 pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
     SLOTS.add_elapsed(stat as usize, began);

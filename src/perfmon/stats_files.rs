@@ -13,10 +13,10 @@ use base::self_stat::SelfStats;
 /// The number of slots.
 pub(crate) const NR_SLOTS: usize = 32;
 
-/// The slots of all costs. The index of a slot is the number of its cost.
+/// The slots of all costs. The index of a slot is the value of the cost's `SelfStat` variant.
 pub(crate) static SLOTS: SelfStats<NR_SLOTS> = SelfStats::new();
 
-/// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
+/// Makes `counter` count the cost `cost`. Called by module init, before any cost can be counted.
 pub(crate) fn publish(cost: usize, counter: Counter) {
     // SAFETY: No cost can be counted yet, and the per-CPU slots of `counter` exist until the module
     // is unloaded.
@@ -44,8 +44,8 @@ impl File {
 
 /// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: The first pointer and the length are those of a static slice; `File` is transparent.
-    // The slots are a static array.
+    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. The slots are a
+    // static array.
     unsafe {
         helpers::pfc_costs_show(
             cpu,

@@ -26,8 +26,8 @@ use base::{access, clock, cpu, rcu, task};
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
 /// `ENDED_POSITION` belong to the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
-/// A reader at or above `DRAINED_POSITION` is in its pass over the ended tasks. The position minus
-/// `DRAINED_POSITION` is the number of the record before which the pass ends. Records of tasks that
+/// A reader at or above `DRAINED_POSITION` is in its pass over the ended tasks. The pass ends
+/// before the record whose number is the position minus `DRAINED_POSITION`. Records of tasks that
 /// end later are left for the reader's next pass, because otherwise the pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
@@ -91,8 +91,8 @@ impl Accounting {
         }
     }
 
-    /// Stops accounting and frees the records of tasks. Also adds the last values of the CPUs to
-    /// the counter pages.
+    /// Stops accounting and frees the records of tasks. Before accounting stops, adds the
+    /// increments of the CPUs' values since the last [`publish`] to the counter pages.
     fn stop(&mut self) {
         self.ended.clear();
         let Some(probes) = self.probes.take() else {
@@ -382,8 +382,8 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
 /// the values of living tasks, then those of ended tasks that the file has not got. Also returns
-/// the number of the first record after these, which the caller passes to [`delivered`]. Returns
-/// `ENODATA` if accounting is off.
+/// the number of the first record of an ended task that is left for the next read; the caller
+/// passes this number to [`delivered`]. Returns `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -429,8 +429,8 @@ pub(crate) fn collect_tasks(
         return Ok((found, next));
     }
     if *at < DRAINED_POSITION {
-        // Draining may drop earlier records. So that this reader loses none, drain only if the
-        // reader has got all earlier records or the new records fit into the limits.
+        // `drain()` drops old records of `ended` if all records exceed the limits, so call it only
+        // if this reader has got all old records or the new records fit.
         let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
         if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             ended.drain(accounts);
@@ -453,8 +453,8 @@ pub(crate) fn collect_tasks(
     Ok((found, next))
 }
 
-/// Notes that an open file has got the records of all ended tasks before the number `next`. Called
-/// after the values of these tasks were copied to user space.
+/// Notes that an open file has got the records of ended tasks whose record numbers are below
+/// `next`. Called after a read of `/dev/ppa` has copied the values of ended tasks to user space.
 pub(crate) fn delivered(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
     all.ended.advance(file, next);

@@ -4,8 +4,8 @@
 //! such as `pfc` and the exporters for PCP and OpenMetrics read the counter pages.
 //!
 //! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
-//! words of a CPU without an IPI, so the worker does not disturb that CPU. The copied values are
-//! current even if the CPU is idle.
+//! values of a CPU from memory, without an IPI, so it does not disturb the CPU. The copied values
+//! are current even if the CPU is idle.
 //!
 //! The instances of the values are added when accounting is first started, and exist until the
 //! module is unloaded. When accounting is stopped and started again, the instances continue from
@@ -113,7 +113,7 @@ impl CpuStats {
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // If this CPU is updating its values now, the next call adds the increments.
+            // If this CPU is updating its values, the next `publish()` adds their increments.
             let Some(mut values) =
                 words.and_then(|w| w.values(cpu::is_online(cpu), || accounts.clock.now_ordered()))
             else {
@@ -135,8 +135,8 @@ impl CpuStats {
         }
     }
 
-    /// Sets the stored last values of all CPUs to 0. Called when accounting is stopped, because the
-    /// values begin at 0 again when accounting is started again.
+    /// Sets the stored last values of all CPUs to 0. The last values are reset when accounting is
+    /// stopped, because each CPU's values begin at 0 when accounting is started again.
     pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

@@ -28,7 +28,7 @@ impl OnlineCallbacks for Hotplug {
 impl DeadCallback for Hotplug {
     const NAME: &'static CStr = c"ppa:dead";
 
-    /// Ends the last run of a CPU that is offline. Called on a CPU that is online.
+    /// Ends the run of the last task on an offline CPU. Called on a CPU that is online.
     fn dead(cpu: u32) {
         user_return::cpu_dead(cpu);
         let _preempt = NoPreempt::new();

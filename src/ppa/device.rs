@@ -22,8 +22,8 @@ use base::user_memory::{bytes_of, read, write};
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
 const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot
-/// be opened.
+/// Set at the end of module init, after the last step that can fail. Until `READY` is set,
+/// `/dev/ppa` cannot be opened.
 pub(crate) static READY: Ready = Ready::new();
 
 static PPA: Operations<PpaFile> = Operations::new();

@@ -37,7 +37,7 @@ pub(crate) struct EndedTasks {
     first: u64,
     /// Number of bytes of the records.
     bytes: u64,
-    /// The number of the first record that no reader has got. A new reader begins at this record.
+    /// The number of the first record that no reader has got, which a new reader gets first.
     unread: u64,
     readers: KVVec<Reader>,
 }
@@ -81,7 +81,7 @@ impl EndedTasks {
                 stats::count_lost();
             }
         });
-        // The list of the probes begins with the task that ended last, so reverse the order.
+        // `accounts.ended` begins with the task that ended last: reverse the order of the records.
         self.reverse_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             stats::count_lost();
@@ -92,8 +92,8 @@ impl EndedTasks {
     /// short.
     fn push(&mut self, record: KBox<TaskRecord>) -> Result {
         let bytes = record.bytes();
-        // The memory is not charged to the control group of the reader that drains: if this group
-        // were full, all readers would lose the record. `limit` bounds the memory.
+        // The memory of the queue is not charged to the control group of a reader: if one reader's
+        // control group were full, all readers would lose the record. `limit` bounds the memory.
         self.records.push(Some(record), GFP_KERNEL)?;
         self.bytes = self.bytes.wrapping_add(bytes);
         Ok(())
@@ -186,8 +186,8 @@ impl EndedTasks {
         records.skip(nr).map(|record| &**record)
     }
 
-    /// Notes that a file has got all records before the number `to`, and frees the records that
-    /// each reader has got.
+    /// Notes that a file has got all records whose numbers are below `to`, and frees the records
+    /// that each reader has got.
     pub(crate) fn advance(&mut self, file: usize, to: u64) {
         let to = to.min(self.end());
         if let Some(reader) = self.readers.iter_mut().find(|reader| reader.file == file) {

@@ -87,8 +87,8 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries. Called when accounting is started again. A task
-    /// whose user would exceed `user_kb` is not accounted, so that one user cannot stop accounting.
+    /// Starts to account the tasks of all entries when accounting is started. A task whose user
+    /// would exceed `user_kb` is skipped, because an error would keep accounting off for all users.
     pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
         self.iter()
             .filter(|entry| !entry.removing && !entry.has_ended())

@@ -51,11 +51,10 @@ module! {
     license: "GPL",
 }
 
-/// The state of ppa.ko while the module is loaded. When the module is unloaded, the fields are
-/// dropped in the order of their declaration: first the device and the files, which stops
-/// accounting, then the callbacks of CPU hotplug and suspend, then the statistics. When the fields
-/// are dropped, no file of the device is open, because each open file holds a reference to the
-/// module.
+/// The state of the loaded module. When the module is unloaded, the fields are dropped in the order
+/// of their declaration: first the device and the files, which stops accounting, then the callbacks
+/// of CPU hotplug and suspend, then the statistics. When the fields are dropped, no file of the
+/// device is open, because each open file holds a reference to the module.
 struct Ppa {
     _device: base::device::Device,
     _files: procfs::Files,
@@ -71,7 +70,8 @@ impl kernel::Module for Ppa {
         base::global_mutex::init(&per_task::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = Registration::register_dead()?;
-        // Files and device, which users can open, come last: after an error the module is freed.
+        // Create the files and the device last, because users can open them at once, and the module
+        // is freed if a later step fails.
         let this = Self {
             _stats: stats,
             _dead_cpus: dead_cpus,

@@ -31,8 +31,8 @@ impl PerCpu {
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`].
-        // The drop of the table clears the word and waits for sections with preemption off.
+        // SAFETY: `ppa_percpu` is 0 or the address of this CPU's element of [`PerCpuTable`]. The
+        // drop of the table clears `ppa_percpu`, and waits for all code with preemption off.
         unsafe {
             asm!("movq %gs:{p}, {h}", p = sym helpers::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
@@ -43,20 +43,20 @@ impl PerCpu {
     /// Returns the accounting state of an offline CPU; the CPU itself does not use it. The caller
     /// keeps preemption off while it uses the state.
     pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
-        // SAFETY: `cpu` is the number of a CPU. The word of that CPU is 0 or the address of the
-        // CPU's element of [`PerCpuTable`]. The drop of the table clears the word and waits for
-        // sections with preemption off.
+        // SAFETY: `cpu` is the number of a CPU. The word `ppa_percpu` of a CPU is 0 or the address
+        // of the CPU's element of [`PerCpuTable`]. The drop of the table clears `ppa_percpu` of
+        // each CPU, and waits for all code with preemption off.
         unsafe { (helpers::ppa_percpu_of(cpu) as *const Self).as_ref() }
     }
 
     /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
-        // SAFETY: A record is freed a grace period after its removal from the index. The remover is
-        // the task's last switch, which has replaced `self.task`;
-        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU; or
-        // `AccountingState::insert()` for a dead task, which has preemption off until its last
-        // switch.
+        // SAFETY: A record is freed a grace period after its removal from the index. By the end of
+        // this grace period `self.task` has changed: the task's last switch sets `self.task` before
+        // it removes the record; `AccountingState::replace_record()` runs `refresh_current()` on
+        // this CPU; and `AccountingState::remove_if_dead()` removes only the record of a dead task,
+        // which has preemption off until its last switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
@@ -104,8 +104,8 @@ impl PerCpuTable {
     /// move.
     pub(crate) fn publish(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
-            // SAFETY: `cpu` is the number of a CPU, and drop clears the pointer before the element
-            // is freed.
+            // SAFETY: `cpu` is the number of a CPU. The drop of the table clears the CPU's pointer
+            // before it frees the elements of the table.
             unsafe { helpers::ppa_set_percpu(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
         }
     }

@@ -51,8 +51,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         return Err(ESRCH);
     }
     let _others = TASK_FILES.lock();
-    // Wait until an older entry with this PID is removed. The wait is limited, because the removal
-    // waits for readers of the entry's files.
+    // Wait until an older entry with this PID is removed, but check at most `MAX_READ_ATTEMPTS`
+    // times: readers of the entry's files can delay the removal.
     for _ in 0..MAX_READ_ATTEMPTS {
         let is_going =
             |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
@@ -110,8 +110,8 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // The task may have exited before its record was marked as accounted individually. In this case
-    // the exit probe has not queued the worker, so search for the entry again.
+    // If the task exited before its record was marked as individually accounted, the exit probe has
+    // not queued the worker. Search for the entry again, which fails if the task has exited.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
@@ -343,7 +343,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
 }
 
 /// Writes the values of an entry's task in binary: the values for each group of CPUs, the time on
-/// the run queue, the number of each signal, and the latencies if they are counted in a histogram.
+/// the run queue, how often each signal was delivered, and the latency histogram, if any.
 pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     let had = read(id)?;
     for number in had.groups.iter().flatten() {

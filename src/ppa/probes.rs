@@ -11,9 +11,9 @@
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
 //! do more:
 //!
-//! - `task_newtask` allocates the record of the new task, in process context, charges the user of
-//!   the task under `users_lock`, and inserts the record under `index_lock`, a raw spinlock that is
-//!   taken with interrupts off;
+//! - `task_newtask` allocates the record of the new task, in process context. The probe charges the
+//!   record's memory to the user of the task under `users_lock`, and inserts the record under
+//!   `index_lock`, a raw spinlock that is taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 //!
@@ -257,7 +257,7 @@ impl Handler<SignalDeliver<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        // The kernel also delivers a signal that ends the task, so the exit is system time.
+        // `signal_deliver` also occurs for a fatal signal, so the time of the exit is system time.
         self.enter_kernel(here);
         if let Some(record) = here.task() {
             record.words.count_signal(event.number as usize);

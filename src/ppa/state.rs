@@ -26,9 +26,9 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records of ended tasks that no reader has asked for. Further records are
-/// dropped and counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of these records in the same
-/// way. The same limits apply to the records that `EndedTasks` keeps for readers.
+/// Maximum number of records of ended tasks that no reader has asked for. A record beyond
+/// `MAX_ENDED_RECORDS` or, in bytes, [`MAX_ENDED_BYTES`] is dropped and counted in `lost`. Both
+/// limits also apply to the records that `EndedTasks` keeps for readers.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -154,7 +154,7 @@ impl AccountingState {
         None
     }
 
-    /// Removes the record of a task that was inserted after the task's last switch.
+    /// Removes the record that was just inserted for a task, if the task is dead.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
     fn remove_if_dead(&self, task: TaskRef<'_>) {
@@ -175,7 +175,7 @@ impl AccountingState {
     /// Adds a record like [`insert`](Self::insert), for a task that may be in a system call.
     ///
     /// Whether the task is in a system call is determined after the insertion. A running task is
-    /// not examined, because a running task may leave the call at any time.
+    /// not examined, because a running task may leave its system call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,
@@ -211,7 +211,7 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Creates a record for a task that may have a record. May sleep; returns `ENOMEM`, `EDQUOT`.
+    /// Creates the first or a further record of a task. May sleep; returns `ENOMEM`, `EDQUOT`.
     fn new_record(
         &self,
         task: TaskRef<'_>,

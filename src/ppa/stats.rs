@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about accounting itself. Programs read them as instances of the counter pages.
+//! Statistics about accounting itself, which programs read as instances of the counter pages.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 

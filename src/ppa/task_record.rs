@@ -41,7 +41,8 @@ pub(crate) struct TaskRecord {
     /// to a task.
     charge: Option<Charge>,
     /// The ids and the name that the task had when the record was filled or, later, when it exited.
-    /// The words hold: user and parent process; thread and process; the two halves of the name.
+    /// Word 0 holds the ids of the user and the parent process, word 1 those of the thread and the
+    /// process. Words 2 and 3 hold the name.
     saved: [Word; 4],
     /// The next record with the same hash in the index.
     hash_next: Word,
@@ -50,11 +51,11 @@ pub(crate) struct TaskRecord {
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: The fields are atomic words and numbers, a charge and a reference to a history, which any
-// thread may drop, and `rcu`, which only RCU accesses.
+// SAFETY: Any thread may access the words and numbers of a record, and may drop its `charge` and
+// its `history`. Only RCU accesses `rcu`.
 unsafe impl Send for TaskRecord {}
-// SAFETY: The fields are atomic words, numbers, a charge and a reference to a history of atomic
-// words, which do not change while shared, and `rcu`, which only RCU accesses.
+// SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu`, and all
+// other fields do not change while the record is shared.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
@@ -143,8 +144,8 @@ impl TaskRecord {
     }
 
     /// Returns the values of the task up to now, including those of its history, and stores the
-    /// values for each group of CPUs in `groups`. `cpu` returns the words of a CPU. Returns `None`
-    /// if the values are being changed. The caller holds the lock `ACCOUNTING`.
+    /// values for each group of CPUs in `groups`. `cpu` returns the [`Cpu`] with a given number.
+    /// Returns `None` if the values are being changed. The caller holds the lock `ACCOUNTING`.
     pub(crate) fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -263,7 +264,7 @@ impl TaskIndex {
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
         // Task structures are at least 64 bytes apart, so the low 6 bits of an address are dropped.
-        // The multiplication spreads the other bits.
+        // A multiplication spreads the remaining bits of the address over the hash.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
         // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
         // heads by the type's invariant.
@@ -278,9 +279,8 @@ impl TaskIndex {
         // complete.
         let mut at = self.head(address).load_acquire();
         loop {
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
-            // record is not freed while the caller is in a section with preemption off or under
-            // RCU.
+            // SAFETY: `at` is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller has preemption off or holds rcu_read_lock().
             let record = unsafe { (at as *const TaskRecord).as_ref()? };
             if record.address == address {
                 return Some(record);
@@ -322,8 +322,8 @@ impl TaskIndex {
         Self::with_lock(|| Self::unlink(self.head(address), address))
     }
 
-    /// Inserts `record`, and removes the record that its task had before. Each search finds one of
-    /// the two records.
+    /// Inserts `record`, and removes the record that its task had before. A concurrent search finds
+    /// either the old or the new record.
     pub(crate) fn replace(&self, record: KBox<TaskRecord>) -> Option<RemovedRecord> {
         let address = record.address;
         let head = self.head(address);
@@ -342,8 +342,8 @@ impl TaskIndex {
     fn unlink(mut place: &Word, address: usize) -> Option<RemovedRecord> {
         loop {
             let at = place.load_relaxed();
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant.
-            // `index_lock` is held, so that no other call removes a record during the search.
+            // SAFETY: `at` is 0 or the address of a record, by the type's invariant. `index_lock`
+            // is held, so that no other call removes a record during the search.
             let record = unsafe { (at as *const TaskRecord).as_ref()? };
             if record.address == address {
                 // Release: pairs with the acquire in `get`, so that the next record is complete.
@@ -364,9 +364,8 @@ impl TaskIndex {
         while let Some(head) = self.0.get(hash as usize) {
             let mut first: Option<(&TaskRecord, u64)> = None;
             let mut at = head.load_acquire();
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
-            // record is not freed while the caller is in a section with preemption off or under
-            // RCU.
+            // SAFETY: `at` is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller has preemption off or holds rcu_read_lock().
             while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
                 // The upper 16 bits are the same in all addresses of task structures.
                 let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
@@ -442,7 +441,7 @@ impl RetireList {
     }
 
     /// Calls `look` with each record of the list. The caller makes sure that no record is taken
-    /// during the call.
+    /// from the list during the call.
     pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
         // Acquire: pairs with the release in `push`, so that the records are complete.
         let mut next = self.first.load_acquire();

@@ -13,15 +13,15 @@ use kernel::ffi::c_ulong;
 use crate::helpers;
 use crate::per_cpu::PerCpu;
 
-/// Returns whether the kernel can report the return to user mode. If the kernel cannot report it,
-/// [`arm`] always returns false.
+/// Returns whether the kernel can report the return to user mode. If the kernel cannot report the
+/// return to user mode, [`arm`] always returns false.
 pub(crate) fn is_supported() -> bool {
     // SAFETY: The word is constant.
     unsafe { helpers::ppa_exit_work != 0 }
 }
 
 /// Returns whether the current task has work to do before it enters user mode, such as signals and
-/// task work. A reschedule alone does not count.
+/// task work. Returns false if the task only has to be rescheduled.
 #[inline(always)]
 pub(crate) fn has_exit_work() -> bool {
     let flags: c_ulong;
@@ -34,8 +34,8 @@ pub(crate) fn has_exit_work() -> bool {
     }
 }
 
-/// Lets the kernel report when this CPU enters user mode the next time. Returns false if the kernel
-/// does not support such a report. Called with preemption off; callable in the scheduler's probes.
+/// Arms the notifier of this CPU's next entry to user mode. Returns false if the kernel does not
+/// support user-return notifiers. Called with preemption off; callable in the scheduler's probes.
 pub(crate) fn arm() -> bool {
     // SAFETY: The caller has preemption off.
     unsafe { helpers::ppa_arm_user_return() }
@@ -52,11 +52,11 @@ pub(crate) fn cpu_dead(cpu: u32) {
 pub(crate) struct KernelEntryHooks;
 
 impl KernelEntryHooks {
-    /// Attaches the probe of seccomp. Called after the probes of system calls were attached,
-    /// because these end the time that the probe of seccomp begins. May sleep. Returns `ENOMEM`.
-    /// The caller holds `ACCOUNTING`.
+    /// Attaches the probe of seccomp. Called after the probe of `sys_exit` was attached, because
+    /// the probe of seccomp begins system time that the probe of `sys_exit` ends. May sleep.
+    /// Returns `ENOMEM`. The caller holds `ACCOUNTING`.
     pub(crate) fn attach_seccomp(&self) -> Result {
-        // SAFETY: The caller is in process context and holds the lock. Drop detaches the probe.
+        // SAFETY: The caller is in process context and holds `ACCOUNTING`. Drop detaches the probe.
         to_result(unsafe { helpers::ppa_attach_seccomp() })
     }
 }

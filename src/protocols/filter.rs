@@ -5,10 +5,10 @@
 //!
 //! A filter is a program of comparisons that only jumps forward (`struct perftrace_filter` of
 //! `include/uapi/linux/perftrace.h`). The kernel checks a filter when a trace is created. A traced
-//! process executes the filter from a page that can be reused for another trace at any time. The
-//! execution therefore does not rely on the kernel's check. Each number in the filter is read once
-//! and compared with its bounds, and each executed step has a higher number than the step before.
-//! The execution therefore ends for any contents of the page, with the result true or false.
+//! process executes the filter from a page that can be reused for another trace at any time, so the
+//! execution does not rely on the kernel's check. Each number in the filter is read once and
+//! compared with its bounds, and each executed step has a higher number than the step before. The
+//! execution therefore ends for any contents of the page, with the result true or false.
 //!
 //! A field of an event is a number or a text. Integers are compared by value, also if they differ
 //! in size or in signedness. If the field or the constant is a floating-point number, both are
@@ -123,7 +123,7 @@ pub struct Event<'e> {
 /// The value of a field, or the constant of a step.
 #[derive(Clone, Copy)]
 enum Value<'e> {
-    /// An integer: the bits of a `u64`, or of an `i64` that is negative.
+    /// An integer: `bits` is a negative `i64` if `negative` is true, otherwise a `u64`.
     Integer {
         negative: bool,
         bits: u64,

@@ -10,15 +10,15 @@
 //!   B: gen2 = gen1, release              D: acquire fence; gen1 != g? discard
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new gen2 sees the whole change.
-//! - A pairs with D: a reader that copied a part of a change sees at D the gen1 of that change.
+//! - B (store of gen2) pairs with C (load): a reader that sees the new gen2 sees the whole change.
+//! - A (store of gen1) pairs with D (load): a reader that copied a part of a change sees the gen1
+//!   that the writer stored before this change.
 //!
 //! A reader discards values that it copied while the set of instances changed.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
-/// References to the words gen1 and gen2, which are in the header page or, in tests, in other
-/// memory.
+/// References to the words gen1 and gen2 in the header page or, in tests, in other memory.
 #[derive(Clone, Copy)]
 pub struct Generation<'a> {
     gen1: &'a Word,

@@ -17,10 +17,10 @@
 //!   B: head, release                    U: tail, release
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new head sees the record.
-//! - A pairs with D: a reader that read a word of a newer record sees the `reserve` that was stored
-//!   before that word was written.
-//! - T pairs with U: the reader has finished with the bytes that the writer overwrites.
+//! - B (store of the head) pairs with C (load): a reader that sees the new head sees the record.
+//! - A (store of `reserve`) pairs with D (load): a reader that read a word of a newer record sees
+//!   the `reserve` that the writer stored before the record.
+//! - T (load of the tail) pairs with U (store): the reader no longer uses the overwritten bytes.
 //!
 //! The reader writes only the tail. The writer compares the tail with other positions, but never
 //! uses it as an address.
@@ -330,8 +330,8 @@ impl Writer {
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
-    /// Adds `nr` to the number of lost records. Used for records that the caller did not try to
-    /// write. The caller serialises these calls with those of [`write`](Self::write).
+    /// Adds `nr` to the number of lost records. The caller uses `add_lost` for records that it does
+    /// not pass to [`write`](Self::write), and serialises the calls of both functions.
     pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
         self.unreported_lost = self.unreported_lost.wrapping_add(nr);
@@ -341,8 +341,8 @@ impl Writer {
     /// Writes a record. Context: any; the caller serialises writers.
     ///
     /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
-    /// records. The 16 bytes are reserved for a `LOST` record. A record that needs these bytes fits
-    /// only if no records were lost.
+    /// records: a `LOST` record of 16 bytes may be written before it. A larger record, up to the
+    /// size of the ring, fits only if no lost records have to be reported.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -408,8 +408,8 @@ pub fn head(ring: &Shared<'_>) -> u64 {
 pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
-    // Maximum size of the record. A record of a forward ring ends at or before the head. A record
-    // of a backward ring ends at most one ring size behind the head.
+    // Maximum size of the record. A record ends at or below `head` in a forward ring, and at or
+    // below `head + size` in a backward ring.
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
         _ => head.wrapping_add(size).wrapping_sub(at),
@@ -447,8 +447,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
                     *value = ring.word(from).map_or(0, Word::load_relaxed);
                     from = from.wrapping_add(8);
                 }
-                // Store the header that was loaded first, so that the header in the copy agrees
-                // with the length of the copy.
+                // The copy gets the header `first`, from which its length was computed, because the
+                // writer may have changed the header in the ring meanwhile.
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }
@@ -478,8 +478,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
     }
 }
 
-/// Reader: allows the writer to overwrite records: in a forward ring the records below `position`,
-/// in a backward ring the records from `position` on.
+/// Reader: sets the tail to `position`, so that the writer may overwrite the records below
+/// `position` in a forward ring, or from `position` on in a backward ring.
 pub fn release(ring: &Shared<'_>, position: u64) {
     // U: pairs with T.
     ring.tail.store_release(position);

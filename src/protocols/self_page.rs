@@ -10,13 +10,13 @@
 //!   B: sequence even, release             D: acquire fence; sequence changed? retry
 //! ```
 //!
-//! - B pairs with C: a reader that sees the new sequence sees all words that were stored before the
-//!   sequence.
-//! - A pairs with D: a reader that loaded a changed word sees at D the odd sequence of that change,
-//!   or a later one.
+//! - B (last store of the sequence) pairs with C (first load): a reader that sees the new sequence
+//!   sees all words that were stored before the sequence.
+//! - A (store of an odd sequence) pairs with D (second load): a reader that loaded a changed word
+//!   sees the odd sequence or a later one, and retries.
 //!
-//! If the thread is switched out between C and RDPMC, the sequence changes as well, so the reader
-//! retries.
+//! If the thread is switched out between its load of the sequence and its RDPMC, the kernel updates
+//! the page and thereby changes the sequence, so the reader retries.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
@@ -34,9 +34,9 @@ const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the self page. `rdpmc_pmd_width` has three parts. Bits 0 to 31 are the number of
-/// the counter for RDPMC. Bits 32 to 47 are the number of its PMD, the 64-bit data register of the
-/// context. Bits 48 to 63 are the width of the counter in bits.
+/// A counter of the self page. `rdpmc_pmd_width` holds the counter's number for RDPMC in bits 0 to
+/// 31, the number of the counter's PMD (a 64-bit data register of the context) in bits 32 to 47,
+/// and the width of the counter in bits 48 to 63.
 #[repr(C)]
 pub struct Counter {
     sum: Word,

@@ -26,18 +26,18 @@
 //!   B: flag += END                       D: acquire fence; flag != w? retry
 //! ```
 //!
-//! - B pairs with C: a reader that sees in the seqflag that an update is completed sees the values
-//!   of that update.
-//! - A pairs with D: a reader that copied a value of an update sees at D that the update began.
+//! - B (END) pairs with C (first load): a reader that sees in the seqflag that an update is
+//!   completed also sees the values of the update.
+//! - A (BEGIN) pairs with D (second load): a reader of a new value sees that the update began.
 //!
-//! On x86 stores are not reordered with stores, nor loads with loads, so A and B need only compiler
-//! barriers. On architectures other than x86, A needs a write barrier after it, and B must be a
-//! release.
+//! On x86 stores are not reordered with stores, nor loads with loads, so the two additions of the
+//! writer need only compiler barriers. On architectures other than x86, the addition of BEGIN needs
+//! a write barrier after it, and the addition of END must be a release.
 //!
 //! Writers in C call `perf_adjust()`, or `perf_counter_begin()` and `perf_counter_end()`
 //! (`include/linux/perfcounters.h`). Writers in Rust use a `Group`
-//! (`include/linux/perfcounters.rs`). This file implements the reader's side of the protocol.
-//! `tools/protocols/tests/loom.rs` checks the protocol under loom.
+//! (`include/linux/perfcounters.rs`). This file implements the reader;
+//! `tools/protocols/tests/loom.rs` checks the protocol.
 
 use crate::sync::{fence_acquire, Word};
 
@@ -66,9 +66,9 @@ pub const fn completed(word: u64) -> u64 {
 /// Makes one attempt at a consistent copy of a CPU's counters.
 ///
 /// Returns `None` if an update was in flight before the copy, or began or ended during the copy;
-/// the caller retries. If an update begins during the copy, `copy` may load a mix of old and new
-/// values, and must tolerate such a mix. The result of `copy` is then dropped. `copy` must load
-/// with [`Word::load_relaxed`].
+/// the caller retries. If an update begins during the copy, the result of `copy` is dropped, but
+/// `copy` may load a mix of old and new values, and must tolerate such a mix. `copy` must load with
+/// [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.

@@ -28,10 +28,10 @@ integers! { u8 u16 u32 u64 }
 // elements.
 unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 
-/// Declares structures with the layout of C, and implements [`FromBytes`] for
-/// them. The number behind a structure's name is its size in bytes. The build fails if the
-/// structure has another size or padding, or if a field does not consist of integers. The kernel's
-/// `FromBytes` cannot be used, because the rules are also compiled without the kernel.
+/// Declares structures with the layout of C, and implements [`FromBytes`] for them. The number
+/// behind a structure's name is its size in bytes. The build fails if the declared size is wrong,
+/// if the structure has padding, or if a field does not consist of integers. The trait `FromBytes`
+/// of the kernel cannot be used, because programs outside the kernel also use this macro.
 ///
 /// ```
 /// protocols::structures! {

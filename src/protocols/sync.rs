@@ -64,9 +64,9 @@ impl Word {
         Self(world::Inner::new(value))
     }
 
-    /// Replaces `old` by `new` and returns true. If the value of the word is not `old`, leaves the
-    /// word unchanged and returns false. Release ordering: accesses before the call are not
-    /// reordered after the call.
+    /// If the value of the word is `old`, stores `new` and returns true. If the value is not `old`,
+    /// leaves the word unchanged and returns false. Release ordering: accesses before the call are
+    /// not reordered after the call.
     #[inline(always)]
     pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)

@@ -32,7 +32,7 @@ pub mod count {
 /// The counts of a buffer. The reader writes the tail; the writers write all other counts.
 pub type Counts = [Word; count::NR];
 
-/// Sets the limit of a new buffer, whose counts are all 0.
+/// Sets the first limit of the writers' fast path in a new buffer, whose counts are all 0.
 pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
@@ -43,9 +43,9 @@ pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
 }
 
 /// Checks the number of lost events that a writer claims. `seen` is the number that the last check
-/// accepted, and `ticks` is the time since that check. A writer needs more than four ticks to lose
-/// an event. At most one new lost event per four ticks is therefore plausible, plus 1,024 events of
-/// tolerance. Returns `claimed`, or `None` if the number is not plausible.
+/// accepted, and `ticks` is the time since that check. A writer spends more than four ticks on each
+/// event that it loses, so at most one new lost event per four ticks is plausible, plus 1,024
+/// events of tolerance. Returns `claimed`, or `None` if the number is not plausible.
 pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
@@ -94,9 +94,9 @@ pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRan
     })
 }
 
-/// Returns the range of a flight recorder's records, newest first. The last record of the range may
-/// be incomplete. After the range is copied, [`valid_bytes`] returns how many bytes of the copy are
-/// valid.
+/// Returns the range of all records of a flight recorder. The range begins with the newest record,
+/// and its last record may be incomplete. After the range is copied, [`valid_bytes`] returns how
+/// many bytes of the copy are valid.
 pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
     // Acquire: pairs with the store that commits a record. All records from the loaded head on are
@@ -122,8 +122,8 @@ pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     // copied a byte of a newer record sees the `reserve` of that record.
     fence_acquire();
     let reserve = reserve.load_relaxed();
-    // Number of bytes that writers have reserved below the head of the range since the range was
-    // determined.
+    // Number of bytes that writers have reserved since `span` was determined. In a flight recorder
+    // the head decreases, so these bytes are below `span.next`.
     let over = span.next.wrapping_sub(reserve);
     let over = match reserve {
         0 => 0,
@@ -175,8 +175,8 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // Maximum number of bytes that a `LOST` record and the record itself occupy. Each of these
-        // two records may need a padding record at the end of the buffer.
+        // Maximum number of bytes for a `LOST` record and for `record`, each with a padding record
+        // that it may need at the end of the buffer.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
         // Acquire: pairs with the reader's release of the tail. The reader has finished copying the
@@ -226,8 +226,8 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             place => place as u64,
         };
         if room < bytes {
-            // The record would cross the beginning of the buffer: fill the bytes at the beginning
-            // with a padding record.
+            // Too few bytes are left before the newest record: fill them with a padding record, and
+            // write the new record at the end of the buffer.
             let begin = end.wrapping_sub(room);
             self.lower_reserve(reserve, begin);
             self.put(begin, header(PAD, (room / 8) as usize, 0));

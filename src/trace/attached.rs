@@ -27,7 +27,7 @@ use base::credentials::Identity;
 use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
-/// the perftrace library in a process has one such file.
+/// the perftrace library in a process opens the device once.
 const MAX_FILES: u32 = 256;
 
 /// The result of attaching a process: its key, the addresses of its mappings of the device, and its
@@ -42,7 +42,7 @@ pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 /// `EBUSY` if the file and the process's first file have different device nodes. `ENODEV` if the
 /// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
 /// is short. Errors of limits and of memory are logged, and counted in the traces that the process
-/// would be in.
+/// could have joined.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
@@ -71,8 +71,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // If `shared` is set for the process for the first time, the process can now join
-            // shared traces.
+            // If no earlier call for the process had `shared` set, the process can join shared
+            // traces from this call on.
             if shared {
                 join_traces(joined.0);
             }
@@ -111,8 +111,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     all.check_open()?;
     let process = all.live_process(key)?;
-    // All files of a process must have the same device node. The module unmaps pages of the process
-    // through the node of `mapping`, even after the process's first file is closed.
+    // All files of a process must have the same device node. The module unmaps pages of a process
+    // through the device node of the process's first file, even after this file is closed.
     if !process.maps(mapping) {
         return Err(EBUSY);
     }
@@ -135,8 +135,8 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
 
 /// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
 /// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
-/// buffers. `whole` is set if the mapping covers all of this part. When the last mapping of a
-/// process is removed, the process has ended.
+/// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When the last
+/// mapping of a process is removed, the process has ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -148,9 +148,9 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // If a new mapping covers only a part of the piece (`whole` is not set), the kernel has
-            // split a mapping. The process then has no mapping of the whole piece (the read-only
-            // pages or the buffers) any more.
+            // A new mapping without `whole` comes from the split of a mapping by the kernel. After
+            // the split of a piece (the read-only pages or the buffers), no mapping covers the
+            // whole piece any more.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -169,9 +169,9 @@ pub(crate) fn set_thread(key: u64, at: i64) {
     }
 }
 
-/// Records that the copy of the perftrace library whose `struct perftrace_thread` is at the offset
-/// `thread` has closed its file of the device. When the last such file of a process is closed, the
-/// process has ended.
+/// Records that a copy of the perftrace library has closed its file of the device. `thread` is the
+/// offset of the copy's `struct perftrace_thread`. When the last file through which a process is
+/// attached is closed, the process has ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -252,9 +252,9 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 
 /// Waits until the reader has made room in a full buffer.
 ///
-/// `tail` is the read position at which the buffer was full. The trace's limit for the waiting time
-/// starts with the first call that waits at this read position. A call that a signal interrupts,
-/// and that the thread then repeats, does not extend the limit.
+/// `tail` is the read position at which the buffer was full. The waiting time, which the trace
+/// limits, begins with the first call that waits at the position `tail`. A thread that repeats the
+/// call after a signal does not get more time.
 ///
 /// # Errors
 ///
@@ -301,8 +301,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 const RECHECK_NS: u64 = 1_000_000_000;
 
 /// Checks whether the creator of a trace still has the permission to stop threads of the calling
-/// process. Without `anyhow`, the check is skipped if the credentials and the dumpability of the
-/// process have not changed.
+/// process. If `anyhow` is false and the credentials and the dumpability of the process have not
+/// changed, the permission is not checked again.
 ///
 /// # Errors
 ///
@@ -340,9 +340,9 @@ pub(crate) fn mapped_bytes() -> u64 {
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page
-/// is mapped. If the process has no placeholder page either, the page at the address `nobodys` is
-/// mapped: the placeholder page of the open file. Returns `None` if `place` is beyond the buffers
-/// of the last trace slot.
+/// is mapped. For a process without a placeholder page, the placeholder page of the open file is
+/// mapped, whose address is `nobodys`. Returns `None` if `place` is beyond the buffers of the last
+/// trace slot.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,

@@ -20,7 +20,7 @@ pub(crate) struct BufferSet {
     /// write to.
     pub(crate) key: u64,
     /// Size in bytes of the state of an ended process, without its buffers; `None` before the
-    /// process has ended. After its end, the sizes of its state and of its buffers do not change.
+    /// process has ended. The state and the buffers of an ended process do not change in size.
     pub(crate) ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
@@ -70,7 +70,7 @@ impl BufferSet {
 /// and the page fault is then handled again.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
-    /// A list of [`BufferSet`]s with capacity for more than this number of elements.
+    /// A list of [`BufferSet`]s with capacity for more elements than the number in `SetList`.
     SetList(usize),
     /// A [`BufferSet`] without buffers.
     BufferSet,

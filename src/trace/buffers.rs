@@ -110,14 +110,14 @@ pub(crate) struct Buffer {
     /// the reader advances.
     stalled: Word,
     /// `awaited_tail` and `awaited_since` describe the last wait of a thread for buffer space.
-    /// `awaited_tail` is the reader's position at that wait, plus one. `awaited_since` is the time
-    /// in nanoseconds at which the first thread began to wait at that position. Both words are 0 if
-    /// no thread has waited.
+    /// `awaited_tail` is the reader's position during the wait, plus one. `awaited_since` is the
+    /// time in nanoseconds at which the first thread began to wait at the reader's position.
+    /// `awaited_tail` and `awaited_since` are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
-    /// State of the check whether the writer's count of lost events is plausible. `plausible_lost`
+    /// The state of the plausibility check of the writer's count of lost events. `plausible_lost`
     /// is the last plausible count, `plausible_at` the time in ticks of the last check that found a
     /// plausible count, and `implausible` is nonzero after an implausible count. After an
     /// implausible count, no later count is used.
@@ -125,7 +125,7 @@ pub(crate) struct Buffer {
     plausible_at: Word,
     implausible: Word,
     /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
-    /// lost events adds 8 to this number.
+    /// lost events counts as 8 discarded bytes.
     cut: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
@@ -180,9 +180,9 @@ impl Buffer {
         }
     }
 
-    /// Returns the address of page `number`. If the buffer has no such page yet, it takes the page
-    /// in `spare`. Returns `None` if `number` is too large, or if a page is needed and `spare` is
-    /// empty. Caller holds `TRACING`.
+    /// Returns the address of page `number`. If page `number` is not allocated yet, the buffer
+    /// takes the page in `spare`. Returns `None` if `number` is too large, or if a page is needed
+    /// and `spare` is empty. Caller holds `TRACING`.
     pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
@@ -316,7 +316,7 @@ impl Buffer {
 
     /// Returns the range of bytes that can be read. If no bytes can be read, but the count of lost
     /// events has changed since the reader last got the count, returns an empty range. After the
-    /// writer has ended, no record reports lost events any more, only this empty range.
+    /// writer has ended, only the empty range reports lost events, because no record follows.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -335,7 +335,7 @@ impl Buffer {
     }
 
     /// Returns how many bytes at the beginning of the copied range `span` are valid. In a flight
-    /// recorder the writer may overwrite the other bytes while the range is copied.
+    /// recorder the writer may overwrite the end of the range during the copy.
     pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
             true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
@@ -367,7 +367,7 @@ impl Buffer {
     }
 
     /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
-    /// no other thread waits for free space.
+    /// further calls that wait for space in the buffer fail at once.
     pub(crate) fn stall(&self) {
         self.stalled.store_relaxed(1);
     }

@@ -200,8 +200,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 ///
 /// # Errors
 ///
-/// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no later buffer has unread
-/// data.
+/// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
+/// order of keys and CPUs has unread data.
 pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
     let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -214,8 +214,8 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
     }
     if key == 0 {
         trace.signal.clear_pending();
-        // Remove ended processes from this trace only. The readers of other traces may still ask
-        // for the processes and markers of records that they have read.
+        // Remove ended processes from this trace only. A reader that has read a record from another
+        // trace may still request the names of the record's process and marker.
         all.reap(id);
         all.free_unreferenced();
     }
@@ -245,9 +245,9 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 }
 
 /// Checks again, for all traces that a process is in, whether the trace's creator may trace the
-/// process. Called when the credentials or the dumpability of the process have changed: data that
-/// the process has written since the change may be read only with the new permission. The caller
-/// does not hold `TRACING`. Returns `EINTR` or `ENOMEM` if the check could not be made.
+/// process. Called when the credentials or the dumpability of the process have changed, so that a
+/// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
+/// Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
     // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
     // check.
@@ -416,8 +416,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     // is released: detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
-        // Require `CAP_PERFMON` too: the sysctl of perf lets users monitor the kernel only for
-        // their own threads, but kernel events come from all tasks.
+        // Require `CAP_PERFMON`, because kernel events come from all tasks. perf's sysctl alone may
+        // let users without the capability monitor the kernel, but only for their own threads.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;

@@ -9,9 +9,9 @@
 //! namespace.
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
-//! parent's memory, including the `struct perftrace_thread` of the parent's thread. Such a child
-//! has no restartable sequence (rseq) registered, so the kernel marks the shared `struct
-//! perftrace_thread` before the child runs.
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. A child that
+//! shares its parent's memory has no restartable sequence (rseq) registered, so this module marks
+//! the shared `struct perftrace_thread` before the child runs.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -67,7 +67,7 @@ pub(crate) fn detach_probe() {
 }
 
 /// Counts a child that shares the memory of a traced process, if the child's task work could not be
-/// allocated. The events of such a child appear as events of a thread of the traced process.
+/// allocated. The events of a child without task work appear as events of its parent's thread.
 pub(crate) fn count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
@@ -181,8 +181,8 @@ pub(crate) fn abandon(key: u64) {
     end_process(&mut all, key);
 }
 
-/// Returns the key of the calling process. A child of fork() that makes its first ioctl becomes a
-/// traced process first. Returns `ESRCH` if the process is not traced.
+/// Returns the key of the calling process, or `ESRCH` if the process is not traced. If the process
+/// is a child of fork() and makes its first ioctl, this function first makes it a traced process.
 pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
     if attach_child(key)? {

@@ -11,7 +11,7 @@ use base::clock::Clock;
 pub(crate) fn of_traces() -> Clock {
     const TSC: u64 = 1 << 32;
     static CHOSEN: Atomic<u64> = Atomic::new(0);
-    // Relaxed: the word holds the whole choice, and no other memory depends on it.
+    // Relaxed: `CHOSEN` holds all fields of the chosen clock, and no other memory depends on it.
     let chosen = match CHOSEN.load(Relaxed) {
         0 => {
             let new = Clock::choose();

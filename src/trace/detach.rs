@@ -3,8 +3,8 @@
 //! Detaching of traced processes from the module before the module is unloaded.
 //!
 //! A traced process keeps the device open and mapped for as long as it runs, even if it writes no
-//! event. If such processes could not be detached, the module could not be unloaded while a daemon
-//! with markers runs.
+//! event. If traced processes could not be detached, the module could not be unloaded while a
+//! daemon with markers runs.
 //!
 //! Each traced process detaches itself, in a task work, because the mappings of a process can be
 //! replaced only in the context of that process.

@@ -43,8 +43,8 @@ use base::task::{is_compat, is_dying};
 use base::user_memory::{bytes_of, read, read_all, write, write_all};
 use protocols::structure::FromBytes;
 
-/// Set at the end of module init, after the last step that can fail. Until then the device cannot
-/// be opened.
+/// Set at the end of module init, after the last step that can fail. The device cannot be opened
+/// before `READY` is set.
 pub(crate) static READY: Ready = Ready::new();
 
 static PERFTRACE: Operations<Opened> = Operations::new();
@@ -81,7 +81,7 @@ impl TraceDevice {
 
 #[vtable]
 impl FileOperations for Opened {
-    /// Opens `/dev/perftrace`. The new file has no role yet.
+    /// Opens `/dev/perftrace`. The new file is bound to no process and no trace yet.
     fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
         KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
@@ -98,8 +98,8 @@ impl FileOperations for Opened {
     }
 
     /// Returns `EOPNOTSUPP` to an i386 or x32 program, and logs the reason once. An i386 program
-    /// cannot store 64 bits at once, as a writer to trace buffers must, and the tracing library
-    /// supports neither ABI.
+    /// cannot store 64 bits at once, as a writer to trace buffers must. The tracing library
+    /// supports neither i386 nor x32.
     fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {
         if is_compat() {
             pr_warn_once!(
@@ -121,7 +121,7 @@ impl FileOperations for Opened {
         let Some(Role::Trace(held)) = role.as_deref() else {
             return bindings::POLLERR;
         };
-        // SAFETY: The file holds its role, and the role holds the notifier.
+        // SAFETY: The file holds its `Role::Trace`, which holds the notifier of the trace.
         unsafe { held.signal.notifier().poll(file, table) };
         let mut events = 0;
         if held.signal.has_data() {
@@ -249,7 +249,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
 }
 
 /// Copies from user space a structure whose first field contains the structure's size. Returns
-/// `EINVAL` if that size is not the size of `T`.
+/// `EINVAL` if the first field is not the size of `T`.
 fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
@@ -351,8 +351,8 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
-    // If the file already has a role, end the new trace: dropping the new role would not end a
-    // trace that was created with `KEEP`.
+    // If the file is already bound to a process or a trace, end the new trace: a trace that was
+    // created with `KEEP` does not end when its `TraceRef` is dropped.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
             let _ = calls::end(held.id);
@@ -373,8 +373,8 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
         create.markers = info.markers;
         Ok(Role::Trace(held))
     };
-    // If the file already has a role, nothing is to be undone: dropping the new role drops its
-    // reference to the trace.
+    // If the file is already bound to a process or a trace, nothing is to be undone: dropping
+    // `held` drops the file's reference to the opened trace.
     opened.set_role(make, |_| ())?;
     write(arg, &create)
 }
@@ -454,7 +454,7 @@ fn copy_range(
         let good = good.saturating_sub(done).min(bytes);
         writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
-        // The other bytes are not valid: the writer of the flight recorder has overwritten them.
+        // The rest of the range is not valid: the writer of the flight recorder has overwritten it.
         if good < bytes {
             break;
         }

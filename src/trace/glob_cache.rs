@@ -31,8 +31,7 @@ impl TraceGlobs {
         self.paused
     }
 
-    /// Returns whether a marker's name matches the globs, even if the trace was paused when the
-    /// globs were copied.
+    /// Returns whether a marker's name matches the globs, even if the trace was paused.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
@@ -141,8 +140,9 @@ impl GlobCache {
         None
     }
 
-    /// Moves all entries to the table `larger`. Returns the old table, or `larger` if it does not
-    /// have more buckets. The caller frees the returned table after it has released `TRACING`.
+    /// Moves all entries to the table `larger`, and returns the old table. If `larger` does not
+    /// have more buckets than the old table, moves nothing and returns `larger`. The caller frees
+    /// the returned table after it has released `TRACING`.
     pub(crate) fn grow(&mut self, larger: Self) -> Self {
         if larger.buckets.len() <= self.buckets.len() {
             return larger;

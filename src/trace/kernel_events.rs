@@ -152,8 +152,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
 impl Handler<SysEnter<'_>> for KernelEvents {
     fn on(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the last
-        // 64-bit word of the field.
+        // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the rest
+        // of the field's last 64-bit word.
         let abi = match event.abi() {
             Abi::X86_64 => b"x86_64\0\0",
             Abi::I386 => b"i386\0\0\0\0",

@@ -3,7 +3,7 @@
 //! Mappings of `/dev/perftrace` in traced processes.
 //!
 //! A traced process maps two parts of the device ("pieces"): the read-only piece (control page,
-//! marker words, filters) and the buffers. Page faults insert the pages of both pieces.
+//! marker words, filters) and the buffers. Page faults insert pages into the device's mappings.
 
 #![expect(unsafe_code, reason = "calls of C with mappings")]
 
@@ -22,9 +22,9 @@ use crate::open_file::Attached;
 use base::address_space::Mm;
 use base::device::{Fault, Vma};
 
-/// Maps the read-only piece or the buffers of the process that attached through the file. The file
-/// offset selects the piece, and the mapping must cover the whole piece. Returns `EINVAL` if the
-/// offset or the length is not valid, or if the process has another address space.
+/// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the process
+/// that attached through the file. Returns `EINVAL` for another offset or length, or if the VMA is
+/// not in the address space of the attached process.
 pub(super) fn map(
     attached: &Attached,
     vma: &mut Vma,
@@ -42,8 +42,8 @@ pub(super) fn map(
     // SAFETY: The mapping is being set up.
     to_result(unsafe { helpers::pt_vma(vma.as_ptr(), ops, writable) })?;
     let first = attached::base(attached.key) / PAGE as u64;
-    // SAFETY: The mapping is being set up. It is in no tree of mappings yet, so its file offset may
-    // be changed.
+    // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
+    // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
     set_key(vma, attached.key);
     count_mapping(vma, true);
@@ -62,7 +62,7 @@ fn set_key(vma: &mut Vma, key: u64) {
 }
 
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.
-/// Updates the address at which the process has mapped the piece.
+/// Updates the address at which the process has mapped the read-only pages or the buffers.
 fn count_mapping(vma: &Vma, more: bool) {
     let from = attached::offset_within(vma.pgoff().wrapping_mul(PAGE as u64));
     let piece = usize::from(from >= map::BUFFERS);

@@ -43,7 +43,7 @@ impl Tracing {
             return;
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
-        // Unmap the placeholder pages that the process has mapped by accesses to this slot before.
+        // Unmap the placeholder pages that earlier accesses of the process to the slot have mapped.
         process.unmap_slot(slot);
         process.set_in(slot, true);
         process.begin_slot(slot, trace.process_view(generation));
@@ -76,8 +76,8 @@ impl Tracing {
     }
 
     /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
-    /// is too small, returns the number of buckets for a larger table, and an empty charge of the
-    /// trace's user. The caller charges the larger table to this user.
+    /// is too small, returns the number of buckets for a larger table, and a charge of 0 bytes to
+    /// the trace's user. The caller charges the larger table to the trace's user.
     fn store_match(
         &mut self,
         wishes: &TraceGlobs,
@@ -212,8 +212,8 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     }
 }
 
-/// Matches a marker's name with a trace's globs while `TRACING` is not held. Then sets the marker's
-/// bit, and adds the result to the cache.
+/// Matches a marker's name with a trace's globs while `TRACING` is not held. The result of the
+/// match sets or clears the marker's bit, and is added to the cache of glob matches.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
     let larger = TRACING.lock().store_match(wishes, key, known, answer);

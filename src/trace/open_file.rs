@@ -13,7 +13,7 @@ use crate::attached::{self, PlaceholderPage};
 use crate::calls::TraceRef;
 use base::address_space::Mm;
 
-/// The use of an open file of `/dev/perftrace`. A new file has no role yet.
+/// The use of an open file of `/dev/perftrace`. A new file has no [`Role`] until an ioctl sets it.
 pub(super) enum Role {
     /// The process that attached through this file is traced.
     Process(Attached),
@@ -65,8 +65,8 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Creates a role by `make`, and makes it the role of the file. A file gets a role only once:
-    /// if a concurrent call was first, the new role is passed to `undo` and dropped.
+    /// Creates a [`Role`] by `make`, and stores it in the file. If a concurrent call has stored a
+    /// role first, passes the new role to `undo` and drops it.
     ///
     /// # Errors
     ///

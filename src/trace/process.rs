@@ -108,19 +108,18 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key that selects the range of the process in the device file. A process that has
-    /// attached uses its own key. A child of fork() uses the `base_key` of its parent.
+    /// The key that selects the range of the process in the device file. `base_key` is the own key
+    /// of a process that has attached itself; a child of fork() has its parent's `base_key`.
     base_key: u64,
     /// The offset from the thread pointer to `struct perftrace_thread`, for each copy of the
     /// perftrace library in the process.
     pub(crate) threads: Threads,
-    /// The thread id in the `struct perftrace_thread` that the process inherited at fork(). This is
-    /// the id of the thread that called fork(), in its PID namespace. 0 if the structure was
+    /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
+    /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
     pub(crate) forked_by: u32,
-    /// The thread-group leader. `Tracing::keep_ended` sets this field to `None` when the process
-    /// has ended, because a task with its signals and credentials needs more memory than all other
-    /// fields.
+    /// The thread-group leader. `Tracing::keep_ended` sets `live` to `None` when the process has
+    /// ended: the leader's task, signals and credentials need more memory than all other fields.
     live: Option<LiveProcess>,
     /// Bit mask of the slots whose traces the process is in.
     slots: u32,
@@ -159,8 +158,8 @@ pub(crate) struct Process {
     placeholder: Option<Arc<PlaceholderPage>>,
     /// The charge for the memory of the process's state, markers and pages.
     charge: Charge,
-    /// The count of the process in a user's quota of processes. After its end, the user is the
-    /// owner of the trace that keeps the process. `None` if the process will be dropped.
+    /// Counts the process in its user's quota of processes or, after the process has ended, in that
+    /// of the owner of the trace that keeps it. `None` if the process will be dropped.
     share: Option<ResourceCharge>,
 }
 
@@ -237,8 +236,8 @@ impl Process {
             refs: room.refs,
             base_key: self.base_key,
             threads: self.threads,
-            // If the parent is a child of fork() whose inherited structure is not cleared yet, the
-            // new child inherits the thread id in this structure too.
+            // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
+            // yet, the new child inherits the same thread id as the parent.
             forked_by: match self.forked_by {
                 0 => process_id::thread_number(),
                 inherited => inherited,
@@ -286,8 +285,8 @@ impl Process {
         true
     }
 
-    /// Records (`there` is true) or removes the offset `at` from the thread pointer at which a copy
-    /// of the perftrace library has its `struct perftrace_thread`.
+    /// Adds `at` to the recorded offsets of `struct perftrace_thread`, or removes `at` from them if
+    /// `there` is false.
     pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
         let known = self.threads.iter_mut().find(|known| **known == at);
         match (known, there) {
@@ -306,8 +305,8 @@ impl Process {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// Records that the process is in the trace of a slot (`is`), or is not in it any more. When a
-    /// process joins a trace, called before [`begin_slot`](Self::begin_slot).
+    /// Records that the process is in the trace of a slot, or has left this trace if `is` is false.
+    /// A process that joins a trace is recorded before [`begin_slot`](Self::begin_slot) is called.
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
@@ -356,9 +355,9 @@ impl Process {
         self.live.as_ref().map(|alive| &alive.leader)
     }
 
-    /// Records the credentials and the dumpability of the process for which the permission to trace
-    /// it was checked. If the process has executed another program since the last call, records
-    /// nothing and returns false.
+    /// Records the process's credentials and dumpability at a check of the permission to trace it.
+    /// If the process has executed another program since the last call, records nothing and returns
+    /// false.
     pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
@@ -413,12 +412,12 @@ impl Process {
 
     /// Moves the memory charge and the quota count of an ended process to the owner of a trace that
     /// keeps the process. Returns `EDQUOT` or `ENOSPC` if the owner would exceed a limit. After an
-    /// error, the process may be counted for no user: the caller then tries the next trace or drops
+    /// error, the process may be in no user's quota: the caller then tries the next trace or drops
     /// the process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
-        // Drop the old quota count first. Otherwise, if the trace's owner is the user of the
-        // process and is at the limit, the process would be counted twice and refused.
+        // Drop the old quota count before the new one is created. If the trace's owner is the user
+        // of the process, two counts of the process could exceed the user's limit.
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
@@ -459,8 +458,8 @@ impl Process {
     }
 
     /// Announces to the process that the trace in a slot has ended. Called after the bits of all
-    /// markers were cleared for the trace. Only the generation changes, because a thread that has
-    /// read a marker's word before may still use the slot's other words.
+    /// markers were cleared for the trace. Only the slot's generation changes: a thread that has
+    /// read a marker's word before the bit was cleared may still use the slot's other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));

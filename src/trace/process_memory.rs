@@ -27,9 +27,9 @@ pub(crate) const WORDS: usize = PAGE / 4;
 /// Number of pages of marker words in a process's mapping.
 pub(crate) const PAGES: usize = NR_MARKERS / WORDS;
 
-/// The placeholder page of a process. This page is mapped wherever no trace has a buffer of the
-/// process, and takes the process's writes there. The page is charged to the user of the process
-/// for as long as an open file or the process refers to it.
+/// The placeholder page of a process. Where no trace has a buffer of the process, the placeholder
+/// page is mapped and receives the writes of the process. The page is charged to the user of the
+/// process for as long as an open file or the process refers to it.
 pub(crate) struct PlaceholderPage {
     pub(crate) page: Page,
     _charge: Charge,
@@ -102,7 +102,7 @@ impl ChildPages {
         control.fill(bytes_of(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
         // Most processes need only the first page of marker words. [`Process::register`] adds
-        // further pages. Until then a page of zeros is mapped in place of the further pages.
+        // further pages. A page of zeros is mapped in place of a missing page of marker words.
         for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
             *place = Some(Page::new()?);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about user tracing itself. Programs read them as instances of the counter pages.
+//! Statistics about user tracing itself, which programs read in the counter pages.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 
@@ -16,8 +16,8 @@ const FAULT_TIME: usize = 2;
 /// The slots of the statistics.
 static SLOTS: SelfStats<4> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value makes the instances dormant. This value is
-/// dropped after all code that updates the statistics has stopped.
+/// The instances of the statistics. Dropping this value deletes the instances; their last values
+/// stay readable. This value is dropped after all code that updates the statistics has stopped.
 pub(crate) struct TraceStats {
     _lost: Instance,
     _faults: Instance,

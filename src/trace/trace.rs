@@ -78,9 +78,9 @@ impl PermissionCheck {
         }
     }
 
-    /// Returns whether the trace's creator could have traced the process at the last permission
-    /// check, by the ptrace rule alone. Used for a process that has since ended or executed another
-    /// program.
+    /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
+    /// ran at the last permission check. The security modules are not asked. Used after the process
+    /// has ended or has executed another program.
     pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
@@ -88,9 +88,9 @@ impl PermissionCheck {
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
-    /// The count of the trace in `Resource::PFC_HELD_TRACES`, until the trace is freed.
+    /// Counts the trace in `Resource::PFC_HELD_TRACES` until the trace is freed.
     pub(super) _until_freed: ResourceCharge,
-    /// The count of the trace in `Resource::PFC_TRACES`, until the trace ends.
+    /// Counts the trace in `Resource::PFC_TRACES` until the trace ends.
     pub(super) until_ended: Option<ResourceCharge>,
 }
 
@@ -129,8 +129,7 @@ pub(crate) struct Trace {
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number (`TraceRef`) of the open file that reads the trace. 0 if no
-    /// file reads the trace.
+    /// The number (`TraceRef`) of the open file that reads the trace. 0 if no file reads the trace.
     pub(crate) reader: u64,
     /// Wakes the trace's reader, and the threads that wait for room in a buffer.
     pub(crate) signal: Arc<Signal>,
@@ -138,7 +137,7 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were removed although they had unread data.
     dropped: u64,
-    /// True if a buffer set was removed since the last search for ended processes in no trace.
+    /// True if `reap` has removed a buffer set since the last call of `Tracing::free_unreferenced`.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the trace's creator had lost the permission to
     /// trace them.
@@ -148,7 +147,7 @@ pub(crate) struct Trace {
     no_memory: u64,
     /// The charge for the memory of the trace and its buffers.
     charge: Charge,
-    /// The count of the trace in the quotas of the user that created it. Set when the trace gets a
+    /// Counts the trace in the quotas of the user that created the trace. Set when the trace gets a
     /// slot.
     pub(crate) quota: Option<TraceQuota>,
 }
@@ -333,7 +332,7 @@ impl Trace {
         }
     }
 
-    /// Returns the charge of the trace. Memory for the trace is charged to the user of this charge.
+    /// Returns the memory charge of the trace, which belongs to the user that created the trace.
     pub(crate) fn payer(&self) -> &Charge {
         &self.charge
     }
@@ -349,8 +348,8 @@ impl Trace {
         self.sets.get(self.find(key)?)
     }
 
-    /// Makes sure that the trace has a buffer set for `key`. A missing set is taken from `spare`.
-    /// If `spare` does not have the memory either, the error says which memory to allocate.
+    /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
+    /// taken from `spare`. If `spare` lacks the memory, the error says which memory to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
@@ -377,8 +376,8 @@ impl Trace {
     }
 
     /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
-    /// page is taken from `spare`. Returns `None` if no such page can exist. If `spare` does not
-    /// have the memory either, the error says which memory to allocate.
+    /// page is taken from `spare`. Returns `None` if the buffer cannot have the page `number`. If
+    /// `spare` lacks the memory, the error says which memory to allocate.
     pub(crate) fn page(
         &mut self,
         key: u64,
@@ -391,7 +390,7 @@ impl Trace {
         }
         let shared = self.has_flag(flag::SHARED);
         if shared {
-            // In a shared trace, each process also has an empty buffer set. This set keeps the
+            // In a shared trace, each process also has an empty buffer set. The empty set keeps the
             // process and its markers for as long as the shared buffers may have records of the
             // process.
             self.ensure_set(key, spare)?;

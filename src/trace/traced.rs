@@ -32,9 +32,9 @@ pub(crate) fn set_traced(mm: usize, is_traced: bool) {
     unsafe { helpers::pt_set_traced(mm, is_traced) }
 }
 
-/// Replaces two words of the current thread's thread-local storage by `new`. The two words are at
-/// offset `at` from the thread pointer. Does nothing if the second word is not `was` or the memory
-/// is not accessible.
+/// Replaces two words of the current thread's thread-local storage, at offset `at` from the thread
+/// pointer, by `new`. Does nothing if the word at offset `at` + 8 is not `was` or the memory is not
+/// accessible.
 pub(crate) fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
     unsafe { helpers::pt_thread_replace(at, was, new[0], new[1]) }

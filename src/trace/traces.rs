@@ -74,8 +74,7 @@ fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
 }
 
 /// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
-/// capacity for one more process. The memory for this process in the lists is allocated while
-/// `TRACING` is not held.
+/// capacity for one more process. Memory for larger lists is allocated while `TRACING` is not held.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
@@ -95,7 +94,7 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
 }
 
 /// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
-/// for the process in both lists.
+/// for the process in `processes` and `address_spaces`.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
@@ -305,16 +304,16 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes ended processes that are in no trace from the list of processes. Does nothing if no
-    /// trace has lost a process since the last call of this function.
+    /// Removes ended processes that are in no trace from the list of processes. Does nothing if
+    /// [`reap`](Self::reap) has removed no process since the last call of this function.
     pub(super) fn free_unreferenced(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
             news |= core::mem::take(&mut trace.sets_removed);
         }
         if !news {
-            // No trace has lost a process since the last call, so every ended process is still in a
-            // trace.
+            // `reap` has removed no process since the last call, so every ended process is still in
+            // a trace.
             return;
         }
         let Self {
@@ -332,8 +331,8 @@ impl Tracing {
         }
     }
 
-    /// Counts an ended process in each trace that contains the process. If the ended processes of a
-    /// trace then exceed a limit (count or memory), removes the oldest of them from the trace.
+    /// Counts an ended process in each trace that contains the process. Removes the oldest ended
+    /// processes of a trace in which the ended processes exceed a limit (count or memory).
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -374,8 +373,8 @@ impl Tracing {
     /// the process were checked.
     ///
     /// If the process has executed another program since the previous check, the permissions were
-    /// checked for the new program only. In this case, permission for the old program is checked by
-    /// the ptrace rule alone, with the credentials that the process had (see
+    /// checked for the new program only. Permission for the previous program is checked by the
+    /// ptrace rule alone, with the present credentials of the process (see
     /// [`crate::trace::PermissionCheck::may_still_allow`]).
     pub(super) fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
@@ -396,8 +395,8 @@ impl Tracing {
     }
 
     /// Returns the first registered marker of the process `key` whose number is `number` or higher.
-    /// If this process has no such marker, returns the first registered marker of a process with a
-    /// higher key. The leader of the marker's process is returned too.
+    /// If the process `key` has no registered marker from `number` on, returns the first registered
+    /// marker of a process with a higher key. The leader of the marker's process is returned too.
     pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -416,8 +415,8 @@ impl Tracing {
 
     /// Returns a process whose credentials or dumpability have changed since the permission to
     /// trace it was checked, or `None` if there is no such process. If the trace is shared, the
-    /// result is the trace's first such process with a key above `after`. If the trace is not
-    /// shared, only the process `key` can be the result.
+    /// result is the changed process of the trace with the lowest key above `after`. If the trace
+    /// is not shared, only the process `key` can be the result.
     pub(super) fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -455,9 +454,9 @@ impl Tracing {
     }
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is
-    /// charged to the user of the first trace whose quota allows it. The process is removed from
-    /// the traces that precede the charged trace, and from traces whose creators have no permission
-    /// any more.
+    /// charged to the user of the first trace in `traces` whose quota allows it. The process is
+    /// removed from all traces in the list before the trace whose user is charged, and from traces
+    /// whose creators have no permission any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {

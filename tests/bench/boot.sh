@@ -3,11 +3,14 @@
 #
 # Boots the stock kernel under icount with bench.ko and no other processes. tests/bench/run and
 # tests/host/bench.sh call this script inside the tool chain.
+#
 # Usage: boot.sh DIR CPUS VMLINUZ KBUILD_OUT [BENCH [OPTION...]]
 #   DIR        receives the console and the results
 #   KBUILD_OUT the project's modules
 #   BENCH      the program to run in the guest; without it the guest prints /proc/bench
-# With EMULATOR in the environment, which is QEMU of tests/qemu-pmu, the CPU has a PMU.
+#
+# If the environment variable EMULATOR is set, the script runs this program, the QEMU that
+# tests/qemu-pmu builds, and the guest's CPU has a PMU.
 
 set -euo pipefail
 dir=$1 cpus=$2 vmlinuz=$3 kbuild_out=$4
@@ -30,12 +33,12 @@ fi
 (cd "$root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$dir/initrd"
 rm -rf "$root"
 
-# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread runs all
-# CPUs alternately, so a busy wait costs real time. Three options avoid busy waits at boot:
-# tsc=reliable avoids the comparison of the CPUs' clocks, noapictimer avoids the calibration of the
-# local timer, and cpu_init_udelay=0 avoids the waits for CPUs to start. None of these options
-# changes code that is measured. The CPU model is always "max", an AMD model. The emulated PMU is
-# therefore AMD's, with four counters.
+# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread of QEMU
+# emulates all CPUs of the guest in turn, so a busy wait costs real time. Three options avoid busy
+# waits at boot: tsc=reliable avoids the comparison of the CPUs' clocks, noapictimer avoids the
+# calibration of the local timer, and cpu_init_udelay=0 avoids the waits for CPUs to start. The
+# options that avoid busy waits do not change code that is measured. The CPU model is always "max",
+# an AMD model. The emulated PMU is therefore AMD's, with four counters.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
 exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \

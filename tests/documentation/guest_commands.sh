@@ -8,14 +8,15 @@ set -e
 mkdir /tmp/pictures
 cd /tmp/pictures
 
-# The flame graph shows tar. Most of its time is in functions of the kernel that read files.
+# The flame graph shows tar, which spends most of its time in functions of the kernel that read
+# files.
 {
 	pfc record -g -F 1000 -o tar.data -- sh -c 'tar cf - /usr/lib/python3 | wc -c'
 	pfc flamegraph -i tar.data --title 'tar cf - /usr/lib/python3 | wc -c' -o flamegraph.svg
 } >&2
 
-# The recorded task computes, reads /dev/zero and sleeps in turn. For three of the eight seconds,
-# two other tasks compute on the same CPU.
+# The recorded task computes, reads /dev/zero and sleeps in turn. For three of the eight seconds of
+# the recording, two other tasks compute on the CPU of the recorded task.
 cat >turns.py <<'END'
 import os, time
 

@@ -5,8 +5,8 @@
 # tools/rig/lib.sh.
 
 # draw_screen TYPESCRIPT ROWS COLUMNS WORD COMMENT: prints the last screen of a typescript as SVG.
-# WORD must be in the first four lines of this screen. pyte emulates the terminal. pyte is installed
-# in a separate virtual environment, as no test needs it.
+# WORD must be in the first four lines of the printed screen. The terminal is emulated by the Python
+# package pyte, which is installed in a separate virtual environment because no test needs pyte.
 draw_screen() {
 	local typescript=$1
 	shift

@@ -69,8 +69,8 @@ for options in "-m32 -x c" "-x c++"; do
 	values $options >"$work/other"
 	nothing "versions: constants have the same values with $options" "$(diff "$work/64" "$work/other"; fewest 550 64)"
 done
-# Path of the kernel's list of ioctl numbers. The list is only in the complete kernel source, which
-# exists on machines that have built a debug kernel.
+# Path of the kernel's list of ioctl numbers. The list of ioctl numbers is only in the complete
+# source of the kernel, which exists only on machines that have built a debug kernel.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
 # taken: prints the ioctl numbers of this project that the kernel's list assigns to other drivers.
 taken() {

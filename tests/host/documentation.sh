@@ -114,7 +114,7 @@ not_of_pfc() {
 		--*) grep -qE -- "(^ *|, )${word%%=*}( |$)" <<<"$help" || echo "$sub $word" ;;
 		*[!a-z]*) ;;
 		*)
-			# If the help lists subcommands, the next word is one of them.
+			# If the help of $sub lists subcommands, $word must be one of them.
 			grep -q '^Commands:' <<<"$help" || continue
 			sub+=" $word"
 			# shellcheck disable=SC2086 # words

@@ -3,9 +3,10 @@
 # timeout: 600
 #
 # Checks that the documentation in the sources of the modules builds without warnings. The script
-# runs rustdoc on each crate, with the flags with which Kbuild compiled the crate. It runs
-# kernel-doc on the headers for drivers and programs. As rustdoc compiles each crate once more, it
-# runs on five crates only, unless LONG=1 is set, as in make test-all and in make check.
+# runs rustdoc on crates, with the flags with which Kbuild compiled each crate. The script also runs
+# kernel-doc on the headers for drivers and programs. Because rustdoc compiles each crate once more,
+# the script runs rustdoc on five crates only. With LONG=1, which make test-all and make check set,
+# the script runs rustdoc on all crates.
 
 set -u
 out=$(mktemp -d)

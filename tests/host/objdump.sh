@@ -62,9 +62,9 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# The sample driver in Rust must have the following per-CPU accesses, in this order. First comes a
-# group of two updates, between two changes of the preempt count. Then come an update of a
-# histogram's bucket, stores to gauges and updates of peaks.
+# The sample driver in Rust must have the following per-CPU accesses, in this order: a group of two
+# updates between two changes of the preempt count, an update of a histogram's bucket, and then
+# stores to gauges and updates of peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
@@ -78,9 +78,8 @@ panicking() {
 	done | sort -u
 }
 
-# The functions of the crates protocols and *_rules are in the objects of these crates, and modules
-# contain copies of some of the functions. The first crate in a mangled name is the crate of the
-# function.
+# A function of the crate protocols or of a crate *_rules is in the object of its crate; modules can
+# contain copies of the function. The first crate in a mangled name is the crate of the function.
 pure='(protocols|(counters|perfmon|ppa|trace)_rules)'
 mapfile -t objects < <(find "$out/src" "$out/tests/modules" -name '*.ko' -o -path '*/rules/rules.o')
 panics=$(nm "$out"/src/*/rules/rules.o "$out/src/protocols/protocols.o" | grep -iE 'panic|unwrap_failed|bounds')
@@ -95,8 +94,9 @@ result $? "rig protocols and rules: their code refers to no function that panics
 mapfile -t objects < <(find "$out/src" -name '*.ko')
 panics=$(panicking "${objects[@]}")
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|9instances3add|15pmu_description|7pmu_map|12pmu_map_file|7perfmon6device|7Session5claim|7Session10add_thread|7Context4load|4pmus(6append|13log_cpu_kinds|16detect_cpu_kinds|17description_error)|7formats15find_registered|10Accounting(7restart|5start)|10EndedTasks5drain|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|11task_record5words|7PpaFile.*14FileOperations(4read|5ioctl)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|6Buffer3new|9perftrace6device(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|6traces3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pfc_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
-# Page-fault handlers must not call panic(). The pattern above excepts whole source files that
-# contain such handlers, so the handlers are searched separately.
+# Page-fault handlers must not call panic(). The page-fault handlers are searched separately,
+# because the pattern of functions that may call panic() matches all functions of some source files,
+# including page-fault handlers.
 found+=$(grep -E '14FileOperations(5fault|8vma_open|9vma_close)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"

@@ -85,7 +85,8 @@ check "pfc export: every value of pfc read --per-cpu" test_idle
 test_idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
 check "pfc export --sum: every total of pfc read" test_idle_sums
 
-# Each check below puts one fault into the output of pfc export, which the checker must report.
+# Each of the following tests puts one fault into the output of pfc export, or passes two outputs in
+# the wrong order. openmetrics.py must report the fault.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
 check "pfc export: the checker reports a missing end" parser_finds "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"

@@ -3,9 +3,9 @@
 #
 # Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
 # the code of the modules, a comment must name the ordering that it pairs with. The table in
-# Documentation/barriers.md must have the number of orderings in each file, and their partners. The
-# table must therefore be reviewed when an ordering is added or removed. Each lock must be in the
-# table of Documentation/architecture.md.
+# Documentation/barriers.md must have the number of orderings in each file, and their partners. When
+# an ordering is added or removed, this test fails until the table in barriers.md is corrected. Each
+# lock must be in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -15,8 +15,8 @@ ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acq
 
 cd "$TOP" || exit 1
 # list_orderings: prints the lines with memory orderings. The files protocols/sync.rs and
-# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id(),
-# smp_call_function() and smp_call_on_cpu() are not orderings.
+# base/kernel_version.rs, which define the orderings, are left out. rcu_barrier(),
+# smp_processor_id(), smp_call_function() and smp_call_on_cpu() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
 		grep -vE '^src/protocols/sync.rs:|^src/base/kernel_version.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function|call_on_cpu)|raw_smp|fn fence|bindings::rcu_barrier'
@@ -34,7 +34,7 @@ print_uncommented() {
 }
 
 # print_unknown_partners: prints the rows of the table in barriers.md that name no partner. Also
-# prints partners that do not exist: neither the name of a file, nor a word in the file that the row
+# prints each partner that is neither the path of a file nor a word in the file that the row
 # describes.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do

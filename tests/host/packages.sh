@@ -35,8 +35,9 @@ got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | s
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
 # dkms_results SECTION: prints the lines of a section of the results that dkms-test.sh recorded when
-# it built the modules from these packages. Prints an error if the section is missing, because for
-# some sections an empty section is the expected result.
+# it built the modules from these packages. If the section is missing, prints an error: without
+# output, a missing section would look like an empty section, which is the expected result of some
+# tests.
 dkms_results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"

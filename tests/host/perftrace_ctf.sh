@@ -65,8 +65,8 @@ test_details() {
 }
 check "pfc trace: babeltrace2 finds the lost events between packets" test_details
 
-# babeltrace2 must refuse an incomplete packet. If babeltrace2 read any input without an error, the
-# tests above would prove nothing.
+# babeltrace2 must refuse an incomplete packet. If babeltrace2 accepted incomplete packets too, its
+# exit status in the other tests would prove nothing.
 test_torn() {
 	local file=$work/traces/types/stream_17_0
 	truncate -s -5 "$file"

@@ -42,9 +42,9 @@ run_releases() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@
 
 # print_series TEXT...: prints the kernel series in a text, such as 7.3, the newest first.
 print_series() { grep -oE '\b[0-9]+\.[0-9]+\b' <<<"$*" | sort -uVr | xargs; }
-# series_in_page FILE PATTERN: prints the kernel series that each paragraph of FILE names in the
-# text that matches PATTERN, an extended regular expression of sed. The lines of a paragraph are
-# joined before the match.
+# series_in_page FILE PATTERN: searches each paragraph of FILE for text that matches PATTERN, an
+# extended regular expression of sed, and prints the kernel series in the text. The lines of a
+# paragraph are joined before the search for PATTERN.
 series_in_page() {
 	awk -v RS= '{ gsub(/\n */, " "); print }' "$TOP/$1" | sed -nE "s/.*($2).*/\1/p" | while read -r text; do
 		print_series "$text"

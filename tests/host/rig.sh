@@ -65,7 +65,8 @@ as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/sai
 as_wanted "rig plan: the time of each part is recorded" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# make rows uses results of worlds that were run at different times, the world debug first.
+# Case: make rows uses the results of two test runs: tests ran on the debug kernel first, and on the
+# stock kernel later.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -145,8 +146,9 @@ as_wanted "rig a run with less than 5 GB free names the file system of the cache
 	"$(warning_with 5000; warning_with 4999)" "only 4999 MB are free in the file system of $work/cache
 run make clean"
 
-# test_follow STARTS: boots a guest that hangs at each boot before boot number STARTS, in which it
-# runs its program. Prints the results that are recorded about the boots.
+# test_follow STARTS: calls follow() of guest.sh for a stub of a guest. The guest hangs in each boot
+# before boot number STARTS, and runs its program in boot number STARTS. Prints the result and the
+# diagnostics that follow() records for "rig the guest boots".
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -192,8 +194,8 @@ recorded_output() {
 as_wanted "rig a line of a program that looks like its end is output of the program" "$(recorded_output)" \
 	"x 0:# end by SIGTERM: 1|# begin y 5|ok 1|"
 
-# print_left_out: prints the tests that make test leaves to make test-all, according to the
-# functions of the rig. Documentation/testing.md must list the same tests.
+# print_left_out: prints the tests that only make test-all runs, as programs_of() and left_out() in
+# tools/rig/guest.sh find them. Documentation/testing.md must list the same tests.
 print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -207,9 +209,9 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: prints the stored results that remain after a test run. The run must remove the
-# old results of its own worlds, except the results of tests that it left out. It must keep the
-# results of other worlds.
+# forget_results: prints the stored results that forget_results() of test.sh keeps after a test run
+# on host and stock. Old results of host and stock must be removed, except the results of tests that
+# the test run left out. Results of debug and kcsan must be kept.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"

@@ -72,8 +72,8 @@ esac
 : >"$work/$name.done"
 E2
 
-# test_is PATH SCRIPT: makes a stub of a test. The seven stubs that are made below pass, and are
-# part of each run of test.sh in this file.
+# test_is PATH SCRIPT: makes a stub of a test. Each run of test.sh in this file includes the seven
+# stubs that the next lines make, which pass.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -105,7 +105,8 @@ ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: removes tests, and the file `runs`, whose lines count the removed tests.
+# remove TEST...: removes tests. Also removes the file `runs`, because the totals in its lines
+# include the removed tests.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
 plan 43
@@ -115,8 +116,8 @@ as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
 as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
-# The short form of this test runs test.sh with the first variable only, but calls is_whole
-# (history.sh) with each variable.
+# Without LONG=1, this test runs test.sh only with ONLY=a, the first variable of the loop below.
+# is_whole (history.sh) is called with each variable of the loop.
 is_not_whole() { ! (cd "$clone" && env -i PATH="$PATH" TOP="$clone" CACHE="$cache" "$1" bash -c '. tools/rig/history.sh; is_whole'); }
 wrong=""
 for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do
@@ -190,7 +191,8 @@ said=$(run)
 ends "a result with another figure in parentheses passes at the second attempt" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-# Case: a second attempt that skips the failed result or prints fewer results has failed.
+# Case: in its second attempt, a test skips the result that failed, or prints fewer results. The
+# second attempt counts as failed.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
@@ -230,8 +232,8 @@ said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/one/b.sh "$good"
 
-# Case: two of ten tests need a second attempt. The limit is 2 % of the tests, rounded up: one test
-# of ten.
+# Case: two of ten tests need a second attempt. The limit for second attempts is 2 % of the tests,
+# rounded up, which is one test if there are ten tests.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"
 commit

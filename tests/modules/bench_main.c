@@ -8,10 +8,10 @@
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
  * FEW and MANY are the numbers of copies of the operation in a row, without a loop around them. A
- * window is the time between two RDTSC instructions around these copies, with interrupts off. TICKS
- * is the length of the shortest of 41 windows. AGREE is the number of windows that have exactly the
- * shortest length. If a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY -
- * FEW) is the exact cost of the operation.
+ * window is the time between two RDTSC instructions, one before and one after the copies of the
+ * operation, with interrupts off. TICKS is the length of the shortest of 41 windows. AGREE is the
+ * number of windows that have exactly the shortest length. If a tick is an instruction (QEMU's
+ * icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
  *
  * Reading /proc/bench_add prints the cost of single calls of perf_add(), in two series of equal
  * length: from the 10th instance on, and from the 60,000th on. Each line holds the number of the
@@ -31,8 +31,9 @@
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
- * TICKS is the shortest time of CALLS calls, without the interrupt around the callback. AGREE is
- * the number of calls that took exactly TICKS.
+ * CALLS is the number of measured calls of the callback function. TICKS is the time of the shortest
+ * call, without the entry and exit of the timer interrupt. AGREE is the number of calls that took
+ * exactly TICKS.
  *
  * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
  * subtracted from the cost of the modules' probes. The value of the parameter is a mask of
@@ -87,8 +88,8 @@ void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
  * OPERATION() defines two functions that execute the operation FEW and MANY times in a row. The
- * operation uses the variable r, a copy of the handles and the delta in registers, as in the hot
- * path of a driver.
+ * operation uses the local variable r. The members of r are copies of the handles and of the
+ * operands, which the compiler keeps in registers, as in the hot path of a driver.
  */
 struct registers {
 	perf_counter_t a, b, c, d, e, f, g, h;
@@ -124,8 +125,8 @@ static __always_inline struct registers registers(void)
 #define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
 /*
- * An operation of 1,000 nops, which checks that a tick is an instruction. All other results depend
- * on a tick being an instruction.
+ * An operation of 1,000 nops, which checks that a tick is an instruction. The results of all other
+ * operations are correct only if a tick is an instruction.
  */
 OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))
@@ -261,7 +262,9 @@ static __always_inline void interrupt(void)
 {
 	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
 	local_irq_enable();
-	/* The CPU takes the interrupt after the nop. */
+	/*
+	 * After STI, the CPU executes one more instruction, the nop, before it takes an interrupt.
+	 */
 	asm volatile("nop");
 	local_irq_disable();
 }
@@ -498,7 +501,10 @@ static void __exit bench_exit(void)
 		tracepoint_synchronize_unregister();
 	}
 	bench_timers_detach();
-	/* Once the tracepoints are NULL, a write to the parameter "probes" attaches no probe. */
+	/*
+	 * Detaches the empty probes and clears their pointers to tracepoints, so that a later write
+	 * to the parameter "probes" attaches no probe.
+	 */
 	kernel_param_lock(THIS_MODULE);
 	attach_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)

@@ -64,7 +64,8 @@ fn write(writer: &mut Writer, ring: &Shared<'_>) {
 unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
     // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses. `Page` is in
     // the first `DATA / 2` words, the tail is word `DATA / 2`, and the data are the last `RING /
-    // 8`. All three parts consist of 64-bit words: the alignment is right and any content is valid.
+    // 8`. The page, the tail and the data consist of 64-bit words: they are aligned, and any
+    // content is valid.
     let shared = unsafe {
         Shared {
             page: &*memory.cast::<Page>(),

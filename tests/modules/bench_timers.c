@@ -21,8 +21,8 @@ struct callback {
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
 /*
- * The callback that is being measured on CPU 0. NULL if no callback runs, or if the one that runs
- * was interrupted by another callback.
+ * The callback that is being measured on CPU 0. The pointer is NULL if no callback runs, or if the
+ * running callback has been interrupted by another callback.
  */
 static struct callback *running;
 static u64 running_start;

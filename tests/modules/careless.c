@@ -50,7 +50,7 @@ static int __init careless_init(void)
 	}
 	number = perf_add_desc(&latency);
 	perf_counter_hist(perf_counter_handle(number), 64, S64_MAX);
-	/* perf_add_desc() refuses these specs because of their numbers of buckets. */
+	/* perf_add_desc() refuses a histogram with 0 buckets and a histogram with 128 buckets. */
 	latency.nr_slots = 0;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 0, S64_MAX);
 	latency.nr_slots = 128;

@@ -5,10 +5,10 @@
  *
  * The kprobes of this module enforce the following order of events:
  *
- *	CPU 0: the record of the thread is in the index; accounting asks whether the thread is dead
- *	CPU 1: the thread is switched in with this record, and exits up to its last switch
- *	CPU 0: accounting continues, and begins its next pass over the tasks
- *	CPU 1: the last switch of the thread
+ *	1. CPU 0: Accounting has added the thread's record to the index, and calls pfc_is_dead().
+ *	2. CPU 1: The thread is switched in with the record, and exits up to its last switch.
+ *	3. CPU 0: Accounting returns from pfc_is_dead(), and begins its next pass over the tasks.
+ *	4. CPU 1: The thread is switched out for the last time.
  *
  * The parameter "passed" is 1 after all four steps. If a wait takes longer than 15 s, the module
  * continues and "passed" stays 0.

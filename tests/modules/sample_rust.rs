@@ -96,8 +96,8 @@ impl Counters {
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // On this CPU, set a gauge and raise a peak, first with the size of the data and then with
-        // the size of the status.
+        // A request transfers its data and then its status. For the size of each of the two
+        // transfers, sets the gauge `last` and raises the peak `largest` on this CPU.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);

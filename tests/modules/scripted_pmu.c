@@ -69,7 +69,7 @@ module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
 /*
  * The calls of the callback cpu(), one word for each call. The word "+1" means that CPU 1 came
- * online. A "!" before the word means that the callback was called on another CPU.
+ * online. The word "!+1" means that CPU 1 came online, but that cpu() was called on another CPU.
  */
 static char cpu_calls[200];
 module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
@@ -209,7 +209,10 @@ static const struct field {
 	{ }
 };
 
-/* Copies the low bytes of @number into a field, as x86 is little-endian. */
+/*
+ * Sets the field @name of the structure @dst to the number @value. x86 is little-endian, so
+ * memcpy() copies the low bytes of the number.
+ */
 static int set_field(void *dst, const struct field *field, char *name, char *value)
 {
 	u64 number = 0;

@@ -142,8 +142,8 @@ static int run_in_nmi(struct command *c)
 
 /*
  * Executes the command in the task, and then REFERENCE updates for comparison. The result is the
- * time of the command divided by the time of the REFERENCE updates, in thousandths. This ratio does
- * not depend on how busy the machine is.
+ * time of the command divided by the time of the REFERENCE updates, in thousandths. The ratio of
+ * the two times does not depend on how busy the machine is.
  */
 #define REFERENCE	500
 

@@ -10,8 +10,8 @@
  *	kprobe         at PROBE_POINT: begin . a . b . end
  *
  * Each source also counts its updates in a per-CPU word without perfcounters.ko. After the test,
- * each counter must have the value of its source's words, added up over all CPUs. An NMI records
- * the number of updates that are in flight on its CPU.
+ * each counter of a source must have the sum of the source's per-CPU words over all CPUs. An NMI
+ * records the number of updates that are in flight on its CPU.
  */
 #include <linux/kprobes.h>
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Builds Debian packages for the stock kernel, in deb/packages of this clone's cache (make deb).
-# debhelper packs the files that `make install` installs. The packages contain the same tools,
-# libraries and modules that the tests use, but stripped.
+# Builds Debian packages for the stock kernel (make deb). The packages are written to deb/packages
+# in the directory of the cache that belongs to this clone of the repository. debhelper packs the
+# files that `make install` installs. The packages contain the same tools, libraries and modules
+# that the tests use, but stripped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"

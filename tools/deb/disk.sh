@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
-# with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
-# packages of perfcounters, and programs were compiled with these packages. The disk is made in two
-# steps, and a step is repeated when its inputs change. The first step installs Debian; all clones
-# of the repository share the result of the first step. The second step installs the packages of
-# perfcounters.
-# Usage: disk.sh [base]    base: does only the first step
+# with systemd and the packages in tests/vm/deb.packages. apt has installed the packages of
+# perfcounters on the disk, and example programs have been compiled there with the installed headers
+# and libraries. The disk is made in two steps, and a step is repeated when its inputs change. The
+# first step installs Debian; all clones of the repository share the result of the first step. The
+# second step installs the packages of perfcounters.
+#
+# Usage: disk.sh [base]
+#   base   installs Debian, but not the packages of perfcounters
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -24,9 +26,9 @@ root=$CLONE/deb/root
 disk=$CLONE/deb/disk
 packages=$CLONE/deb/packages
 
-# debian_base: installs the Debian of the first step. Leaves out kernel modules for hardware that no
-# emulated machine has, because depmod reads all modules, which is slow under emulation. Leaves out
-# documentation except for manual pages.
+# debian_base: installs Debian in the directory $base, which is the first step of making the disk.
+# Leaves out kernel modules for hardware that no emulated machine has, because depmod reads all
+# modules, which is slow under emulation. Leaves out documentation except for manual pages.
 debian_base() {
 	[ ! -e "$base/.whole" ] || return 0
 	lock "$base.lock" "the Debian of the guest deb"

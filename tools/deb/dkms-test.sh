@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the package perfcounters-dkms in a separate Debian, for tests/host/packages.sh: apt installs
-# the package with its dependencies and the stock kernel's headers, DKMS builds the modules, and apt
-# purges the package. Prints the path of the directory that contains the files results and make.log
-# and the directory modules. If the inputs have not changed since the last test, the script uses the
-# results of that test again. The dependencies of the package stay installed between two tests. The
-# directory /var/cache/perfcounters is kept as well; dkms/build decides whether a kernel tree in
-# this directory can be used again.
+# Tests the package perfcounters-dkms for tests/host/packages.sh. The test runs in a Debian of its
+# own in a chroot. apt installs the package with its dependencies and the stock kernel's headers,
+# DKMS builds the modules, and apt purges the package. Prints the path of the directory that
+# contains the files results and make.log and the directory modules. If the inputs have not changed
+# since the last test, the script uses the results of that test again. The dependencies of the
+# package stay installed between two tests. The kernel trees in the directory
+# /var/cache/perfcounters also stay between two tests; dkms/build decides whether a kernel tree can
+# be used again.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -41,17 +42,17 @@ look() {
 		: >"$root/.whole"
 		outdated "$root"
 	}
-	# list: prints all files of the separate Debian, without the files that Debian itself
+	# list: prints all files of the Debian in $root, without the files that Debian itself
 	# creates at run time, such as those in /var/cache.
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
 	# A test that was killed may have left the package installed.
 	stage "purge what was left" in_debian "$root" "" "
 		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# Leave the directory var/cache/perfcounters, the mount point of the kernel trees, out of
-	# the list of files before the installation. in_root has created the directory, and the
-	# purge must remove it: if the directory still exists after the purge, the comparison of the
-	# lists shows it.
+	# The list of files before the installation leaves out var/cache/perfcounters, the mount
+	# point of the kernel trees, which in_root has created. The purge must remove this mount
+	# point: if var/cache/perfcounters still exists after the purge, the comparison of the lists
+	# shows the directory.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
@@ -75,8 +76,8 @@ look() {
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
-	# Purge the package with an empty directory in the place of the kernel trees: the purge must
-	# not remove the kernel trees, because other tests use them as well.
+	# During the purge the kernel trees are not mounted, and an empty directory takes their
+	# place. The purge would remove the kernel trees, which later tests use again.
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"

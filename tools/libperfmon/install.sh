@@ -20,8 +20,7 @@ install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
-# Install a page that describes several functions under the name of each of these
-# functions.
+# Install each page. The other functions that a page describes get pages that include it (.so).
 for page in "$here"/man/*.3; do
 	name=${page##*/}
 	install -m 644 -t "$man" "$page"

@@ -18,7 +18,7 @@ fn main() {
         .output()
         .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
         .unwrap_or_default();
-    // If the compiler does not find the file, it prints the name without a directory.
+    // If cc does not find libpfm.a, cc prints the name of the file without a directory.
     match Path::new(&output).parent() {
         Some(directory) if directory.is_absolute() => {
             println!("cargo::rustc-link-search=native={}", directory.display());

@@ -9,9 +9,9 @@
 #   tests    the programs of cargo test
 #   image    the guest's initramfs, for which modules and tools must be built already
 #
-# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel. If this kernel
-# does not exist, it is built first. With KDIR=DIR, modules (for the kernel tree in DIR) and user
-# tools are built with the tool chain of the host.
+# With WORLD=debug or WORLD=kcsan, modules and image are built for that debug kernel. A debug kernel
+# that does not exist yet is built first. With KDIR=DIR, modules (for the kernel tree in DIR) and
+# user tools are built with the tool chain of the host.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -52,8 +52,8 @@ modules_for_kdir() {
 	say "    modules: $out"
 }
 
-# Deletes the results of directories that the source does not have any more. Kbuild keeps such
-# results, and tests that search all modules would find them.
+# Deletes the results of directories that the source does not have any more. Kbuild keeps the
+# results of removed directories, and tests that search all modules would find the old results.
 delete_stale() {
 	local dir
 	find "$KBUILD_OUT" -mindepth 1 -depth -type d -printf '%P\n' | while read -r dir; do
@@ -72,9 +72,10 @@ modules() {
 }
 
 # Fills cargo's target directory of a new clone with a copy of another clone's target directory, so
-# that cargo need not compile the packages of the registry again. Deletes the results of this
-# project's own packages from the copy. Otherwise cargo, which compares only file times, would use
-# results that were built from the sources of the other clone.
+# that cargo need not compile the packages of the registry again. Deletes from the copied target
+# directory what cargo has built from the packages of this project. Without the deletion, cargo,
+# which compares only file times, would use results that were built from the sources of another
+# clone.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0

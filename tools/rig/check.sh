@@ -60,8 +60,8 @@ checkpatch() {
 	files=$(in_tree \( -name '*.c' -o -name '*.h' \) "$@")
 	[ -n "$files" ] || return 0
 	# User programs use libc instead of the kernel's types and macros, and have long strings as
-	# test names. They use types of perfmon2 and mixed-case macros of <inttypes.h>, and some
-	# tests expect ENOSYS.
+	# test names. User programs also use types of perfmon2 and mixed-case macros of
+	# <inttypes.h>, and some tests expect ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
 	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}${writable:+,EXPORTED_WORLD_WRITABLE}
 	local rc=0
@@ -108,8 +108,8 @@ checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path '.
 # Everyone may open ppactl for writing, like the kernel's file ns_last_pid, because the handler of
 # each write checks a capability.
 writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/ppa/helpers/proc.c'
-# Leave out files in which the preprocessor splits fields, and files with C++, because checkpatch
-# does not understand their syntax.
+# Leave out macro.h and lttng_tp.h, because checkpatch understands neither C++ nor macros that
+# expand the fields of an event. The next call of checkpatch checks the sources of the fuzzers.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
 	! -path './tests/kselftest/lib/ioctl_fuzz.h' ! -path './tests/kselftest/*/fuzz_perf*.c'

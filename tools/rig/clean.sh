@@ -33,7 +33,7 @@ take_all() {
 
 # idle DIRECTORY: waits until no other process holds a lock in a directory, and then takes all locks
 # in the directory. Other processes take several locks in different orders. To avoid a deadlock with
-# them, this function holds no lock while it waits for a lock.
+# other processes, idle() holds no lock while it waits for a lock.
 idle() {
 	until take_all "$1"; do
 		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"
@@ -50,17 +50,17 @@ gone() {
 }
 
 # is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
-# The path of the clone must be absent, nothing in the directory may have changed for a day, and all
-# locks in the directory must be free. An absent path alone does not prove that the clone is gone,
-# because the clone may be in a file system that this process cannot see.
+# is_gone() is true only if the path of the clone is absent, nothing in the directory has changed
+# for a day, and all locks in the directory are free. An absent path alone does not prove that the
+# clone is gone, because the clone may be in a file system that this process cannot see.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)
 	[ -n "$path" ] && [ ! -e "$path" ] && [ -z "$(find "$1" -maxdepth 2 -mtime -1 -print -quit)" ] && take_all "$1"
 }
 
-# left_by_dead DIRECTORY: removes the directories that killed scripts have left. The name of such a
-# directory ends in the process id of the script.
+# left_by_dead DIRECTORY: removes the directories run.PID and logs/run.PID of scripts that were
+# killed. PID is the process id of the killed script.
 left_by_dead() {
 	local d
 	for d in "$1"/run.* "$1"/logs/run.*; do

@@ -3,10 +3,10 @@
 #
 # Tries the modules on another kernel than the usual kernel of the cache (make drill
 # [KERNEL_RELEASE=...]). The script prepares the tree of the other kernel, and compares the
-# prototypes of the tracepoints in the two kernels. It builds the modules for the other kernel, and
-# boots that kernel with the modules in a guest. By default the other kernel is the newest complete
-# kernel in the Debian archive, even if this project does not support it. If a step fails,
-# Documentation/porting.md describes what to do.
+# prototypes of the tracepoints in the two kernels. Then the script builds the modules for the other
+# kernel, and boots the other kernel with the modules in a guest. By default the other kernel is the
+# newest complete kernel in the Debian archive, even if this project does not support it. If a step
+# fails, Documentation/porting.md describes what to do.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,8 +17,8 @@ prototype() {
 	grep -rhA8 -E "^(TRACE_EVENT|DEFINE_EVENT|DECLARE_TRACE|DECLARE_EVENT_CLASS)[A-Z_]*\(.*\b$2\b|^TRACE_EVENT[A-Z_]*\($2,|^DEFINE_EVENT\([a-z_]*, $2," \
 		"$1/include/trace/events" "$1/arch/x86/include/asm/trace" | sed -n '/TP_PROTO/,/)/p'
 }
-# prototypes TREE TREE: fails if a tracepoint that tracepoint.rs names has different arguments in the two
-# kernel trees.
+# prototypes TREE TREE: fails if a tracepoint that tracepoint.rs names has different arguments in
+# the two kernel trees.
 prototypes() {
 	local name changed=
 	while read -r name; do

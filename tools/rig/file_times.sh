@@ -8,8 +8,8 @@
 #
 # $CLONE/times has the id of the clone, and then a line "BLOB SECONDS PATH" for each file: the hash
 # of its contents in git, and the time of the first build from these contents. The list is written
-# before each build, so that it describes the files of the last build. Before a build of files that
-# are not committed, the list is removed.
+# before each build, so that it describes the files of the last build. $CLONE/times is removed
+# before a build of files that are not committed.
 
 : "${TOP:?}" "${CLONE:?}"
 
@@ -20,7 +20,7 @@ is_committed() {
 }
 
 # restore_times: if the clone is new, sets the time of each file whose contents have not changed
-# since the last build to the time in the list. Then writes the list.
+# since the last build to the file's time in $CLONE/times. Then writes $CLONE/times.
 restore_times() {
 	local list=$CLONE/times id seconds
 	is_committed || { rm -f "$list"; return; }

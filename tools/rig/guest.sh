@@ -21,9 +21,10 @@ splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in pre
 splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR access|NMI received for unknown|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
-# head_of FILE KEY DEFAULT: prints VALUE of the line "KEY: VALUE" in the comment at the beginning of
-# a source file, or DEFAULT if there is no such line. The function reads at most 40 lines and starts
-# no program, because a test run calls it some 1,000 times before the first job.
+# head_of FILE KEY DEFAULT: prints the value of a key in the comment at the beginning of a source
+# file: the text after KEY and a colon. Prints DEFAULT if no line of the comment begins with KEY and
+# a colon. The function reads at most 40 lines and starts no program, because a test run calls it
+# some 1,000 times before the first job.
 head_of() {
 	local line n pattern="^(/\\*|//| \\*|#) *$2: *([^*]*[^* ])"
 	for ((n = 0; n < 40; n++)); do
@@ -65,8 +66,8 @@ left_out() {
 }
 
 # programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
-# SECONDS is the time limit of the program. For a program that this test run leaves out, adds a line
-# to $work/left-out instead.
+# SECONDS is the time limit of the program. If this test run leaves out a program, the function does
+# not print the program, but appends its name and its guest to $work/left-out.
 programs_of() {
 	local world=$1 f guest limit name slow
 	slow=$(slowness "$world")
@@ -127,16 +128,16 @@ begin_guest() {
 
 # follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends.
 # Kills a guest that stops reporting. If a guest has reported nothing after TIMEOUT seconds, boots
-# the guest once more. Such a guest has loaded no module under test, so the modules cannot be the
-# reason.
+# the guest once more. A guest that has reported nothing has loaded no module under test, so the
+# modules cannot be the reason.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" ended=0 running="" prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
-	# already. The deadline can be later, because the next program may have begun before this
-	# script reads the end of a program.
+	# already. The deadline of a guest can be later already, for example because the previous
+	# program ended long before its time limit.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
@@ -151,13 +152,13 @@ follow() {
 			line=$part$line part=""
 			line=${line%$'\r'}
 			case $line in
-			# After the line "# again", vm.sh boots the guest once more, and QEMU then
-			# truncates the file.
+			# If the guest has written the line "# again", vm.sh boots the guest once
+			# more, and QEMU then truncates the file `results`.
 			"# again"*) reopen=1 ;;
 			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
-			# A program may print lines that look like "# begin" and "# end" lines of
-			# the guest. Therefore a begin counts only while no program runs, and an end
-			# only for the program that runs.
+			# A line "# begin" counts only while no program runs, and a line "# end"
+			# only if it names the running program, because a program may print lines
+			# that look like "# begin" and "# end" lines of the guest.
 			"# begin "*)
 				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
@@ -281,8 +282,8 @@ kernel_log() {
 }
 
 # leaks LABEL DIR: records a test result, which fails if the guest's last scans found leaked memory,
-# or if kmemleak or lockdep had switched itself off. If the guest made no scan, records a failure in
-# the world debug, and nothing in other worlds.
+# or if kmemleak or lockdep had switched itself off. If the guest made no scan for leaks, records a
+# failure on the debug kernel, and nothing on other kernels.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {
@@ -298,8 +299,9 @@ leaks() {
 }
 
 # expected_reports LABEL DIR: checks that reports() or the scan for leaks has found each fault that
-# the guest provoked on purpose, and records a result for each fault. For each fault, the guest
-# writes a line "# expect FAULT: TEXT".
+# the guest provoked on purpose, and records a result for each fault. For each provoked fault, the
+# guest writes a line that consists of "# expect", the name of the fault, a colon, and a text that
+# the report must contain.
 expected_reports() {
 	local found fault text n=0
 	found=$(reports "$2/console")

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Keeps two lists of whole test runs in the cache. A test run is whole if the user set none of ONLY,
-# WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP, MEM and APPEND. test.sh sources this file.
+# Keeps two lists in the cache, of test runs that no variable restricts (whole test runs). A test
+# run is whole if the user set none of the variables ONLY, WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP,
+# MEM and APPEND. test.sh sources this file.
 #   runs    all whole runs: "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS"; UNITS
 #           are the units that needed a second attempt, separated by commas, or "-"
 #   proved  the runs of a committed tree without a failure: "TREE TIME TARGET PASSED/FAILED/SKIPPED"
 
 : "${TOP:?}" "${CACHE:?}"
 
-# is_whole: true if the test run is whole. Call this function before a script of the rig itself sets
-# WORLDS, KERNEL_RELEASE or another of these variables.
+# is_whole: true if no variable such as ONLY or WORLDS restricts the test run. Call is_whole before
+# a script of tools/rig itself sets one of the variables that is_whole reads.
 is_whole() {
 	[ -z "${ONLY:-}${WORLDS:-}${KERNEL_RELEASE:-}${GUEST:-}${PMU:-}${SMP:-}${MEM:-}${APPEND:-}" ]
 }
@@ -23,9 +24,10 @@ committed_tree() {
 		[ -z "$status" ] && echo "$tree" || echo -
 }
 
-# remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a whole test run to the lists. TREE
-# is the committed tree at the beginning of the run. If the tree has changed since then, the lists
-# have "-" in place of the tree.
+# remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a test run to `runs` and, if no test
+# failed, to `proved`. TREE is the committed tree at the beginning of the test run. If the tree has
+# changed during the test run, the line in `runs` has "-" in place of the tree, and `proved` gets no
+# line.
 remember() {
 	local line tree=$1
 	[ "$tree" = "$(committed_tree)" ] || tree=-

@@ -33,7 +33,7 @@ release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
-# Test programs are compiled once for all worlds.
+# Test programs are compiled once, and used on all kernels (stock, debug and kcsan).
 programs=$CLONE/image/tests
 rm -rf "$root"
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$programs"

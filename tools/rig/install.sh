@@ -50,9 +50,8 @@ else
 	library=$LIB_OUT
 fi
 
-# The script copies the modules itself instead of running Kbuild. Modules that were built in the
-# chroot, and modules for the user's own kernel tree (KDIR=), are therefore installed in the same
-# way.
+# The script copies the modules itself instead of running Kbuild, so that modules that were built in
+# the chroot are installed in the same way as modules for the user's own kernel tree (KDIR=).
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="

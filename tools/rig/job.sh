@@ -45,9 +45,10 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# If the comment at the beginning of the test script has a line "emulator: NAME", the script
-	# gets the path of this emulator in EMULATOR. If the comment has a line "prepare: COMMAND",
-	# the script gets the output of COMMAND in PREPARED.
+	# The comment at the beginning of a test script can name an emulator after "emulator:"; the
+	# test script then gets the path of the named emulator in EMULATOR. The comment can name a
+	# command after "prepare:"; the test script then gets the output of the named command in
+	# PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")
@@ -79,6 +80,6 @@ guest)
 	run_guest "$world" "$guest" "$work/$name"
 	;;
 esac
-# The file NAME.done shows that the job ran to its end. If the file is missing, the job counts as a
-# failure, even if all of its results are good.
+# The file NAME.done shows that the job ran to its end. If NAME.done is missing, the job counts as a
+# failure, even if all results of the job are good.
 : >"$work/$name.done"

@@ -72,8 +72,8 @@ tool_chain() {
 	stage "check the compilers" inside sh -c 'rustc --version && bindgen --version && gcc-14 --version'
 }
 
-# python "PACKAGE...": installs Python packages in a venv in the cache. Tests use the packages to
-# read the output of this project's programs.
+# python "PACKAGE...": installs Python packages in a venv in the cache. Tests use the Python
+# packages to read the output of this project's programs.
 python() {
 	step "Python packages"
 	remove "$CACHE/python"
@@ -116,10 +116,10 @@ is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 # is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release that is recorded for this test run. If none is recorded,
-# prints the newest unpacked release that matches the pattern KERNEL_RELEASE or, if KERNEL_RELEASE
-# is not set, the usual release of the cache. Prints nothing if the release must be chosen from the
-# archive.
+# known_release: prints the kernel release that is recorded for this test run. If no release is
+# recorded for the test run, prints the newest unpacked release that matches the pattern
+# KERNEL_RELEASE or, if KERNEL_RELEASE is not set, the usual release of the cache. Prints nothing if
+# the release must be chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
@@ -163,10 +163,10 @@ take() {
 }
 
 # stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
-# $found to its release. The lists of packages that apt has may be out of date. If a download fails,
-# or if the lists have no supported kernel, the function therefore updates the lists once and
-# repeats the search. If a download still fails, the set-up ends with an error; an older kernel is
-# not taken instead.
+# $found to its release. If a download fails, or if apt's lists of packages have no supported
+# kernel, the function updates apt's lists once and repeats the search, because the lists may have
+# been out of date. If a download still fails, the set-up ends with an error; an older kernel is not
+# taken instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"

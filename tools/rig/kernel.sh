@@ -33,8 +33,9 @@ build=$dir/build
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
 # lost: prints the lines of the configuration fragments that are not in .config. Kconfig silently
-# drops options that it does not know or whose dependencies are missing. A line "A # or B" is not
-# printed if .config has A or B.
+# drops options that it does not know or whose dependencies are missing. A line of a fragment can
+# name two alternatives, with " # or " between them; the line is not printed if .config has one of
+# the alternatives.
 lost() {
 	local line name
 	grep -hE '^(CONFIG_[A-Z0-9_a-z]+=|# CONFIG_[A-Z0-9_a-z]+ is not set$)' "${fragments[@]}" | while read -r line; do

@@ -15,9 +15,9 @@ CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
-# Everything else in the cache is made once for all clones, and made again if its inputs change. A
-# change of the inputs is detected by a hash of the inputs in the name of the result or in the name
-# of a stamp, or by a stamp that lists the inputs.
+# Everything in the cache outside the directories of clones is made once for all clones, and made
+# again if its inputs change. A change of the inputs is detected by a hash of the inputs in the name
+# of the result or in the name of a stamp, or by a stamp that lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
@@ -48,8 +48,8 @@ export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 short_hash() { sha256sum | cut -c1-12; }
 
 # kill_tree PID: ends a process and all of its descendants, in any process group. Stops each process
-# (SIGSTOP) before it ends the children of the process. Otherwise make would start another job when
-# one of its jobs ends.
+# (SIGSTOP) before it ends the children of the process, because a running make would start another
+# job when one of its jobs ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
@@ -60,10 +60,11 @@ kill_tree() {
 }
 
 # "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
-# which needs root. The command's network ports therefore cannot conflict with those of another job,
-# and background processes of the command end when the command ends. The propagation of mounts stays
-# unchanged, because in the chroot of inside() the mounts are private already, and / is not a mount
-# point.
+# which needs root. With a network namespace of its own, the command can use network ports that
+# another job uses. With a PID namespace of its own, background processes of the command end when
+# the command ends. unshare must not change the propagation of mounts: in the chroot of inside(), /
+# is not a mount point, so the change would fail. In the chroot of inside(), all mounts are private
+# already.
 # shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
@@ -198,8 +199,8 @@ enter_world() {
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		# The names of these directories contain the hash of the kernel's inputs, because
-		# kernels of one release can differ in configuration.
+		# The names of the directories for modules and images contain the hash of the
+		# kernel's inputs, because kernels of one release can differ in configuration.
 		KBUILD_OUT=$CLONE/build/${dir##*/}
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3

@@ -18,7 +18,7 @@ versions_of() { apt-cache madison "$1" 2>/dev/null | awk -F' *[|] *' '$3 ~ / Pac
 series_of() { cut -d. -f1,2 <<<"$1"; }
 
 # whole RELEASE: prints the newest version for which all packages of a kernel release exist. Fails
-# if there is no such version.
+# if no version of the kernel release has all packages.
 whole() {
 	local version part
 	for version in $(versions_of "linux-binary-$1" | sort -rV); do

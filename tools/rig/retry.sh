@@ -73,8 +73,8 @@ attempt() {
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
 		mkdir "$dir/$job"
-		# If the unit is "guest", this list of programs is empty, and the unit passes if the
-		# guest boots and runs to its end.
+		# If PROGRAM is "guest", the list of programs for the second boot is empty, and the
+		# second attempt passes if the guest boots and runs to its end.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
 		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
@@ -162,8 +162,8 @@ second_attempts() {
 			echo "$job" >>"$work/second.failed"
 		fi
 	done < <(sort "$work/wanted")
-	# If a boot failed although all of its programs ended, for example because of its clock,
-	# repeat the boot without programs.
+	# If a boot failed although all of its programs ended, for example because the guest's clock
+	# was too fast or too slow, repeat the boot without programs.
 	while IFS=$'\t' read -r _ kind job label program; do
 		n=$((n + 1))
 		if awk -F '\t' -v job="$job" '$1 == "unfinished" && $3 == job { found = 1 } END { exit !found }' "$work/wanted"; then

@@ -4,9 +4,9 @@
 # Functions for the scripts of the set-up (kdir.sh, kernel.sh and others). The scripts put a result
 # into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
 # A result is complete if the file that is written last exists, so the set-up can continue after an
-# interruption. A changed recipe gives the result a new name. The result is therefore built again,
-# and clones with different recipes do not disturb each other. Source this file after lib.sh, with
-# LOG set.
+# interruption. A changed recipe gives the result a new name, so the result is built again, and
+# clones with different recipes do not disturb each other. Source this file after lib.sh, with LOG
+# set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -79,9 +79,9 @@ debian() {
 
 # in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
 # directory ROOT. Mounts /proc, /dev and the resolver's configuration in ROOT, and each SOURCE at
-# its TARGET. The function uses the mount of busybox, because the tool chain has no other mount. The
-# function does not change the propagation of mounts in the tool chain's chroot, because all mounts
-# are private there already.
+# its TARGET. The function mounts with the command `mount` of busybox, because the tool chain's root
+# file system has no other command `mount`. The function does not change the propagation of mounts
+# in the tool chain's chroot, because all mounts are private there already.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

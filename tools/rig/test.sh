@@ -77,13 +77,13 @@ expected() {
 # of the job, NEEDS are its prerequisites in plan.mk, and COMMAND are the arguments of job.sh.
 job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
-# host_jobs: appends the jobs of the world host.
+# host_jobs: appends the jobs that run on the host: cargo test and the scripts of tests/host.
 host_jobs() {
 	local s name needs tests=""
 	if mentions "$TOP/tools" "$TOP/src/protocols" "$TOP"/src/*/rules; then
-		# If two cargo builds use the same target directory, one waits for the other.
-		# Therefore build the tools before the tests, and the tests before each job that
-		# uses cargo's debug builds.
+		# If two cargo builds use the same target directory, one waits for the other. To
+		# avoid such waits, the plan builds the tools before the tests, and the tests before
+		# each job that uses cargo's debug builds.
 		tests=test-binaries
 		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p protocols --test loom --test loom_ring --test self_page --release"; fi
@@ -102,7 +102,7 @@ host_jobs() {
 
 # boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. If the programs
 # of a guest take 200 s or more (300 s in make test-all, 600 s on debug kernels), they are split
-# over several boots. Otherwise a single long boot could delay the end of the test run.
+# over several boots, because a single long boot could delay the end of the test run.
 boots_of() {
 	local world=$1 most guest name limit label
 	if [ -n "$ALL" ]; then most=300; else most=200; fi
@@ -241,8 +241,9 @@ report_not_run() {
 	done < <(sort -k2 "$work/jobs")
 }
 
-# report_skips: testing.md lists the tests that make test may skip, as shell patterns. Records a
-# failure if a whole run of make test skipped a test that is not listed.
+# report_skips: records a failure if a run of make test without restricting variables such as ONLY
+# skipped a test that testing.md does not list. The list in testing.md has shell patterns for the
+# names of the tests that make test may skip.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -343,8 +344,8 @@ report() {
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
-# warn_of_full_disk: prints a message if less than 5 GB are free in the file system of the cache. The
-# builds of each clone take some GB of the cache until make clean removes them.
+# warn_of_full_disk: prints a message if less than 5 GB are free in the file system of the cache.
+# The builds of each clone take some GB of the cache until make clean removes them.
 warn_of_full_disk() {
 	local free
 	free=$(df -P -B 1000000 "$CACHE" | awk 'NR == 2 { print $4 }')
@@ -353,7 +354,8 @@ warn_of_full_disk() {
 }
 
 # forget_results: removes, in the worlds of this test run, the stored results of programs that no
-# longer exist or did not run. Keeps the results of tests that this test run left to make test-all.
+# longer exist or did not run. Keeps the results of tests that this test run left out because only
+# make test-all runs them.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do

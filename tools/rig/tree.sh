@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Prepares a kernel tree in which Rust modules for a stock Debian kernel can be built. Debian's
-# packages of kernel headers have no Rust metadata, so this script generates the metadata. It uses
-# the source, the configuration and the compiler of the stock kernel. Then the script looks up each
-# Rust symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so does the
-# package perfcounters-dkms on users' machines.
+# packages of kernel headers have no Rust metadata, so this script generates the metadata. The
+# script uses the source, the configuration and the compiler of the stock kernel. Then the script
+# looks up each Rust symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so
+# does the package perfcounters-dkms on users' machines.
 # Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
 
 set -euo pipefail

@@ -29,8 +29,9 @@ results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
 # wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that the sources of these programs (NAME.c and NAME_*.h) mention as /tests/NAME. The guest
-# gets only these files, because unpacking all programs would take a third of its boot time.
+# programs that the sources of these programs (NAME.c and NAME_*.h) mention as /tests/NAME. The
+# guest gets only the files that wanted_programs() prints, because unpacking all test programs would
+# take a third of the guest's boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -63,7 +64,7 @@ tsc_khz() {
 
 # uncompressed KERNEL: prints the path of the ELF file that the compressed kernel contains. QEMU
 # enters this file at its PVH entry, so the guest need not decompress the kernel, which would take a
-# fifth of the CPU time of a boot. Prints KERNEL if it contains no ELF file with such an entry.
+# fifth of the CPU time of a boot. Prints KERNEL if KERNEL contains no ELF file with a PVH entry.
 uncompressed() {
 	local elf=$CACHE/kernel/$RELEASE/vmlinux
 	# The lock of the ELF file is held until the subshell ends.
@@ -91,13 +92,14 @@ boot() {
 	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
 	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,
 	# not only the first one. no5lvl: KASAN gets the number of page table levels from the CPU's
-	# features. With five levels, an interrupt that occurs while the boot CPU's features are
-	# cleared and read again would cause many false reports.
+	# features. With five page table levels, an interrupt that occurs while the boot CPU's
+	# features are cleared and read again would cause many false reports of KASAN.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	# Short test runs (make test) disable features of the kernel that take time in the emulator
-	# and are not under test. The disabled features are the mitigations of CPU bugs (a tenth of
-	# the time), the tests of cryptographic algorithms at boot, the parsing of built-in
-	# certificates, and the decompression of the kernel.
+	# and are not under test. The disabled features are the mitigations of CPU bugs, the tests
+	# of cryptographic algorithms at boot, the parsing of built-in certificates, and the
+	# decompression of the kernel. The mitigations take a tenth of the time that a kernel takes
+	# in the emulator.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || {
 		append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 		[ "$world" != stock ] || kernel=$(uncompressed "$kernel")
@@ -115,12 +117,12 @@ boot() {
 	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
-	# The order `slowness` is the factor by which this kernel is slower than the stock kernel.
-	# The order `patience` is the factor by which time limits of tests on this kernel are
-	# longer, which also depends on LOAD.
+	# The file `slowness` tells the guest by which factor tests take longer on this kernel than
+	# on the stock kernel. The file `patience` tells the guest by which factor the tests have to
+	# lengthen their time limits; this factor includes the load of the host (LOAD).
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
-	# The order `long` is 1 if tests run their long forms, otherwise empty.
+	# The file `long` contains 1 if tests run their long forms, and is empty if they do not.
 	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in

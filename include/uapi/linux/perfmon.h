@@ -41,7 +41,7 @@
 /* Bits of pfarg_pmc.reg_flags and of pfarg_pmd.reg_flags */
 #define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: an overflow of the PMD queues a message */
 #define PFM_REGFL_RANDOM	0x02	/* PMD: randomize its sampling periods */
-#define PFM_REGFL_NO_EMUL64	0x04	/* PMC: its PMDs are as wide as the counters */
+#define PFM_REGFL_NO_EMUL64	0x04	/* PMC: do not extend the PMDs of the PMC to 64 bits */
 /* Bit of reg_flags that only the kernel sets, in PERFMON_READ_PMDS and PERFMON_READ_RUNS. */
 #define PERFMON_REGFL_SHORT	0x100	/* PMD: some events are missing from its value */
 
@@ -81,10 +81,11 @@ struct pfarg_pmc {
  * @reg_flags: PFM_REGFL_OVFL_NOTIFY and PFM_REGFL_RANDOM for a write; a read sets or clears
  *	PERFMON_REGFL_SHORT
  * @reg_value: value to write to the PMD, or the value read. A sampling period ends when the value
- *	wraps, so a period of n events starts at -n
- * @reg_long_reset: start value of the period that begins with PERFMON_RESTART, after an
- *	overflow has masked the context
- * @reg_short_reset: start value of all other periods but the first, which starts at @reg_value
+ *	of the PMD wraps to 0, so a period of n events starts with the value -n
+ * @reg_long_reset: value of the PMD at the start of a sampling period that PERFMON_RESTART begins,
+ *	after an overflow has masked the context
+ * @reg_short_reset: value of the PMD at the start of a sampling period that begins without
+ *	PERFMON_RESTART; the first sampling period starts with @reg_value
  * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD
  * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD after which a
  *	run of the set ends and the next set becomes active; 0: overflows of this PMD switch no set
@@ -92,8 +93,9 @@ struct pfarg_pmc {
  *	to 0
  * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
  * @reg_smpl_eventid: value that is passed to the sampling format at each overflow of this PMD
- * @reg_random_mask: with PFM_REGFL_RANDOM, mask of a random number; each period is longer by the
- *	masked number of events. Otherwise zero
+ * @reg_random_mask: with PFM_REGFL_RANDOM, mask of random numbers: each sampling period but the
+ *	first is extended by (random number & @reg_random_mask) events. Without PFM_REGFL_RANDOM,
+ *	the mask must be zero
  * @reg_random_seed: seed of the random numbers; 0: the kernel chooses a seed
  * @reg_reserved2: zero
  */
@@ -149,9 +151,9 @@ struct pfarg_load {
  * @set_id_next: id of the set that follows this set, with PFM_SETFL_EXPL_NEXT; otherwise 0
  * @set_flags: PFM_SETFL_*
  * @set_timeout: with PFM_SETFL_TIME_SWITCH, maximum length of a run in nanoseconds; otherwise 0.
- *	A run of the set ends when the set has been in the PMU for this time. PERFMON_CREATE_EVTSETS
- *	returns the timeout that is used, which is at least 10 us and a multiple of the resolution
- *	of high-resolution timers
+ *	A run of the set ends when the set has been in the PMU for @set_timeout nanoseconds.
+ *	PERFMON_CREATE_EVTSETS returns the timeout that is used, which is at least 10 us and a
+ *	multiple of the resolution of high-resolution timers
  * @reserved: zero
  */
 struct pfarg_setdesc {
@@ -194,7 +196,8 @@ struct pfarg_setinfo {
 
 /**
  * struct perfmon_runs - sums over the runs of an event set, for the variance of a scaled count
- * @reg_num: in: logical number of a counter PMD that was written and does not sample
+ * @reg_num: in: logical number of a counter PMD that PERFMON_WRITE_PMDS has written without
+ *	sampling fields
  * @reg_set: in: id of the event set in which the PMD counts
  * @reg_flags: in: zero; out: PERFMON_REGFL_SHORT if some events are missing from @value
  * @runs: number of runs of the set, the current run included
@@ -248,22 +251,24 @@ struct perfmon_vector {
 #define PERFMON_TASK_CLOCK	257	/* same as PERFMON_CPU_CLOCK; thread contexts only */
 #define PERFMON_CONTEXT_SWITCHES 258	/* thread contexts only; for CPUs see counter pages */
 #define PERFMON_PAGE_FAULTS	259	/* minor and major page faults */
-#define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
+#define PERFMON_MIGRATIONS	260	/* CPU migrations of the thread; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
 /*
- * PMDs 264 to 269 are read-only and return a current value, not a count. They
- * can be read without PERFMON_START.
+ * PMDs 264 to 269 are read-only, return a current value instead of a count, and
+ * can be read without PERFMON_START. In samples the value of
+ * PERFMON_RUNNING_TASKS is 0, because counting the tasks takes too long while
+ * interrupts are off.
  */
 #define PERFMON_PID		264	/* process id of the thread, or of the current task */
 #define PERFMON_TID		265	/* thread id of the thread, or of the current task */
-#define PERFMON_CPU		266	/* the CPU that the thread is on, or this CPU */
+#define PERFMON_CPU		266	/* number of the thread's CPU, or of the current CPU */
 #define PERFMON_TSC		267	/* the time stamp counter */
 #define PERFMON_FREE_MEMORY	268	/* free memory of the machine in bytes */
-#define PERFMON_RUNNING_TASKS	269	/* runnable tasks of the machine; 0 in samples */
+#define PERFMON_RUNNING_TASKS	269	/* number of runnable tasks of the machine */
 /*
  * Registers through which a context uses instances of /dev/perfcounters. PMC
  * PERFMON_INSTANCE + n holds the number of an instance. PMD PERFMON_INSTANCE +
- * n counts by how much the instance's value grows on the context's CPU, or on
+ * n counts the increments of the instance's value on the context's CPU, or on
  * the CPU that the context's thread runs on. A read of PMD PERFMON_VALUE + n
  * returns the instance's current value, summed over all CPUs.
  */
@@ -288,7 +293,7 @@ struct perfmon_self_counter {
 };
 
 /* Bits of perfmon_self.flags */
-#define PERFMON_SELF_COUNTING	0x01	/* the context is in a PMU: add the increment */
+#define PERFMON_SELF_COUNTING	0x01	/* context is in a PMU: add the RDPMC increment to @sum */
 #define PERFMON_SELF_RDPMC	0x02	/* the thread @owner may execute RDPMC */
 
 /* Maximum number of counters on the self page. */

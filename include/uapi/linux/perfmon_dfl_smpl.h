@@ -40,9 +40,9 @@ struct pfm_dfl_smpl_arg {
  *	left is smaller
  * @hdr_version: PFM_DFL_SMPL_VERSION
  * @hdr_buf_flags: zero
- * @hdr_lost: number of samples before the last entry that were not taken because sampling was
- *	throttled
- * @hdr_throttled: nanoseconds for which sampling was throttled before the last entry
+ * @hdr_lost: total number of samples that were not taken because sampling was throttled, as of the
+ *	last entry
+ * @hdr_throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @hdr_reserved: zero
  */
 struct pfm_dfl_smpl_hdr {

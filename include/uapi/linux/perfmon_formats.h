@@ -35,8 +35,9 @@ struct perfmon_nway_arg {
  *	being filled
  * @total: number of buffers that have become full so far
  * @masked: how often the context was masked because all buffers were full
- * @lost: number of samples before the last entry that were not taken because sampling was throttled
- * @throttled: nanoseconds for which sampling was throttled before the last entry
+ * @lost: total number of samples that were not taken because sampling was throttled, as of the last
+ *	entry
+ * @throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @used: size of the entries in each buffer in bytes
  *
  * When a buffer becomes full, a message is queued if the PMD that overflowed has
@@ -79,9 +80,9 @@ struct perfmon_histogram_arg {
  * @nr: number of buckets
  * @samples: number of samples, including those that @outside counts
  * @outside: number of samples whose instruction address has no bucket
- * @lost: number of samples before the last counted sample that were not taken because sampling was
- *	throttled
- * @throttled: nanoseconds for which sampling was throttled before the last counted sample
+ * @lost: number of samples that were not taken because sampling was throttled, as of the last
+ *	counted sample
+ * @throttled: time in nanoseconds for which sampling was throttled, as of the last counted sample
  * @reserved: zero
  * @buckets: number of samples in each bucket
  *

@@ -4,12 +4,13 @@
  * pfm_ring write into it.
  *
  * The control page of the ring is at offset 0 of the context's file, and the
- * ring's data begin in the next page. User space maps both areas read-only. The
- * reader of the ring writes its position to the page at PERFMON_TAIL_OFFSET.
- * Positions in the ring are in bytes, modulo 2^64; the byte at a position is at
- * offset position % data_size of the data. Positions of a forward ring start at
- * 0 and increase. Positions of a backward ring start at 0 and decrease, so that
- * the newest record is at @head and older records follow the newest one.
+ * ring's data begin in the next page. User space maps the control page and the
+ * data read-only. The reader of the ring writes its position to the page at
+ * PERFMON_TAIL_OFFSET. Positions in the ring are in bytes, modulo 2^64; the
+ * byte at a position is at offset position % data_size of the data. Positions
+ * of a forward ring start at 0 and increase. Positions of a backward ring start
+ * at 0 and decrease, so that the newest record is at @head and older records
+ * follow the newest one.
  *
  * Documentation/sampling.md describes the formats of pfm_ring and their records.
  */

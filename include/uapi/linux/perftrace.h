@@ -29,7 +29,7 @@
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
-/* Minimum and maximum size in bytes of a buffer's area for records. The size is a power of two. */
+/* Limits of the size in bytes of a buffer's area for records, which must be a power of two. */
 #define PERFTRACE_BYTES_MIN	4096
 #define PERFTRACE_BYTES_MAX	(4 << 20)
 /* Maximum size of a record in bytes, header included. */
@@ -43,12 +43,11 @@
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
- * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The
- * pages of both areas are allocated at the first access. An access to the
- * buffers or the filter of an unused slot reaches a dummy page, which no trace
- * reads. A child of fork() inherits its parent's markers. The child has pages
- * of its own for both areas, which are allocated when the child first accesses
- * them.
+ * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The pages of the areas
+ * are allocated when the traced process first accesses them. An access to the buffers or the filter
+ * of an unused slot reaches a dummy page, which no trace reads. A child of fork() inherits its
+ * parent's markers, but gets pages of its own for the mapped areas. The child's pages are allocated
+ * when the child first accesses them.
  */
 #define PERFTRACE_CONTROL	0
 #define PERFTRACE_WORDS		0x1000
@@ -71,8 +70,9 @@
  * @generation: odd while the slot is in use; changes when a trace begins and when the trace ends
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
  * @mask: size of a buffer's area for records in bytes, minus 1
- * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread uses this value if
- *	it cannot call PERFTRACE_WAIT_ROOM because the program has closed the file
+ * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread that cannot call
+ *	PERFTRACE_WAIT_ROOM, because the program has closed the file, ends its wait after @wait_ms
+ *	by itself
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -115,9 +115,9 @@ struct perftrace_control {
 };
 
 /**
- * struct perftrace_buffer - header of a buffer, in its first page; the next page begins the records
- * @head: number of bytes written; in flight recorders, the negative of this number. The store to
- *	  @head commits a record
+ * struct perftrace_buffer - header of a buffer, in its first page; records begin in the next page
+ * @head: number of bytes written to the buffer or, in flight recorders, the negative of the number.
+ *	  The store to @head commits a record
  * @limit: position up to which the writer's fast path writes.
  *	   The fast path passes a record to the slow path if the record would end above @limit or,
  *	   in flight recorders, begin below @limit (compared as signed numbers). If @limit is 0, the
@@ -128,9 +128,9 @@ struct perftrace_control {
  * @owner: on systems without restartable sequences, the id of the thread that is writing; 0: no
  *	thread is writing
  * @reserved: 0
- * @stalled: @tail + 1 if a thread that cannot call PERFTRACE_WAIT_ROOM has timed out at this @tail.
- *	     Threads that cannot call PERFTRACE_WAIT_ROOM then do not wait again until the reader
- *	     has advanced @tail
+ * @stalled: @tail + 1 after the wait of a thread that cannot call PERFTRACE_WAIT_ROOM has timed
+ *	     out. Threads that cannot call PERFTRACE_WAIT_ROOM do not wait for room while @stalled
+ *	     is equal to @tail + 1
  * @reserved2: 0
  * @tail: number of bytes that were read from the buffer; only the kernel writes this field
  *
@@ -173,7 +173,7 @@ struct perftrace_record {
 };
 
 #define PERFTRACE_PAD		0xffff	/* padding; only the first 8 bytes are valid */
-#define PERFTRACE_LOST		0xfffe	/* has no key, but one __u64: perftrace_buffer.lost */
+#define PERFTRACE_LOST		0xfffe	/* record with a __u64 (perftrace_buffer.lost), no key */
 
 /*
  * The fields of a marker are described by a text: "name:type" items, separated by single blanks.
@@ -191,15 +191,14 @@ struct perftrace_record {
  *	      the thread's events
  * @number: thread id << 32; 0: the thread id is not known yet
  *
- * A child of fork() starts with a copy of struct perftrace_thread of the thread
- * that called fork(). The kernel sets both fields of the copy to 0 before the
- * child's first event. A child of vfork(), or of clone() with CLONE_VM and
- * without CLONE_THREAD, shares struct perftrace_thread with its parent and has
- * no struct rseq. Before a child that shares the structure runs, the kernel
- * sets @sequence to 0 and PERFTRACE_THREAD_SHARED in @number. If
- * PERFTRACE_THREAD_SHARED is set, the thread that writes the next event has to
- * call gettid() to find out whether it is the thread whose id is in @number, or
- * the child.
+ * A child of fork() starts with a copy of struct perftrace_thread of the thread that called fork().
+ * Before the child's first event, the kernel sets @sequence and @number of the child's copy to 0. A
+ * child of vfork(), or of clone() with CLONE_VM and without CLONE_THREAD, shares struct
+ * perftrace_thread with its parent and has no struct rseq. Before a child that shares struct
+ * perftrace_thread with its parent runs, the kernel sets @sequence to 0 and sets the bit
+ * PERFTRACE_THREAD_SHARED of @number. If a thread that writes an event finds
+ * PERFTRACE_THREAD_SHARED set, it compares the result of gettid() with the thread id in @number: if
+ * the ids differ, the thread is the child.
  */
 struct perftrace_thread {
 	__u64	sequence;
@@ -219,14 +218,14 @@ struct perftrace_thread {
  * @thread: offset of struct perftrace_thread from the thread pointer (FS); 0: the program has no
  *	such structure
  *
- * A process may attach several times, each time with another open file of the device. All of these
- * files share the key, the markers and the areas of the first file, and the areas need not be
- * mapped again. Tracing of the process ends when the areas are unmapped, or when the last file with
- * which the process has attached is closed.
+ * A process may attach several times, each time with another open file of the device. All files
+ * with which a process has attached share the key, the markers and the two areas of the process, so
+ * the process maps the areas only once. Tracing of the process ends when the areas are unmapped, or
+ * when the last file with which the process has attached is closed.
  *
- * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or belongs to another device node
- * than the first file; ENOSPC: the process has attached with 256 files, or too many processes are
- * traced; ENODEV: PERFTRACE_RELEASE is in effect.
+ * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or has another device node than the
+ * first file with which the process has attached; ENOSPC: the process has attached with 256 files,
+ * or too many processes are traced; ENODEV: PERFTRACE_RELEASE is in effect.
  */
 struct perftrace_attach {
 	__u32	size;
@@ -295,10 +294,10 @@ struct perftrace_markers {
  *	or ~0
  * @slot: out: number of the slot that the trace uses
  * @wait_ms: with PERFTRACE_WAIT, maximum time in milliseconds that a thread waits for room.
- *	After this time the event of the thread is lost. The value 0 means 10,000 ms, and ~0 means
- *	no limit. Without PERFTRACE_WAIT the value must be 0
+ *	If a thread has waited for @wait_ms, its event is lost. A @wait_ms of 0 means 10,000 ms, and
+ *	~0 means no limit. Without PERFTRACE_WAIT, @wait_ms must be 0
  * @reserved: 0
- * @name: name of the trace, in the format of the event part of a marker's name; unique among the
+ * @name: name of the trace, from letters, digits, underscores, dots and dashes; unique among the
  *	traces of the user
  * @markers: markers that the trace records: patterns of their names, separated by single blanks.
  *	An empty text selects all markers but the kernel's. With CAP_PERFMON the markers
@@ -340,8 +339,8 @@ struct perftrace_create {
 /**
  * struct perftrace_info - the state of a trace
  * @size: size of this structure in bytes
- * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. For
- *	PERFTRACE_NEXT_TRACE also in: the lowest slot number to return
+ * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
+ *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number that the call may return
  * @flags: perftrace_create.flags of the trace, with PERFTRACE_FILTERED and PERFTRACE_UNSTABLE
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
@@ -491,11 +490,11 @@ struct perftrace_notify {
  * the reader has advanced @tail or the trace has ended. After the wait the call
  * returns 0, and the caller tries to write its event again.
  *
- * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: @tail has not changed for perftrace_create.wait_ms
- * since the first call with this @tail; further calls fail at once until @tail changes. EINTR: a
- * signal was received; the next call does not restart the timeout. ENOENT: the buffer does not
- * exist, or the trace's creator may no longer stop this process. EINVAL: the trace does not have
- * PERFTRACE_WAIT.
+ * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: since the first call with the present @tail,
+ * perftrace_create.wait_ms have passed, and the reader has not advanced @tail. Further calls fail
+ * at once until the reader advances @tail. EINTR: a signal was received; the next call does not
+ * restart the timeout. ENOENT: the buffer does not exist, or the trace's creator may no longer stop
+ * this process. EINVAL: the trace does not have PERFTRACE_WAIT.
  */
 struct perftrace_room {
 	__u32	slot;
@@ -515,17 +514,19 @@ struct perftrace_room {
  * @left: out: number of processes that have not released the device yet; if @left is not 0, the
  *	caller calls PERFTRACE_RELEASE again
  *
- * PERFTRACE_RELEASE needs CAP_SYS_MODULE, and fails with EBUSY if a trace exists. Until the module
- * is unloaded or the release is cancelled, PERFTRACE_ATTACH and PERFTRACE_CREATE fail with ENODEV.
- * If @left was not 0 in the last call on a file, closing the file cancels the release.
+ * PERFTRACE_RELEASE needs CAP_SYS_MODULE, and fails with EBUSY if a trace has not ended. After a
+ * successful PERFTRACE_RELEASE, PERFTRACE_ATTACH and PERFTRACE_CREATE fail with ENODEV until the
+ * module is unloaded or PERFTRACE_RESUME cancels the release. If @left was not 0 after the last
+ * PERFTRACE_RELEASE on a file, closing the file also cancels PERFTRACE_RELEASE.
  *
  * A process releases the device when one of its threads next returns to user mode. A process cannot
- * release the device while it is stopped, or if mlockall() or mseal() protects its mappings. A
- * system call in which a thread of the process sleeps may fail with EINTR, as after SIGSTOP and
- * SIGCONT.
+ * release the device while it is stopped, or if mlockall() or mseal() protects its mappings. When
+ * PERFTRACE_RELEASE wakes a thread that sleeps in a system call, the system call may fail with
+ * EINTR, as after SIGSTOP and SIGCONT.
  *
- * A program that has mapped the @wake file, or that found no device when it started, attaches at
- * its first event after PERFTRACE_WAKE has been set in all words of the file.
+ * A program that finds no device when it starts can map the file of @wake itself. A program that
+ * has mapped the file of @wake attaches at its first event after PERFTRACE_WAKE was set in the
+ * words of all markers in the file.
  */
 struct perftrace_release {
 	__u32	size;
@@ -535,16 +536,17 @@ struct perftrace_release {
 };
 
 /*
- * Bit in each word of the file whose descriptor is perftrace_release.wake. A
- * word of the file is 0, or it has this bit and, in bits 16 to 30, a number
- * that differs each time that the bit is set.
+ * Bit in the word of each marker in the file of perftrace_release.wake. The word of a marker is 0
+ * while PERFTRACE_WAKE is not set. While PERFTRACE_WAKE is set, bits 16 to 30 of the word have a
+ * number that differs each time that PERFTRACE_WAKE is set.
  */
 #define PERFTRACE_WAKE		0x80000000
 
 /*
- * The following calls are made on a file that is bound to a traced process. If
- * a child calls on a file that it has inherited, the call refers to the child;
- * the call fails with ESRCH if the calling process is not traced.
+ * PERFTRACE_ATTACH binds a file to the calling process. PERFTRACE_REGISTER to PERFTRACE_WAIT_ROOM
+ * are made on a file that is bound to a process. If a child makes an ioctl from PERFTRACE_REGISTER
+ * to PERFTRACE_WAIT_ROOM on a file that it has inherited, the ioctl refers to the child.
+ * PERFTRACE_REGISTER to PERFTRACE_WAIT_ROOM fail with ESRCH if the calling process is not traced.
  */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
@@ -562,15 +564,16 @@ struct perftrace_release {
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /*
- * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace, the call
- * describes a process whose records the trace has. On other files, the call describes a process
- * that the caller may trace.
+ * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace,
+ * PERFTRACE_PROCESS describes a process whose records the trace has. On a file that is not bound to
+ * a trace, PERFTRACE_PROCESS describes a process that the caller may trace.
  */
 
 /*
- * The following calls are made on the file of a trace. poll() reports POLLIN when a buffer has
- * become half full, or when a process has joined or has ended. poll() reports POLLIN until
- * PERFTRACE_READ is called with key 0. poll() reports POLLHUP when the trace has ended.
+ * PERFTRACE_CREATE and PERFTRACE_OPEN bind a file to a trace. PERFTRACE_INFO to PERFTRACE_END are
+ * made on the file of a trace. poll() reports POLLIN when a buffer has become half full, or when a
+ * process has joined or has ended. poll() reports POLLIN until PERFTRACE_READ is called with key 0.
+ * poll() reports POLLHUP when the trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)

@@ -29,8 +29,8 @@
  */
 #define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f
-#define PERFTRACE_SIGNED	0x10	/* @value is an __s64; not with GLOB */
-#define PERFTRACE_FLOAT		0x20	/* @value is a double; not with ANY, GLOB */
+#define PERFTRACE_SIGNED	0x10	/* @value is an __s64; invalid with PERFTRACE_GLOB */
+#define PERFTRACE_FLOAT		0x20	/* @value is a double; invalid with PERFTRACE_ANY, _GLOB */
 
 #define PERFTRACE_ACCEPT	0xffff
 #define PERFTRACE_REJECT	0xfffe

@@ -8,8 +8,8 @@
  * particular order, followed by the tasks that have ended. lseek() to 0 starts
  * with the first task again. An ended task is returned once and then discarded.
  * A task that ends between two reads may be returned twice, with the same @pid
- * and @began. The structure of the second read has the task's final values.
- * read() needs CAP_PERFMON.
+ * and @began. If a task is returned twice, the structure that is returned last has the task's final
+ * values. read() needs CAP_PERFMON.
  *
  * PPA_GETTASK needs no capability for tasks that the caller may read by the
  * rules of ptrace. The ids that PPA_GETTASK returns are those of the caller's
@@ -34,7 +34,7 @@
 #define PPA_RSCHEDCNT		3	/* calls of the scheduler that switched to no other task */
 #define PPA_SCHEDOUTCNT		4	/* switches away because the task blocked */
 #define PPA_PRMPTCTXTCNT	5	/* switches at the end of the slice, or by yield */
-#define PPA_PRMPTPRICNT		6	/* other preemptions, for example by priority */
+#define PPA_PRMPTPRICNT		6	/* preemptions before the slice ends, as by priority */
 #define PPA_SCHLATACCUM		7	/* time from wakeups until the task ran */
 #define PPA_SYSCALLCNT		8	/* number of system calls */
 #define PPA_INTCNT		9	/* interrupts that interrupted the task */

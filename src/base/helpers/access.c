@@ -127,9 +127,9 @@ static int stable_ptrace_rule(struct task_struct *task)
 /*
  * Returns a copy of the caller's credentials, with which a file in procfs is opened. When a file is
  * opened, procfs applies ptrace's rule to the ids for file access and the effective capabilities of
- * the opener. The rule must be applied to the real ids and the permitted capabilities. In the copy,
- * the real ids are therefore also the ids for file access, and the permitted capabilities are also
- * the effective ones.
+ * the opener. The rule must be applied to the real ids and the permitted capabilities. In the
+ * copied credentials, the real ids are also the ids for file access, and the permitted capabilities
+ * are also the effective ones.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -141,10 +141,7 @@ static struct cred *procfs_cred(bool attach)
 	cred->fsgid = cred->gid;
 	cred->cap_effective = cred->cap_permitted;
 	if (attach) {
-		/*
-		 * Prevent a denial by the mode of the file "mem", so that only ptrace's check
-		 * decides.
-		 */
+		/* Override the mode bits of the file "mem", so that only ptrace's check decides. */
 		cap_raise(cred->cap_effective, CAP_DAC_OVERRIDE);
 		cap_raise(cred->cap_effective, CAP_DAC_READ_SEARCH);
 	}
@@ -495,9 +492,9 @@ EXPORT_SYMBOL_NS_GPL(pfc_current_process, "PERFCOUNTERS");
  * with the credentials of the present leader of @process. If another thread of @process executes a
  * program, that thread becomes the leader. With @ask_lsm, a kernel worker also asks the security
  * modules whether a task with the leader's credentials may read the current thread's memory. The
- * worker does not ask for the permission to stop the thread, because Yama would decide by the
- * ancestors of the worker, not of @process. Called in process context. With @ask_lsm, caller holds
- * none of the module's locks.
+ * worker does not ask for the permission to stop the thread, because Yama would check whether the
+ * worker is an ancestor of the thread, not whether @process is. Called in process context. With
+ * @ask_lsm, caller holds none of the module's locks.
  */
 bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 {

@@ -44,8 +44,8 @@ __MODULE_PARM_TYPE(user_kb, "uint");
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts, traces and accounted tasks of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
- * The key of an account. If @space is 0, the account is that of the user @uid. Otherwise the
- * account is that of a user namespace that root owns, and @space is the namespace's inode number.
+ * The key of an account. If @space is 0, the account is that of the user @uid. If @space is not 0,
+ * the account is that of a user namespace that root owns, and @space is its inode number.
  */
 struct account {
 	kuid_t uid;
@@ -88,9 +88,8 @@ static struct account account_of_owner(const struct user_namespace *ns)
 }
 
 /*
- * Returns true if pfc_account_add(), which walks from @cred's user namespace to its ancestors, has
- * charged @account before it reached @last. Several namespaces may have the same owner, whose
- * account must be charged only once.
+ * Returns true if pfc_account_add() charges @account before it reaches the user namespace @last.
+ * Several namespaces may have the same owner, whose account must be charged only once.
  */
 static bool was_charged(const struct cred *cred, const struct user_namespace *last,
 			struct account account)

@@ -22,7 +22,7 @@ enum pfc_resource {
 	PFC_CONTEXTS,
 	/*
 	 * Concurrent calls of PERFTRACE_OPEN that check permission with the security modules. Each
-	 * such call creates a kernel thread. The count of these calls is not shown in debugfs.
+	 * check creates a kernel thread. debugfs does not show PFC_PERMISSION_CHECKS.
 	 */
 	PFC_PERMISSION_CHECKS,
 	PFC_NR_RESOURCES,

@@ -42,7 +42,7 @@ void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
 /*
  * Bits that pfc_netdev_change() returns for a notification: the interface was removed, or the
- * interface was added. For a rename both bits are set.
+ * interface was added. For a renamed interface, PFC_NETDEV_REMOVED and PFC_NETDEV_ADDED are set.
  */
 #define PFC_NETDEV_REMOVED	1
 #define PFC_NETDEV_ADDED	2
@@ -81,7 +81,7 @@ bool pfc_yields(struct task_struct *task);
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task was reaped: it has no pid, and at most its last switch is to come. */
+	/* Not 0 if the task was reaped: the task has no pid, and can only do its last switch. */
 	u32 reaped;
 };
 

@@ -9,8 +9,8 @@
 #include "helpers.h"
 
 /*
- * Takes the RTNL lock. The kernel sends notifications about network interfaces with this lock held.
- * May sleep.
+ * Takes the RTNL lock. The kernel sends notifications about network interfaces with the RTNL lock
+ * held. May sleep.
  */
 void pfc_rtnl_lock(void)
 {
@@ -70,7 +70,7 @@ EXPORT_SYMBOL_GPL(pfc_skb_dev);
 
 /*
  * Returns the length of a packet including its link header. The receive path has already removed
- * this header from skb->len.
+ * the link header from skb->len.
  */
 u32 pfc_skb_wire_len(const struct sk_buff *skb)
 {

@@ -33,8 +33,8 @@ static const struct syscore_ops power_ops = {
 };
 
 /*
- * Registers @callback, which is called before suspend with true and at resume with false. Both
- * calls run on the only CPU that is online, with interrupts off. Returns NULL if memory is short.
+ * Registers @callback, which is called before suspend with true and at resume with false. @callback
+ * runs on the only CPU that is online, with interrupts off. Returns NULL if memory is short.
  */
 struct pfc_power *pfc_power_register(void (*callback)(bool suspend))
 {

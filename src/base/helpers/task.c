@@ -28,9 +28,9 @@ EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
- * If the result is -1, the probe of sched_exit_tp sees the caller's earlier stores when the thread
- * runs next: between the scheduler's store to on_cpu and the probe's loads, the probe takes the
- * lock of the monitoring context, which is a full barrier.
+ * If @task does not run, the probe of sched_exit_tp sees the caller's earlier stores when @task
+ * runs next. The scheduler stores on_cpu before the probe takes the lock of the monitoring context.
+ * Taking the lock is a full barrier between the store to on_cpu and the probe's loads.
  */
 int pfc_running_cpu(const struct task_struct *task)
 {
@@ -62,8 +62,8 @@ bool pfc_is_exiting(const struct task_struct *task)
 EXPORT_SYMBOL_NS_GPL(pfc_is_exiting, "PERFCOUNTERS");
 
 /*
- * Returns true if the program of an exec has more rights than its user, or if its user may not read
- * the program's file.
+ * Returns true if exec gives the new program more rights than the user has, or if the user may not
+ * read the program's file.
  */
 bool pfc_exec_is_secret(const struct linux_binprm *bprm)
 {
@@ -184,7 +184,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_get_task, "PERFCOUNTERS");
 
 /*
  * Returns, with a reference, the leader of the process that owns the caller's address space. If the
- * caller is a child of vfork(), the owner is the parent, whose address space the child shares.
+ * caller is a child of vfork(), the parent owns the address space, which the child shares.
  */
 struct task_struct *pfc_leader_get(void)
 {

@@ -5,8 +5,8 @@
 //! The provider counts the same requests as /proc/diskstats, at the same points of a request's life
 //! cycle. A request to a partition is also counted for the whole disk. The instances of a device,
 //! `block/<name>/...`, are added at the first request to the device. The instances stay live when
-//! the device is removed, and count for a later device with its name. Devices that do not use
-//! requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
+//! the device is removed, and are used again by a device with the same name. Devices that do not
+//! use requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
 
 use core::pin::Pin;
 

@@ -104,8 +104,8 @@ impl InterfaceListener for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        // If memory is short, `add` is not called again, and the interface's packets are counted in
-        // `unnamed`.
+        // If `add` fails because memory is short, the packets of the interface are counted in
+        // `unnamed` until the interface is renamed.
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 

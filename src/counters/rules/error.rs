@@ -18,8 +18,8 @@ pub enum Error {
     /// No live instance has the requested number.
     Unknown,
     /// The name belongs to the dormant instance with this number, and updates of that instance may
-    /// still be running. The caller waits until these updates have ended, and adds the instance
-    /// again.
+    /// still be running. The caller waits until the updates of the dormant instance have ended, and
+    /// adds the instance again.
     UpdatesInFlight(u32),
     /// No instance number is left. A name keeps its number after its instance is deleted.
     Full,

@@ -139,9 +139,9 @@ impl Layout {
         })
     }
 
-    /// Finds `count` consecutive slots, at `next` or later, that lie within one chunk and are
-    /// therefore contiguous in the file for each CPU. Returns the first of these slots, or `None`
-    /// if the layout has no such slots.
+    /// Finds a run of `count` consecutive slots, at `next` or later, in one chunk, so that the
+    /// slots are contiguous in the file for each CPU. Returns the first slot of the run, or `None`
+    /// if there is no run of `count` slots at `next` or later.
     pub fn find_run(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! If a name is added again and its slots do not fit at its old number, the name gets another
-//! number. From then on, the old number has no instance. A number is never given to another name.
-//! This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
-//! zeroes counters and allocates memory. The kernel implements `Store` with pages, and the tests
-//! with vectors.
+//! number, and the old number stays without an instance. A number that one name has had is never
+//! given to another name. This module implements the rules for names and numbers. A [`Store`] holds
+//! the descriptors, zeroes counters and allocates memory. The kernel implements `Store` with pages,
+//! and the tests with vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
 //! Readers take no lock; they detect changes by `protocols::generation`.
@@ -37,9 +37,8 @@ pub const BUCKETS: u32 = MAX_INSTANCES;
 
 /// The storage of a registry.
 ///
-/// The storage has the slots below the count that was last passed to [`Store::grow`], and the
-/// registry uses no other slots. A chain link that was never stored is 0, which ends the chain: no
-/// instance has the number 0.
+/// The registry uses only slots for which [`Store::grow`] has provided memory. A chain link that
+/// was never stored is 0, which ends the chain: no instance has the number 0.
 pub trait Store {
     /// Provides counters, descriptors and chain links for the slots `0..slots`. New counters,
     /// descriptors and links are zero. On failure the existing slots are unchanged.
@@ -80,8 +79,8 @@ pub trait Store {
 /// # Invariants
 ///
 /// - `next_slot` is at least 1: slot 0 is the seqflag.
-/// - Every instance below `next_slot` that was ever added is on the hash chain of its name, until
-///   its name gets another number.
+/// - Each name that was ever added is on its hash chain, with the last number that the name got.
+///   All numbers of names are below `next_slot`.
 pub struct Registry<S> {
     layout: Layout,
     key: (u64, u64),
@@ -90,8 +89,8 @@ pub struct Registry<S> {
 }
 
 impl<S: Store> Registry<S> {
-    /// Creates an empty registry. `key` is a random hash key. Users can name some devices, and
-    /// thereby instances; because of the key they cannot predict the hash chain of a name.
+    /// Creates an empty registry. `key` is a random hash key: users who choose names of devices,
+    /// and thereby of instances, cannot predict the hash chain of a name without `key`.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
         store.grow(1)?;
         store.set_nr_slots(1);
@@ -125,10 +124,10 @@ impl<S: Store> Registry<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. The
-    /// caller may release the registry's lock while it waits until the updates have ended. Other
-    /// errors are [`Error::Exists`], [`Error::Full`], and those of [`Spec::check`] and
-    /// [`Store::grow`].
+    /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and [`Store::grow`].
+    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. A caller
+    /// that waits for the end of the updates of the dormant instance may release the registry's
+    /// lock.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());

@@ -121,8 +121,8 @@ impl Context {
 
     /// Attaches the context to the thread `task`. If the caller is an administrator
     /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
-    /// same thread, are evicted after all checks. Two of the checks are repeated after the
-    /// eviction; the repeated checks fail only if the thread has exited or executed a program.
+    /// same thread, are evicted after all checks. After the eviction, checks again that the thread
+    /// has not exited and that the caller may still watch the thread.
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -151,8 +151,8 @@ impl Context {
             );
             state.claims = claims;
             state.sampling.self_monitoring = address == task::current();
-            // Check again whether the thread has exited. If it exited before the context was
-            // attached above, the exit probe has ignored the context.
+            // Check again whether the thread has exited. If the thread exited before the context
+            // was attached above, the exit probe has ignored the context.
             let ended = task::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
@@ -160,7 +160,7 @@ impl Context {
             } else {
                 state.thread_entry = Some(place);
             }
-            // Return the old values, to drop them after the context's lock was released.
+            // Drop the old loader, permission and thread only after the context's lock is released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
@@ -188,9 +188,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if a context is attached to the thread already. If the caller is an administrator
-    /// (`CAP_SYS_ADMIN`) and the old context was attached without `CAP_PERFMON`, the old context is
-    /// ended and replaced instead.
+    /// `EEXIST` if another context is attached to the thread already. If the caller is an
+    /// administrator (`CAP_SYS_ADMIN`), a context of the thread that was attached without
+    /// `CAP_PERFMON` is ended, and this context replaces it.
     fn insert_entry(
         &self,
         session: &mut Session,
@@ -239,8 +239,8 @@ impl Context {
     ///
     /// This function sends at most one IPI, so a thread that often moves to another CPU cannot
     /// prolong the call. `running_cpu()` has a barrier, so it reads the thread's CPU after the
-    /// context was started. If the thread is switched out before the IPI arrives at that CPU, the
-    /// probe finds the context started when the thread is switched in again.
+    /// context was started. If the thread is switched out before the IPI arrives, the scheduler
+    /// probe programs the started context when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == task::current() {
             return self.sched_in(Target::Thread(task));
@@ -261,9 +261,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while [`load`](Self::load) attaches the context and has released `SESSION`. If
-    /// `unload` continued, `load` would attach a context that is no longer in the list of attached
-    /// contexts.
+    /// `EBUSY` while [`load`](Self::load) is attaching the context and has released `SESSION`.
+    /// Without this error, `unload` would remove the context from the list of attached contexts,
+    /// and `load` would then attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {

@@ -26,8 +26,8 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps after `Deferral::block_thread`. Called when the context's
-/// user is no longer permitted to stop that thread.
+/// Ends a context whose thread sleeps after `Deferral::block_thread`. Called when the process that
+/// attached the context has exited, or has lost the permission to stop the context's thread.
 ///
 /// # Safety
 ///

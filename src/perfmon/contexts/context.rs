@@ -11,10 +11,10 @@
 //! context's lock on the CPU whose PMU holds the registers: see [`Context::with_state`].
 //!
 //! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
-//! the counter. Therefore RDPMC does not show a thread the count of another thread. Values that
-//! perf left in a CPU's PMU are cleared when the first context is programmed into that PMU
-//! (`reservation::reset_pmu_once`). The values are not cleared when the PMU is reserved, so the
-//! reservation sends no IPI.
+//! the counter. Because unused counters are 0, RDPMC does not show a thread the count of another
+//! thread. Values that perf left in a CPU's PMU are cleared when the first context is programmed
+//! into that PMU (`reservation::reset_pmu_once`). The reservation of the PMU does not clear the
+//! values that perf left, so the reservation sends no IPI.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
 //! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
@@ -63,7 +63,7 @@ pub(crate) struct State {
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
-    /// The target, whether `PERFMON_START` has started the context, and the PMU that it is in.
+    /// The target of the context, whether it is started, and the CPU whose PMU has its registers.
     pub(crate) phase: Phase,
     /// The thread that the context was last attached to. `PERFMON_UNLOAD` clears this field; the
     /// exit of the thread does not.
@@ -97,7 +97,7 @@ pub(crate) struct State {
     pub(crate) recheck_pending: bool,
     /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
     pub(crate) loading: bool,
-    /// References that keep the modules loaded whose PMU descriptions this context uses.
+    /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
     pins: pmus::Pins,
     /// The mappable memory of the sampling buffer.
     sampling_memory: Option<Arc<SamplingMemory>>,
@@ -229,8 +229,8 @@ sampling_memory:                    areas,
     }
 
     /// Frees a detached context whose file is closed. The sampling buffer and the references to the
-    /// modules of PMU descriptions are released at once. A worker frees the context itself after an
-    /// RCU grace period, because a scheduler probe may still use the context.
+    /// modules of PMU descriptions are released immediately. A worker frees the context itself
+    /// after an RCU grace period, because a scheduler probe may still use the context.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();

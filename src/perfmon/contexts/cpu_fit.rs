@@ -37,7 +37,7 @@ impl Context {
         }
         state.elsewhere.fitting_kind = None;
         // If `run_time_before` is set already, an earlier call has marked the values of the context
-        // as short (incomplete). Writes of user space since that call may have removed the mark.
+        // as short (incomplete). If user space writes a PMD, the PMD is no longer marked as short.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The deferred work of a context. It runs in an irq_work, in a timer, in a worker, or when the
+//! The deferred work of a context, which runs in an irq_work, in a timer, in a worker, or when the
 //! context's thread returns to user mode.
 
 #![expect(unsafe_code, reason = "calls of C with deferred work")]
@@ -16,14 +16,14 @@ use crate::helpers;
 use base::access::Process;
 use base::notifier::Notifier;
 
-/// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. Its
-/// notifier wakes the readers of the context and a thread that [`block_thread`](Self::block_thread)
-/// has put to sleep.
+/// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
+/// notifier in this structure wakes the readers of the context. It also wakes the context's thread
+/// if [`block_thread`](Self::block_thread) has put the thread to sleep.
 ///
 /// # Invariants
 ///
-/// `raw` is valid, and `self` owns it. `notifier` is the notifier in it. If a context is attached,
-/// `self` is a field of that context.
+/// `raw` is valid, and `self` owns it. `notifier` is the notifier in the structure at `raw`. If a
+/// context is attached, `self` is a field of that context.
 pub(crate) struct Deferral {
     raw: NonNull<helpers::Deferral>,
     notifier: Notifier,
@@ -36,8 +36,7 @@ unsafe impl Send for Deferral {}
 unsafe impl Sync for Deferral {}
 
 impl Deferral {
-    /// Creates the deferred work, without a context. Returns `ENOMEM` if memory is short. May
-    /// sleep.
+    /// Creates the deferred work, without a context. May sleep. Returns `ENOMEM` on failure.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: `pfm_deferral_new()` may sleep in the allocation, because the caller is in
         // process context.
@@ -48,9 +47,9 @@ impl Deferral {
         Ok(Self { raw, notifier })
     }
 
-    /// Attaches the context at the address `context`, of which `self` is a field, so that `self`
-    /// defers work of this context. Called once, before any other thread can reach the context.
-    /// Afterwards the context must not move in memory.
+    /// Stores `context`, the address of the context that contains `self`, for the callbacks of
+    /// `self`. Called once, before any other thread can reach the context. After this call the
+    /// context must not move in memory.
     pub(crate) fn attach(&self, context: *const c_void) {
         // SAFETY: `raw` is valid by the type's invariant. `self` is dropped with the context, and
         // its drop waits until no callback runs.
@@ -81,8 +80,8 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_start_timer(self.raw.as_ptr(), nanoseconds) }
     }
 
-    /// Cancels the timer. Does not wait until a timer callback that is already running ends. Called
-    /// with interrupts off and not in an NMI.
+    /// Cancels the timer. Does not wait for a timer callback that is already running. Called with
+    /// interrupts off and not in an NMI.
     #[inline]
     pub(crate) fn cancel_timer(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
@@ -93,15 +92,16 @@ impl Deferral {
     /// signal. Callable in any context.
     ///
     /// Before it sleeps, and then once a second, the thread checks whether the process `asker` may
-    /// still stop the thread. If `asker` may not, the context ends and the thread continues.
+    /// still stop the thread. If `asker` may no longer stop the thread, the context ends and the
+    /// thread continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
         // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
         // pid`.
         unsafe { helpers::pfm_deferral_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
     }
 
-    /// Allows a thread to continue that [`block_thread`](Self::block_thread) has put to sleep. The
-    /// thread continues as soon as [`wake_blocked`](Self::wake_blocked) or
+    /// Permits the context's thread, which sleeps after [`block_thread`](Self::block_thread), to
+    /// continue. The thread continues as soon as [`wake_blocked`](Self::wake_blocked) or
     /// [`Notifier::wake_readers`] wakes it, at the latest after one second. Callable in any
     /// context.
     pub(crate) fn resume(&self) {

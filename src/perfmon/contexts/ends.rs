@@ -39,8 +39,8 @@ impl Context {
     /// the reader. Called when the thread exits, when the CPU goes offline, or when a permission
     /// for the thread is lost.
     ///
-    /// If the context is in a PMU, called on the CPU with this PMU. After this call the caller
-    /// calls `Deferral::wake_blocked()`, because a notification may have blocked the thread.
+    /// If the context is programmed into the PMU of a CPU, called on that CPU. After this call the
+    /// caller calls `Deferral::wake_blocked()`, because a notification may have blocked the thread.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);
@@ -49,10 +49,10 @@ impl Context {
         self.notifier.resume();
     }
 
-    /// Evicts this context if `has` returns true for its state: ends the context, because an
-    /// administrator's context needs its registers or its thread, and queues an `EVICTED` message
-    /// for the reader. Returns the registers that the context had claimed, or no registers if the
-    /// context was not ended.
+    /// Evicts this context if `has` returns true for the state of this context: ends the context
+    /// and queues an `EVICTED` message for the reader. Called when an administrator's context needs
+    /// the registers or the thread of this context. Returns the registers that the evicted context
+    /// had claimed, or no registers if the context was not evicted.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Call `has` before with_state(), to send no IPI if the context is not evicted.

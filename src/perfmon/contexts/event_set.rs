@@ -32,10 +32,10 @@ pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
 pub(crate) struct RegisterRequest {
     /// PMCs (control registers) that the system call writes.
     pub(crate) pmcs: RegisterBitmap,
-    /// PMDs (data registers) that the system call writes, and PMDs that are recorded in the samples
-    /// of a written PMD or reset together with a written PMD.
+    /// PMDs (data registers) that need memory: each PMD that the system call writes, and the PMDs
+    /// in its `reg_smpl_pmds` and `reg_reset_pmds`.
     pub(crate) pmds: RegisterBitmap,
-    /// PMDs that the system call writes, without the recorded and the linked PMDs in `pmds`.
+    /// PMDs that the system call writes, a subset of the field `pmds`.
     pub(crate) written: RegisterBitmap,
 }
 
@@ -87,8 +87,8 @@ impl Set {
     /// Number of bytes that are charged for a set without registers.
     pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an event set without registers. The memory of the event set is charged to the same
-    /// user as `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
+    /// Creates an event set without registers. Charges the memory of the set to the user who pays
+    /// for `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;
         let new = Self {
@@ -107,8 +107,8 @@ impl Set {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// Configures a PMD to sample. The caller has allocated memory for its sampling attributes with
-    /// `grow_set()`.
+    /// Configures a PMD to sample. The caller has allocated memory for the sampling attributes of
+    /// the PMD with `grow_set()`.
     pub(crate) fn set_sampling(&mut self, new: Attr) {
         let mut at = 0usize;
         while let Some(moments) = self.moments.get(at) {
@@ -134,7 +134,7 @@ impl Set {
     }
 
     /// Configures a PMD to count, with the value that was written to it as the start value. The
-    /// caller has allocated memory for its run statistics with `grow_set()`.
+    /// caller has allocated memory for the run statistics of the PMD with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {

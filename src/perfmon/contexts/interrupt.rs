@@ -58,9 +58,9 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     if busy != [false; 2] {
         limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
-    // The processor has masked the LVTPC entry when it delivered the NMI. Unmask the entry only
-    // after the overflow was cleared; otherwise the NMI would be repeated. Unmask the entry before
-    // counters are enabled.
+    // The processor masked the LVTPC entry when it delivered the NMI. Unmask the LVTPC entry only
+    // after the overflow was cleared, because an overflow that is still set would cause another
+    // NMI. Unmask the LVTPC entry before counters are enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
         msr::write(global.control, counting_bits());
@@ -79,8 +79,8 @@ pub(crate) fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // If neither context had an overflow to deliver, NMIs may still be too frequent: account the
-    // time to both contexts.
+    // If neither the thread's context nor the CPU's context had an overflow to deliver, NMIs may
+    // still be too frequent: account the time to both contexts.
     if busy == [false; 2] {
         busy = [true; 2];
     }
@@ -89,8 +89,8 @@ pub(crate) fn handle_deferred_nmi() {
 
 /// Accounts the time since the time stamp `began` as sampling time, and throttles the contexts that
 /// are marked in `busy` if sampling takes too much time. `code` has the registers of the code that
-/// an NMI has interrupted, or `None` outside NMIs. Samples of both contexts count as one sample,
-/// because their times are not measured separately.
+/// an NMI has interrupted, or `None` outside NMIs. If the thread's context and the CPU's context
+/// both sampled, the time counts as that of one sample, because it was not measured separately.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],
@@ -150,8 +150,8 @@ impl Context {
         let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // If no sample was taken, the runs of event sets end too often: delay the next set
-            // switch.
+            // If no sample was taken, the time that exceeds the limit was spent on a switch of
+            // event sets: delay the next set switch.
             _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }

@@ -16,8 +16,8 @@ use crate::per_cpu;
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
-    // period after it was removed from the word. The context is therefore valid while preemption is
-    // off.
+    // period after its address was removed from the per-CPU word. The context is therefore valid
+    // while preemption is off.
     unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
 }
 

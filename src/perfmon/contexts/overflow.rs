@@ -3,12 +3,12 @@
 //! Sampling: detection and delivery of counter overflows.
 //!
 //! An overflow is detected from the value of the counter, by whichever code reads the counter first
-//! after the overflow. Usually this code is the NMI handler if the context's lock is free. For a
-//! sampling clock, this code is usually the timer. Counters are also read by system calls, by the
-//! periodic worker, and by the code that removes the context from the PMU. An NMI handler that
-//! finds the lock held queues an irq_work on its CPU, which reads the counters as soon as
-//! interrupts are enabled. Every overflow is therefore detected exactly once, even if its NMI
-//! arrives late.
+//! after the overflow. The overflow of a hardware counter is usually detected by the NMI handler.
+//! If the NMI handler finds the context's lock held, it queues an irq_work on its CPU, which reads
+//! the counters as soon as interrupts are enabled. The overflow of a sampling clock is usually
+//! detected by the timer. Counters are also read by system calls, by the periodic worker, and by
+//! the code that removes the context from the PMU. Every overflow is therefore detected exactly
+//! once, even if its NMI arrives late.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -35,7 +35,7 @@ use base::{clock, preempt, task};
 impl Context {
     /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
     /// and the number of hardware counters that wrapped. If the context's lock is held, defers the
-    /// NMI and returns one wrapped counter.
+    /// NMI and returns 1 as the number of wrapped counters.
     #[inline]
     pub(crate) fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
@@ -90,7 +90,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // The throttling ends now if the context is in a PMU, and ended at `until` otherwise.
+        // A context in a PMU was throttled until now, a context in no PMU only until `until`.
         let ended = match state.phase.cpu() {
             Some(_) => now,
             None => until,
@@ -108,9 +108,9 @@ impl Context {
     }
 
     /// Accounts for the overflows that occurred while the context was throttled. If the context has
-    /// a sampling buffer, these overflows are counted as lost samples, and each PMD (data register)
-    /// that overflowed starts a new period. If the context has no sampling buffer, one overflow of
-    /// each PMD is delivered, and only the further overflows are counted as lost.
+    /// a sampling buffer, overflows during throttling are counted as lost samples, and each PMD
+    /// (data register) that overflowed starts a new period. If the context has no sampling buffer,
+    /// one overflow of each PMD is delivered, and only further overflows are counted as lost.
     #[cold]
     pub(crate) fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -165,8 +165,8 @@ impl Context {
     /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
     /// has updated the PMDs in memory.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMI of a counter that has just wrapped is still to come. Without a global status
-        // register, the NMI of such a counter finds no overflow, so announce one stale NMI.
+        // The NMI of a counter that has just wrapped is still to come. If the PMU has no global
+        // status register, an NMI whose overflow was handled before is stale: announce the NMI.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::time_stamp());
         }
@@ -334,8 +334,8 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows after the last delivery are not delivered. Add their PMDs to `reset_pending`,
-        // so that `PERFMON_RESTART` resets these PMDs.
+        // Overflows that save_pmu() and sync_virtual() have just found are not delivered. Add the
+        // PMDs of these overflows to `reset_pending`, so that `PERFMON_RESTART` resets the PMDs.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;

@@ -5,17 +5,17 @@
 //! dumpability of the thread have changed.
 //!
 //! The kernel does not notify modules when the credentials or the dumpability of a thread change.
-//! The module therefore compares the credentials and the dumpability of the thread with a snapshot:
+//! To notice a change, each permission check takes a snapshot of the thread's credentials and
+//! dumpability. The thread is compared with the snapshot later:
 //!
 //! - The scheduler probes compare the thread with the snapshot when it is switched in, and when it
 //!   has executed a program. The permission check can sleep, so a worker makes it afterwards.
 //! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` first compares the
-//!   thread with the snapshot. A call that finds a change makes the permission check itself.
+//!   thread with the snapshot, and makes the permission check if the thread has changed.
 //!
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
-//! permission to stop the thread is checked again at each `PERFMON_RESTART` by the process that
-//! attached the context. When the thread is blocked, and then once a second, the permission to stop
-//! the thread is checked (`Deferral::block_thread()`).
+//! permission to stop the thread is checked at each `PERFMON_RESTART` by the process that attached
+//! the context, when the thread is blocked, and then once a second (`Deferral::block_thread()`).
 //!
 //! A permission that cannot be lost is checked only when the context is attached. If the context
 //! does not block the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process

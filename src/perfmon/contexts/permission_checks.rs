@@ -123,9 +123,9 @@ impl Context {
         Ok(())
     }
 
-    /// Checks before `PERFMON_RESTART` whether the process that attached the context still has the
-    /// permission to stop the thread, and ends the context if not. Does nothing if another process
-    /// calls, because the security module Yama would check the ancestors of the calling task.
+    /// Checks before `PERFMON_RESTART` whether the process that attached the context may still stop
+    /// the thread, and ends the context if not. Does nothing if the caller's process did not attach
+    /// the context, because Yama checks whether the caller itself is an ancestor of the thread.
     ///
     /// Context: may sleep; caller holds no lock of this module.
     ///

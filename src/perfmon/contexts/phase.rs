@@ -17,9 +17,9 @@
 //!      +---- STOP -----+---------------------- STOP ----------------+
 //! ```
 //!
-//! Two states of [`Sampling`](crate::contexts::sampling_state::Sampling) add to the phase. A masked
-//! context stays in memory until `PERFMON_RESTART`. A throttled context is in a PMU, but takes no
-//! samples until its throttling time is over.
+//! [`Sampling`](crate::contexts::sampling_state::Sampling) stores whether a context is masked or
+//! throttled. A masked context is in no PMU until `PERFMON_RESTART`. A throttled context counts,
+//! but takes no samples until its throttling time is over.
 
 use base::cpu;
 
@@ -84,7 +84,7 @@ impl Phase {
         self.cpu == Some(cpu::this_cpu())
     }
 
-    /// Returns whether the context is started and its registers are in memory.
+    /// Returns whether the context is started but not programmed into a PMU.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.started && self.cpu.is_none()

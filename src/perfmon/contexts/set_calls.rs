@@ -121,7 +121,7 @@ impl State {
 
 impl Context {
     /// Ends the run of the active event set and makes the next set active. Does nothing while the
-    /// context is masked, because `PERFMON_RESTART` makes a switch that is due.
+    /// context is masked: if a switch is due, `PERFMON_RESTART` makes the next set active.
     #[cold]
     pub(crate) fn switch_set(&self, state: &mut State) {
         if state.sampling.masked {
@@ -163,8 +163,8 @@ impl Context {
         }
     }
 
-    /// Makes the event set with the number `id` active. If the context is in a PMU, called on the
-    /// CPU with this PMU.
+    /// Makes the event set with the number `id` active. If the context is programmed into the PMU
+    /// of a CPU, called on that CPU.
     ///
     /// # Errors
     ///
@@ -325,9 +325,9 @@ impl Context {
         })
     }
 
-    /// Fills in the results of `PERFMON_READ_RUNS`: for each PMD in `all`, the sums and the sums of
-    /// squares of its counts and of the times over all runs of its event set. Returns `EINVAL` if
-    /// the event set does not exist or the PMD does not count in it.
+    /// Fills in the results of `PERFMON_READ_RUNS` for each PMD in `all`: the sums that `struct
+    /// perfmon_runs` describes, over all runs of the PMD's event set. Returns `EINVAL` if the event
+    /// set does not exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
@@ -345,8 +345,8 @@ impl Context {
         })
     }
 
-    /// Updates the values of the context and calls `answer` for each element of `all`. All calls
-    /// see the same state of the context and the same time.
+    /// Updates the values of the context and calls `answer` for each element of `all`. All calls of
+    /// `answer` get the same state of the context and the same time.
     fn query<T>(
         &self,
         all: &mut [T],
@@ -409,7 +409,7 @@ impl Context {
             core::mem::swap(&mut set.attrs, &mut attrs);
             core::mem::swap(&mut set.moments, &mut moments);
         }
-        // Free the old memory only after the context's lock was released.
+        // Free the old memory of the event set only after the context's lock was released.
         drop(state);
         drop((charge, room, attrs, moments));
         Ok(())

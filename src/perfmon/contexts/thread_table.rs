@@ -13,8 +13,8 @@ use kernel::prelude::*;
 
 use crate::helpers;
 
-/// Owner of the table of monitored threads. It is created before any code uses the table, and
-/// dropped when no code uses the table any more.
+/// Owner of the table of monitored threads. A `ThreadTable` is created before any code uses the
+/// table, and dropped when no code uses the table any more.
 pub(crate) struct ThreadTable(());
 
 impl ThreadTable {
@@ -53,8 +53,8 @@ pub(crate) struct UnlinkedEntry {
 
 impl UnlinkedEntry {
     /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` if memory is
-    /// short. May sleep. If the control group is at its limit, the call may take long. The caller
-    /// therefore holds no lock for which other threads wait.
+    /// short. May sleep. If the control group is at its memory limit, the allocation can wait for
+    /// reclaim, so the caller holds no lock of this module.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: `pfm_thread_entry_new()` may sleep in the allocation, because the caller is in
         // process context.

@@ -59,8 +59,8 @@ impl Context {
         }
     }
 
-    /// Stops the context: it does not count until it is started again. If the context is in a PMU,
-    /// called on the CPU with this PMU.
+    /// Stops the context: it does not count until it is started again. If the context is programmed
+    /// into the PMU of a CPU, called on that CPU.
     pub(crate) fn stop_counting(&self, state: &mut State) {
         if state.phase.cpu().is_some() {
             self.unload_pmu(state);

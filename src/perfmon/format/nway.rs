@@ -75,8 +75,8 @@ impl Format for Nway {
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
-        // If all buffers are full, another counter overflowed together with the counter that filled
-        // the last buffer.
+        // All buffers are full already if another counter has overflowed together with the counter
+        // that filled the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;
         }

@@ -28,7 +28,7 @@
  * - @block_work makes the monitored thread sleep before it returns to user mode.
  */
 struct pfm_deferral {
-	/* First, because Rust code uses the address of this structure as that of the notifier. */
+	/* First member: Rust code casts a pfm_deferral pointer to a pointer to the notifier. */
 	struct pfc_notifier notifier;
 	struct irq_work deferred_work;
 	struct hrtimer timer;
@@ -61,8 +61,8 @@ static void deferral_put(struct pfm_deferral *deferral)
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. As in perfmon2, a signal
  * ends the sleep. The sleep also ends if the process on whose behalf the thread sleeps exits or
- * loses the permission to stop the thread. This permission is checked once a second, by the
- * security modules as well.
+ * loses the permission to stop the thread. Once a second, pfc_may_stop_current() checks the
+ * permission of the process by ptrace's rule and asks the security modules.
  */
 static void deferral_block_work(struct callback_head *head)
 {

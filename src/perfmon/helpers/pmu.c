@@ -63,8 +63,8 @@ void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind)
 }
 
 /*
- * For each CPU, the number of the PMU reservation for which the CPU's registers were last reset.
- * See RESERVATIONS in src/perfmon/reservation.rs.
+ * For each CPU, the sequence number of the PMU reservation for which the CPU's registers were last
+ * reset: the value that RESERVATIONS in src/perfmon/reservation.rs had at the reset.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
@@ -74,8 +74,8 @@ u64 pfm_reset_for_of(u32 cpu)
 }
 
 /*
- * src/perfmon/msr.rs uses this exception type for rdpmc, rdmsr and wrmsr: a fault of the
- * instruction sets ecx to -1.
+ * Checks the value of EXTABLE_TYPE in src/perfmon/msr.rs, the exception type with which a fault of
+ * rdpmc, rdmsr or wrmsr sets ecx to -1.
  */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
@@ -110,8 +110,8 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Returns true if the MSR @msr exists and keeps a value that is written to it. In some virtual
- * machines the reported PMU does not work, and the test fails. The caller has reserved the MSR. The
+ * Returns true if the MSR @msr exists and keeps a value that is written to it. Returns false in
+ * virtual machines in which the reported PMU does not work. The caller has reserved the MSR. The
  * old value of the MSR is restored.
  */
 bool pfm_msr_keeps_value(u32 msr)
@@ -211,7 +211,7 @@ void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
 
 /*
  * Workqueue that frees contexts, checks permissions, reads counters periodically, and detaches
- * unused probes. It is unbound, so that a task that occupies one CPU cannot delay the work.
+ * unused probes. The workqueue is unbound: a task that occupies one CPU cannot delay the work.
  */
 struct workqueue_struct *pfm_work;
 /*
@@ -221,8 +221,8 @@ struct workqueue_struct *pfm_work;
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that calls sync_all_cpus() in src/perfmon/cpus.rs. It reads the counters of
- * all CPUs before a counter can wrap.
+ * Periodic work that calls sync_all_cpus() in src/perfmon/cpus.rs, to read the counters of all CPUs
+ * before a counter can wrap.
  */
 static unsigned int wrap_timer_ms;
 static void wrap_timer_work(struct work_struct *work);
@@ -245,8 +245,8 @@ void pfm_wrap_timer_start(unsigned int milliseconds)
 
 /*
  * Stops the periodic work, but does not wait for it. If wrap_timer_work() is already running, it
- * may queue the work one last time. One more run is harmless, because it only updates the values of
- * loaded contexts.
+ * may queue the work one last time. A late run of the periodic work is harmless, because it only
+ * updates the values of loaded contexts and delivers their overflows.
  */
 void pfm_wrap_timer_stop(void)
 {
@@ -301,12 +301,12 @@ void pfm_work_end(void)
 }
 
 /*
- * Permission to execute RDPMC is given to an address space. As in perf,
- * mm->context.perf_rdpmc_allowed counts the mappings that permit it. When a CPU switches to another
- * address space, the kernel sets CR4.PCE if this count is not 0, and clears CR4.PCE otherwise. If
- * the count is not 0, perf also clears at this switch the counters that it has used. A module
- * cannot write CR4, so this module makes the caller's CPU switch address spaces: a worker on this
- * CPU uses the address space of init, then that of the caller, then that of init again.
+ * Permission to execute RDPMC is given to an address space. As in perf, the mappings that permit
+ * RDPMC are counted in mm->context.perf_rdpmc_allowed. A switch to an address space in which
+ * perf_rdpmc_allowed is 0 clears CR4.PCE. A switch to an address space in which RDPMC is allowed
+ * sets CR4.PCE, and makes perf clear the counters that perf has used. A module cannot write CR4. To
+ * make the kernel set CR4.PCE on the caller's CPU, a worker on this CPU switches to the address
+ * space of init, then to that of the caller, then to that of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;
@@ -364,9 +364,9 @@ static struct mm_struct *mm_of_init(void)
 }
 
 /*
- * Makes this CPU switch to the address space of init. The CPU then switches back, and sets CR4.PCE,
- * when it continues with the interrupted task. Each CPU has one work item: at most one is queued
- * while a task of higher priority occupies the CPU.
+ * Makes this CPU switch to the address space of init. When the CPU continues with the interrupted
+ * task, the switch to the address space of this task sets CR4.PCE. Each CPU has one work item: at
+ * most one is queued while a task of higher priority occupies the CPU.
  */
 static void rdpmc_leave_mm(struct work_struct *work)
 {
@@ -419,7 +419,7 @@ static int rdpmc_switch_this_cpu(bool *works)
 		return done ? 0 : -EBUSY;
 	}
 	init_completion(&switch_work->done);
-	/* The worker and this function hold one reference each. */
+	/* rdpmc_switch() and this function hold one reference to @switch_work each. */
 	refcount_set(&switch_work->refs, 2);
 	INIT_WORK(&switch_work->work, rdpmc_switch);
 	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
@@ -444,12 +444,12 @@ bool pfm_rdpmc_allow(void)
 
 	/*
 	 * If RDPMC was not allowed before, or is not enabled on this CPU, all CPUs that use this
-	 * address space must switch to it again.
+	 * address space must leave and re-enter the address space, which sets CR4.PCE.
 	 */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
-		 * Barrier between the increment and the read of the mask: a CPU that is not in
-		 * mm_cpumask() yet sees the increment when it switches to this address space.
+		 * This barrier orders the increment before the read of mm_cpumask(): a CPU
+		 * that enters the mask later sees the increment when it switches to this mm.
 		 */
 		smp_mb();
 		for_each_cpu_and(cpu, mm_cpumask(current->mm), cpu_online_mask)

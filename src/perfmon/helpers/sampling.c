@@ -42,9 +42,9 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * Returns true if the user registers of the current task belong to the program in its memory.
- * During exec, the memory is already that of the new program, but the registers are still those of
- * the old program. A kernel thread has no user registers.
+ * Returns true if the current task has user registers, and they are those of the program in its
+ * address space. During exec, the address space is already that of the new program, but the user
+ * registers are still those of the old program. A kernel thread has no user registers.
  */
 static bool has_user_mode(void)
 {
@@ -65,9 +65,9 @@ static u64 interrupted_at(struct pt_regs *regs)
 
 /*
  * Fills in the time, the instruction address and the task of an overflow. If @regs is not NULL, the
- * address is that of the interrupted instruction, otherwise @ip, which a deferred NMI has stored.
- * The address at which the thread left user mode is used instead if @regs is NULL and @ip is 0, or
- * if @kernel is not set and the address is in the kernel.
+ * address is that of the interrupted instruction. If @regs is NULL, the address is @ip, which a
+ * deferred NMI has stored. If @kernel is not set, a kernel address is replaced by 0. If the address
+ * is 0, it is replaced by the address at which the thread left user mode.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
@@ -83,8 +83,8 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 		overflow->ip = instruction_pointer(task_pt_regs(current));
 	overflow->time = ktime_get_mono_fast_ns();
 	/*
-	 * The ids in the initial PID namespace are stored in the task structure. Reading them needs
-	 * no lookup and no RCU read-side section.
+	 * The ids in the initial PID namespace are stored in the task structure, so reading these
+	 * ids needs no lookup and no RCU read-side section.
 	 */
 	if (ns == &init_pid_ns) {
 		overflow->pid = task_tgid_nr(current);
@@ -112,8 +112,8 @@ void pfm_unmask_lvtpc(void)
 }
 
 /*
- * The global registers of the PMU that the NMI handler uses. Written only while the PMU is not
- * reserved. New values are written after a grace period, when no handler reads the old values.
+ * The global registers of the PMU that the NMI handler uses. Written only while no NMI handler
+ * reads them: pfm_nmi_set_registers() first waits for a grace period.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -228,8 +228,8 @@ bool pfm_may_be_stale(void)
 
 /*
  * If a further NMI arrives on a CPU within STALE_NMI_MS ms after an overflow was handled, the
- * handler takes it for a second NMI of this overflow, and claims it. The handler claims only one
- * such NMI for each overflow: at most one NMI of another source is claimed by mistake.
+ * handler takes it for a second NMI of this overflow, and claims it. The handler claims at most one
+ * further NMI for each overflow, and so at most one NMI of another source by mistake.
  */
 #define STALE_NMI_MS	100
 
@@ -324,9 +324,9 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that accesses of readers cause no page faults. This can take long,
-	 * because the mapping can be 1 GiB long. Therefore let other tasks run after each page, and
-	 * give up if the process is killed.
+	 * Map all pages now, so that accesses of readers cause no page faults. Mapping all pages
+	 * can take long, because a buffer can be 1 GiB large. Therefore let other tasks run after
+	 * each page, and give up if the process is killed.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))

@@ -7,12 +7,12 @@
 #include <linux/percpu.h>
 #include "stats_files.h"
 
-/* The per-CPU counters of the costs. */
+/* The per-CPU counters of perfmon's own overhead, indexed by the number of the cost. */
 static s64 __percpu *const *slots;
 
 /*
  * The inode's private data holds the CPU in bits 16 and up, and the numbers of two costs in one
- * byte each. The file shows the sum of the two costs, or one cost if both numbers are the same.
+ * byte each. The file shows the sum of the two costs, or one cost if they have the same number.
  */
 static int cost_get(void *data, u64 *value)
 {
@@ -29,9 +29,9 @@ static int cost_get(void *data, u64 *value)
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
 /*
- * Creates the debugfs files of @cpu. @costs has the per-CPU counters to whose numbers @files
- * refers; @costs is the same in each call. Further calls for the same CPU do nothing. Called in
- * process context.
+ * Creates the debugfs files of @cpu, which show the costs @first and @second of each element of
+ * @files. @costs[n] is the per-CPU counter of cost n. All calls pass the same array @costs. Further
+ * calls for the same CPU do nothing. Called in process context.
  */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr,
 		    s64 __percpu *const *costs)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hash table that maps monitored threads to their contexts. It is searched at each switch to a
- * thread. contexts/thread_table.rs contains the Rust functions of the table.
+ * Hash table that maps monitored threads to their contexts, and is searched at each switch to a
+ * thread. contexts/thread_table.rs contains the Rust wrappers of the functions in this file.
  */
 #include <linux/hash.h>
 #include <linux/rhashtable.h>
@@ -51,8 +51,8 @@ void pfm_threads_destroy(void)
 }
 
 /*
- * Allocates an entry, charged to the caller's memory cgroup. Does not insert it into the table.
- * Returns NULL if out of memory. May sleep.
+ * Allocates an entry, charged to the caller's memory cgroup, but does not insert the entry into the
+ * table. Returns NULL if out of memory. May sleep.
  */
 struct pfm_thread_entry *pfm_thread_entry_new(void)
 {

@@ -38,23 +38,23 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define TIMED_INTERVAL_BITS	4
 
 /*
- * Every sample is timed while samples are more than RARE_MS apart on average. The reason is that a
- * few expensive NMIs can take all of a CPU's time: if only every 16th sample were timed, it would
- * take seconds to collect STARVED_TIMED timed samples.
+ * Every sample is timed while samples are more than RARE_MS apart on average, because a few
+ * expensive NMIs can take all of a CPU's time. If only every 16th expensive NMI were timed, it
+ * could take seconds to collect STARVED_TIMED timed samples.
  */
 #define RARE_MS	1
 
 /*
  * A CPU is taken for starved if, at STARVED_TIMED or more successive timed samples, a task or an
- * interrupt was waiting for the CPU. One in STARVED_MISSES of these samples may find nothing
- * waiting. The samples must span at least STARVED_MS. If the samples span more than MAX_STARVED_MS,
- * samples are too rare to starve the CPU. If a CPU is starved, sampling pauses for three times as
- * long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * interrupt was waiting for the CPU. Up to one in STARVED_MISSES timed samples may find nothing
+ * waiting for the CPU. The samples must span at least STARVED_MS. Samples that span more than
+ * MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling pauses for three
+ * times as long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise between mistakes and delay. A CPU that spends 60 % of its time in
- * softirqs or interrupts is not starved. By mistake such a CPU is taken for starved in 2 % of cases
- * if STARVED_TIMED is 16, and in 11 % if STARVED_TIMED is 8. STARVED_TIMED = 16 detects starvation
- * by NMIs of 3 ms after 48 ms.
+ * softirqs or interrupts is not starved, but is taken for starved by mistake: in 2 % of cases if
+ * STARVED_TIMED is 16, and in 11 % if STARVED_TIMED is 8. If each NMI takes 3 ms, 16 timed samples
+ * detect starvation after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -70,16 +70,15 @@ struct sample_window {
 	u64 began;
 	u64 sample_ticks;
 	u32 samples;
-	/* Number of samples for which the next timed sample stands, including itself. */
+	/* The next timed sample counts as this many samples: itself and untimed ones before it. */
 	u32 timed_interval;
 	/* Time stamp counter at the last timed sample. */
 	u64 last;
-	/*
-	 * Evidence of starvation: the time of the first timed sample that is considered, the number
-	 * of timed samples since then, and at how many of them something was waiting for the CPU.
-	 */
+	/* Evidence of starvation: time stamp of the first timed sample that is considered. */
 	u64 timed_since;
+	/* Number of timed samples from @timed_since on. */
 	u32 timed;
+	/* Number of timed samples from @timed_since on that found something waiting for the CPU. */
 	u32 starved;
 	/*
 	 * The registers of the code that the last timed NMI interrupted while interrupts were off.
@@ -89,8 +88,8 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Number of samples until the next timed sample. The number is 0 or negative while
- * pfm_throttle_time() runs; this function sets a new number at its end.
+ * Number of samples until the next timed sample. When a timed sample is due, the number is 0 or
+ * negative until pfm_throttle_time() sets a new number at its end.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -99,10 +98,9 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  * APIC.
  *
  * If an NMI is pending when the handler of the previous NMI returns, the CPU delivers it before the
- * next instruction and before any interrupt. If every NMI causes the next NMI, the interrupted code
- * makes no progress, and no tick sets need_resched(). In this state only the APIC shows that
- * something waits for the CPU. A pending irq_work interrupt is not considered, because samples
- * themselves raise it.
+ * next instruction and before any interrupt. If every NMI causes the next NMI, only the APIC shows
+ * that something waits for the CPU: the interrupted code makes no progress, and no tick sets
+ * need_resched(). A pending irq_work interrupt is not considered, because samples raise it.
  */
 static bool interrupt_waits(void)
 {
@@ -115,11 +113,11 @@ static bool interrupt_waits(void)
  * registers and with interrupts off.
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
- * interrupt, before irq_enter(). The interrupted instruction can also be at the end of the timer's
- * interrupt, after irq_exit(), where the kernel programs the timer. At both places no interrupt is
- * pending in the APIC or counted in hardirq_count(), and no interrupt becomes pending. Only the
- * unchanged registers show that the CPU makes no progress. NMIs in a guest of KVM are ignored,
- * because the guest makes progress while the registers of its host stay the same.
+ * interrupt, before irq_enter(), or at the end of this interrupt, after irq_exit(), where the
+ * kernel programs the timer. In the entry and at the end of the timer's interrupt, only the
+ * unchanged registers of the interrupted code show that the CPU makes no progress: no interrupt is
+ * pending in the APIC, becomes pending, or is counted in hardirq_count(). NMIs in a guest of KVM
+ * are ignored, because the guest makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -139,8 +137,8 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  *
  * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
  * hypervisor or on a busy host, the delivery and other handlers may take longer than the handler of
- * this module. A CPU may then have time for samples and ticks only, or a thread may execute so few
- * instructions between two samples that it never finishes a system call while other threads wait.
+ * this module. With slow NMIs, a CPU may have time for samples and ticks only, or a thread may
+ * execute too few instructions between samples to finish a system call while other threads wait.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -155,8 +153,8 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 		window->timed_since = now;
 	/*
 	 * hardirq_count() includes the NMI or interrupt of the sample itself once. A softirq in a
-	 * thread other than ksoftirqd may be the end of an interrupt: if each tick is followed by
-	 * the next at once, the CPU executes only softirqs and ticks.
+	 * user thread, not in ksoftirqd, may run at the end of a tick. If the next tick follows
+	 * each tick immediately, the CPU executes only ticks and their softirqs.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
@@ -177,18 +175,18 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * interrupt took it, @regs is NULL. Returns the time in nanoseconds for which the contexts that
  * sample must pause, or 0.
  *
- * Unless samples are rare, the interval to the next timed sample is random. If the interval were
- * fixed and NMIs were in step with the interrupted code, all timed samples could be of the same
- * kind: only short samples, only samples of one of two contexts, or only samples that hit no
- * interrupt.
+ * Unless samples are rare, the interval to the next timed sample is random. With a fixed interval,
+ * NMIs in step with the interrupted code could make all timed samples alike, for example all short,
+ * all of only one of two contexts, or all outside interrupt handlers.
  *
- * Context: preemption off. An NMI may call this function at any point of a call from an interrupt.
- * The NMI must not wait for the interrupted call: if every NMI causes the next NMI, the interrupted
- * call never continues. The interrupted call may therefore lose or repeat counts. The interrupted
- * call may also find time stamps later than its @now, and take them for very old ones. A wrong
- * count can end a window early or cause one pause of at most STARVED_PAUSE_MS. A wrong count has no
- * effect on the next window, because each window begins at zero. pfm_throttle_time() has __no_kcsan
- * because KCSAN would report the races between the two calls.
+ * Context: preemption off. While pfm_throttle_time() runs in an interrupt, an NMI may call it as
+ * well, at any point. The NMI must not wait for the interrupted pfm_throttle_time(), which never
+ * continues if every NMI causes the next NMI. Because the NMI does not wait, the interrupted
+ * pfm_throttle_time() may lose samples or count them twice. Because time differences are unsigned,
+ * the interrupted pfm_throttle_time() may take a time stamp later than its @now for a very old one.
+ * A wrong number of samples can end a window early or cause one pause of at most STARVED_PAUSE_MS,
+ * but has no effect on the next window, which begins at zero. pfm_throttle_time() has __no_kcsan
+ * because KCSAN would report the races between an interrupt and an NMI that run this function.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
@@ -200,7 +198,8 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	bool rare;
 
 	/*
-	 * Compute in @least the shortest time in which the limits allow the samples of this window.
+	 * Compute in @least the shortest time, in TSC ticks, in which the samples of this window
+	 * exceed neither max_sample_rate nor max_sample_percent.
 	 */
 	window->samples += timed_interval;
 	window->sample_ticks += (now - began) * timed_interval;

@@ -45,7 +45,7 @@ bitfield! {
 impl EventSelect {
     /// Reserved bits on K7: all from 32 on, bit 21, and pin control.
     const K7_RESERVED: u64 = !(u32::MAX as u64) | Self::BIT_21_MASK | Self::PIN_CONTROL_MASK;
-    /// Reserved bits on later processors. Among them are "guest only" and "host only".
+    /// Reserved bits on processors with the core extension, including "guest only" and "host only".
     const CORE_RESERVED: u64 = Self::K7_RESERVED & !Self::EVENT_HIGH_MASK;
 }
 

@@ -32,7 +32,7 @@ bitfield! {
         31:24 counter_mask;
         23:23 invert;
         22:22 enable;
-        /// Events of the sibling thread are counted as well. Only versions 3 and 4 have this bit.
+        /// Events of the sibling thread are counted as well. Only versions 3 and 4 have AnyThread.
         21:21 any_thread;
         20:20 interrupt;
         19:19 pin_control;
@@ -46,10 +46,10 @@ bitfield! {
 
 bitfield! {
     /// The four bits of fixed counter 0 in IA32_FIXED_CTR_CTRL (SDM volume 3, "Layout of
-    /// IA32_FIXED_CTR_CTRL MSR"). The bits of counter n are 4 n bits higher.
+    /// IA32_FIXED_CTR_CTRL MSR"). The bits of fixed counter n are shifted left by 4 * n.
     struct FixedControl(u64) {
         3:3 interrupt;
-        /// Counts events of the sibling thread as well. Only versions 3 and 4 have this bit.
+        /// Counts events of the sibling thread as well. Only versions 3 and 4 have AnyThread.
         2:2 any_thread;
         1:1 user;
         0:0 os;
@@ -67,7 +67,7 @@ impl FixedControl {
         bits << (4 * n)
     }
 
-    /// Returns `bits` at the positions of all fixed counters with a register row in this file.
+    /// Returns four copies of `bits`: one at the position of each fixed counter from 0 to 3.
     const fn of_all(bits: u64) -> u64 {
         Self::of(bits, 0) | Self::of(bits, 1) | Self::of(bits, 2) | Self::of(bits, 3)
     }
@@ -207,8 +207,8 @@ fn leaf() -> Option<Leaf> {
 }
 
 impl Leaf {
-    /// Combines the leaves of two CPUs. The result has the registers of both CPUs, the counter
-    /// widths of the first CPU, and the lower of the two versions.
+    /// Combines the CPUID leaves 0xa of two CPUs. The result has each register that one of the CPUs
+    /// has, the counter widths of the first CPU, and the lower of the two versions.
     fn combine(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),

@@ -28,7 +28,7 @@
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
 /*
- * Rows of the PMCs, which are at the index of their logical number minus FIRST.
+ * Rows of the PMCs. The PMC with the logical number n is at index n - FIRST.
  * Logical numbers without a row are not used.
  */
 static const struct perfmon_register pmcs[] = {
@@ -88,10 +88,9 @@ static const struct perfmon_register pmds[] = {
 };
 
 /*
- * Counts the runnable tasks of the machine. The function visits all tasks,
- * because modules cannot use the scheduler's own per-CPU counts. With
- * interrupts off, as in a sample, the function returns 0, because there may be
- * too many tasks to visit.
+ * Counts the runnable tasks of the machine. The function visits all tasks, because modules cannot
+ * use the scheduler's own per-CPU counts. If interrupts are off, for example while a sample is
+ * taken, running_tasks() returns 0, because there may be too many tasks to visit.
  */
 static u64 running_tasks(void)
 {

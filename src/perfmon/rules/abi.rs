@@ -208,8 +208,8 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst assigns no ioctl of this
-/// type with these numbers to another driver.
+/// `PERFMON_TYPE`: the type of the ioctls. For type 0xbf, the kernel's ioctl-number.rst lists no
+/// other driver with the numbers of perfmon's ioctls.
 const TYPE: u32 = 0xbf;
 
 const fn iow<T>(number: u32) -> u32 {

@@ -10,7 +10,7 @@
 use crate::error::Error;
 use crate::register_map::PmdSet;
 
-/// `PFM_SETFL_OVFL_SWITCH`: a number of overflows ends a run of the set.
+/// `PFM_SETFL_OVFL_SWITCH`: a run of the set ends after a user-defined number of overflows.
 pub const OVFL_SWITCH: u32 = 0x01;
 /// `PFM_SETFL_TIME_SWITCH`: a timeout ends a run of the set.
 pub const TIME_SWITCH: u32 = 0x02;
@@ -18,8 +18,8 @@ pub const TIME_SWITCH: u32 = 0x02;
 pub const EXPL_NEXT: u32 = 0x04;
 /// Maximum number of event sets of a context.
 pub const MAX_SETS: usize = 1024;
-/// Minimum duration of a run in nanoseconds. With shorter runs the CPU would spend all its time on
-/// switching sets.
+/// Minimum duration of a run in nanoseconds. With runs shorter than `MIN_RUN_NS` the CPU would
+/// spend all its time on switching sets.
 pub const MIN_RUN_NS: u64 = 10_000;
 
 /// The conditions that end a run of an event set, and the event set that is switched to.
@@ -31,9 +31,9 @@ pub struct SwitchPolicy {
 }
 
 impl SwitchPolicy {
-    /// Creates the policy from the arguments of a system call. The timeout is rounded up to a
-    /// multiple of `resolution`, the resolution of the timer in nanoseconds. Returns
-    /// [`Error::Flags`] if the arguments are invalid.
+    /// Creates the switch policy of a set from the arguments of a system call. The timeout is
+    /// rounded up to a multiple of `resolution`, the resolution of the timer in nanoseconds.
+    /// Returns [`Error::Flags`] if the arguments are invalid.
     pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
@@ -79,7 +79,7 @@ impl SwitchPolicy {
         self.flags & TIME_SWITCH != 0
     }
 
-    /// Returns true if a number of overflows ends a run of the set.
+    /// Returns true if a run of the set ends after a user-defined number of overflows.
     #[inline]
     pub const fn switches_on_overflow(&self) -> bool {
         self.flags & OVFL_SWITCH != 0
@@ -187,7 +187,7 @@ impl SetRuns {
 }
 
 /// Sums of a PMD's increments over the runs of its event set. The variance of the increments can be
-/// computed from these sums.
+/// computed from their sum and the sum of their squares.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunningMoments {
     /// Number of the PMD.

@@ -28,7 +28,7 @@ pub struct Attr {
     /// True if a sample records the value of a virtual register. Only the read() function of the
     /// PMU description can read a virtual register.
     pub reads_virtual: bool,
-    /// The number that the user gave to the event. The sampling format receives this number.
+    /// The number that the user gave to the event, for the sampling format.
     pub eventid: u64,
     /// Number of overflows after which a run of the event set ends; 0 if overflows do not end a
     /// run.
@@ -96,8 +96,8 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how many sampling periods of the PMD have ended. The PMD has counted `beyond` events
-    /// since the end of the first of these periods.
+    /// Returns how many sampling periods of the PMD have ended if the PMD has counted `beyond`
+    /// events since the end of the first period.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
-//! from the PMU. This module also defines the memory for the registers of an event set. A caller
-//! that may sleep allocates this memory, in the size that the registers need.
+//! from the PMU. This module also defines the memory for the registers of an event set. The memory
+//! of the registers is allocated by a caller that may sleep, in the size that the registers need.
 
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
@@ -43,7 +43,7 @@ pub struct Counter {
 impl Counter {
     /// Sets the start value so that the hardware counter overflows when a PMD with this `value`
     /// overflows, or earlier. A write to a counter sets only 31 bits and the sign. If the distance
-    /// to the overflow needs more bits, the hardware counter overflows earlier.
+    /// to the overflow needs more than 31 bits, the hardware counter overflows before the PMD.
     #[inline]
     pub(crate) fn arm(&mut self, value: u64) {
         let shown = if self.no_emul64 { self.mask } else { u64::MAX };
@@ -248,8 +248,8 @@ pub fn self_page_counters<'a>(
     })
 }
 
-/// The program of an event set: the control registers to write, and the counters to read. Both are
-/// in the order of their numbers.
+/// The program of an event set: the control registers to write and the counters to read, each in
+/// the order of the register numbers.
 #[derive(Default)]
 pub struct Program<M: Allocator> {
     controls: M::Slice<Control>,
@@ -261,7 +261,7 @@ pub struct Program<M: Allocator> {
     /// Bits of the counters in the global control register; some PMUs have no global control
     /// register.
     pub global: u64,
-    /// True if a virtual counter that follows its thread is armed.
+    /// True if the PMD of a virtual counter with `follows_thread` set is armed, that is, samples.
     pub has_armed_thread_counter: bool,
     /// True if a clock is armed: a timer then has to signal the overflow of the clock.
     pub has_armed_clock: bool,

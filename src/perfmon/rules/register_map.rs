@@ -112,7 +112,7 @@ impl PmdSet {
         }
     }
 
-    /// Adds a PMD to the set. Ignores a number of a PMD that cannot have a row.
+    /// Adds the PMD `number` to the set. Does nothing if no table can have a row for this PMD.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());

@@ -5,8 +5,8 @@
 //!
 //! A hardware counter never holds the value of a PMD. When a context is loaded into a PMU, its
 //! counters are started at 0 or, for sampling, near an overflow. The increment of a counter since
-//! its start, modulo its width, is added to the PMD's 64-bit value. A PMD therefore never contains
-//! counts of another task.
+//! its start, modulo its width, is added to the PMD's 64-bit value. Because only increments since
+//! the start are added, a PMD never contains counts of another task.
 
 use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
@@ -55,8 +55,8 @@ pub fn check_pmc(
 pub struct Registers<M: Allocator> {
     pmc_used: RegisterBitmap,
     pmd_used: RegisterBitmap,
-    /// PMCs that were written with [`NO_EMUL64`]. The PMDs that these PMCs control have the width
-    /// of their counters instead of 64 bits.
+    /// PMCs that were written with [`NO_EMUL64`], so that the PMDs that these PMCs control have the
+    /// width of their counters instead of 64 bits.
     no_emul64: RegisterBitmap,
     /// Armed PMDs: PMDs that sample, so that their overflows are handled.
     armed: PmdSet,
@@ -294,8 +294,8 @@ impl<M: Allocator> Registers<M> {
         !self.incomplete.is_empty()
     }
 
-    /// Marks all PMDs of counters as incomplete. Called when a context ends before the thread or
-    /// CPU that it monitors.
+    /// Marks all PMDs of counters as incomplete. Called when a context ends although the thread or
+    /// CPU that it monitors continues to run.
     pub fn mark_all_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self.program.virtual_counters() {
@@ -359,16 +359,16 @@ impl<M: Allocator> Registers<M> {
         register.is(kind::NO_64) || register.pmcs & narrow != 0
     }
 
-    /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter counts, and is claimed, as soon as one of its PMCs was written, even if its PMD was
-    /// not written.
+    /// Returns the hardware registers that the event set would claim after a write of the registers
+    /// `more`. A counter counts, and is claimed, as soon as one of its PMCs was written, even if
+    /// its PMD was not written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
     }
 
-    /// Returns the hardware registers that a CPU must have to count the event set if `more` are
-    /// written as well.
+    /// Returns the hardware registers that a CPU would need to count the event set after a write of
+    /// the registers `more`.
     pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         let mut uses = claimed_registers(map, &written, &asked);
@@ -376,7 +376,7 @@ impl<M: Allocator> Registers<M> {
         uses
     }
 
-    /// Returns the PMCs and the PMDs that are used if `more` are used as well.
+    /// Returns the PMCs and the PMDs that the event set uses, together with the registers `more`.
     fn used_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
@@ -465,8 +465,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, and
-    /// returns `None` if this CPU does not have the counter. Returns false if a counter could not
-    /// be read. The PMD of such a counter is marked as incomplete.
+    /// returns `None` if this CPU does not have the counter. If a counter could not be read,
+    /// returns false and marks the PMD of the counter as incomplete.
     #[inline]
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
         let mut all = true;

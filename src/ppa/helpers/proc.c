@@ -4,7 +4,8 @@
  * kernel.ppa_levels, and ppa/records in debugfs. Their contents come from procfs.rs.
  *
  * The modes let every user open the files in /proc, because file modes, and the kernel's check of
- * access to sysctls, know user ids only. Each read and write checks capabilities instead.
+ * access to sysctls, know user ids only. Each read and write, except a read of a sysctl, checks
+ * CAP_PERFMON or, for reads of a task's files, ptrace access.
  */
 #include <linux/debugfs.h>
 #include <linux/proc_fs.h>
@@ -71,7 +72,7 @@ static struct ctl_table_header *settings_header;
 
 /*
  * Parses a text from user space: four integers, after a pid if @pid is not NULL. Returns -EINVAL if
- * the text contains fewer numbers or anything else.
+ * a number is missing, or if the text contains anything but these numbers and blanks.
  */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
 {
@@ -143,8 +144,8 @@ static const struct proc_ops control_ops = {
 };
 
 /*
- * /proc/ppa/ppactl: reading lists the individually accounted tasks, each as a line with a pid and
- * four settings. Writing a line of this form adds, changes or removes a task.
+ * /proc/ppa/ppactl: each line has the pid and the four settings of an individually accounted task.
+ * Writing a pid and four settings starts, changes or ends a task's individual accounting.
  */
 static int entries_show(struct seq_file *seq, void *unused)
 {
@@ -255,8 +256,7 @@ void ppa_queue_publisher(unsigned int ms)
 
 /*
  * Creates the files of process accounting. The files through which users can turn accounting on are
- * created last. If the creation fails, a user may already have turned accounting on, so the caller
- * stops accounting.
+ * created last. After an error the caller stops accounting, which a user may have turned on.
  */
 int ppa_files_create(void)
 {
@@ -298,8 +298,8 @@ void ppa_files_close(void)
 
 /*
  * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
- * files of all tasks are removed, probes and writers of these files may queue the worker again: see
- * ppa_wait_for_worker().
+ * files of all tasks are removed, probes and writers of the tasks' files may queue the worker
+ * again; after the removal, ppa_wait_for_worker() waits for the worker.
  */
 void ppa_files_cancel_work(void)
 {

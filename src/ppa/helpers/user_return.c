@@ -6,8 +6,8 @@
  * - A user-return notifier, which the kernel calls immediately before a CPU enters user mode. The
  *   notifier is armed in page faults, at the delivery of a signal, and at sys_exit if the task has
  *   work to do before it enters user mode. A notifier that is not armed costs nothing.
- * - A probe of the function that checks a system call against seccomp filters. The function is only
- *   called for tasks with a filter, and sys_enter follows only if the call is allowed.
+ * - A probe of the function that checks a system call against seccomp filters. The kernel only
+ *   checks tasks with a filter, and sys_enter follows only if the filter allows the call.
  */
 #include <linux/cpu.h>
 #include <linux/entry-common.h>
@@ -24,9 +24,9 @@
 
 #ifdef CONFIG_USER_RETURN_NOTIFIER
 /*
- * The thread flags for which system time continues after sys_exit. Reschedule flags are left out: a
- * switch follows at once, and measuring the short time until the switch is not worth the cost of
- * arming the notifier twice.
+ * If one of the thread flags in ppa_exit_work is set at sys_exit, system time continues until the
+ * CPU enters user mode. ppa_exit_work has no reschedule flags: a switch follows them at once, and
+ * measuring the short time until the switch is not worth the cost of arming the notifier twice.
  */
 const unsigned long ppa_exit_work = _TIF_SIGPENDING | _TIF_NOTIFY_SIGNAL | _TIF_NOTIFY_RESUME |
 				    _TIF_UPROBE | _TIF_PATCH_PENDING;
@@ -88,8 +88,8 @@ static int disarm_here(void *unused)
 /*
  * Disarms the notifiers of all CPUs, and waits until no notifier runs. Called in process context,
  * after the probes that arm notifiers were detached. A worker on each CPU removes the CPU's
- * notifier. An interrupt must not remove the notifier, because it may occur while KVM, with
- * preemption off, changes the list of notifiers.
+ * notifier. The notifier is not removed in an interrupt, because the interrupt could occur while
+ * KVM, with preemption off, changes the list of notifiers.
  */
 void ppa_disarm_user_return(void)
 {

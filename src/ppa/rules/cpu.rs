@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The process-accounting words of a CPU, with the functions that update and read them. A *run*
-//! lasts from one task switch on the CPU to the next. The *own* time of a run is its time without
-//! interrupts.
+//! The process-accounting state of a CPU: 64-bit words with times and counts, and the functions
+//! that update and read these words. A *run* lasts from one task switch on the CPU to the next. The
+//! *own* time of a run is its time without interrupts.
 
 use super::irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
 use super::task::{LatencyBounds, Task, Values};
@@ -15,8 +15,8 @@ const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 /// Number of softirqs that the kernel has.
 const NR_SOFTIRQS: usize = 10;
 
-/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. Only
-/// the functions that account interrupts write the words about interrupts.
+/// The accounting state of a CPU, in 64-bit words. While a CPU is online, only the CPU itself
+/// writes its words. Only the functions that account interrupts write the words about interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -25,18 +25,18 @@ pub struct Cpu {
     number: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
-    /// Own time of the present run when the CPU entered its present mode.
+    /// Ticks of the present run, without interrupts, before the present system time began.
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
-    /// The value of `irq_time` when the present run began. No interrupt ran at that time, so bit 0
-    /// is 0 and the value is twice the interrupt time.
+    /// The interrupt time when the present run began, in bits 1 to 63 as in `irq_time`. Bit 0 is 0,
+    /// so this word equals `irq_time` if no interrupt has taken time during the run.
     run_irq_time: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
     total: Word,
-    /// Ticks of system time, up to the last end of system time or the last task switch.
+    /// Ticks of system time. System time in progress is added at its end or at a task switch.
     pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
     idle: Word,
@@ -58,12 +58,12 @@ pub struct Cpu {
     hardirq_time: IrqTime,
     /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
     hardirq_depth: Word,
-    /// The running softirq. The low 32 bits hold its number + 1 (0: no softirq is running); bit 32
-    /// is set if its time is interrupt time.
+    /// The running softirq. The low 32 bits hold the softirq's number + 1, or 0 if no softirq is
+    /// running. Bit 32 is set if the time of the softirq counts as interrupt time.
     softirq: Word,
     /// Time at which the running softirq began.
     softirq_start: Word,
-    /// Time of hard interrupts when the running softirq began.
+    /// Total time of hard interrupts up to the beginning of the running softirq.
     softirq_hardirq_time: Word,
     /// Time of each softirq.
     softirq_time: [Word; NR_SOFTIRQS],
@@ -73,7 +73,7 @@ pub struct Cpu {
     suspended: Word,
 }
 
-/// Ticks of a run: `own` outside of interrupts, and `interrupts` in interrupts.
+/// Ticks of a run. `own` holds those outside of interrupts, `interrupts` those in interrupts.
 #[derive(Clone, Copy)]
 pub(super) struct RunTime {
     pub(super) own: u64,
@@ -81,7 +81,7 @@ pub(super) struct RunTime {
 }
 
 impl Cpu {
-    /// Creates the words of the CPU with the number `cpu`.
+    /// Creates the accounting state of the CPU with the number `cpu`.
     pub fn new(cpu: u32) -> Self {
         Self {
             number: Word::new(u64::from(cpu).wrapping_add(1)),
@@ -99,8 +99,8 @@ impl Cpu {
         }
     }
 
-    /// Returns the own time of the present run up to `now`. `interrupts` is the interrupt time of
-    /// the run.
+    /// Returns the own time of the present run up to `now`: its ticks without `interrupts`, the
+    /// ticks of interrupts during the run.
     #[inline(always)]
     fn own_time(&self, now: u64, interrupts: u64) -> u64 {
         match self.run_start.load_relaxed() {
@@ -110,8 +110,8 @@ impl Cpu {
         }
     }
 
-    /// Returns the own time of the present run. Called in the context of the task, where an
-    /// interrupt may occur between the reads of two words.
+    /// Returns the own time (ticks outside of interrupts) of the present run. Called in the context
+    /// of the task, where an interrupt may occur between the reads of two words.
     #[inline(always)]
     pub(super) fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
         let (now, total) = self.irq_time.total_now(&clock);
@@ -172,9 +172,9 @@ impl Cpu {
         self.seqcount.write_end();
     }
 
-    /// Ends the last run of an offline CPU. The run would otherwise continue, because the kernel
-    /// does not report the CPU's last switches to the idle task. Called on another CPU, after the
-    /// offline CPU has stopped executing.
+    /// Ends the last run of an offline CPU. No probe ends the last run of a CPU, because the kernel
+    /// does not report the last switches to the idle task. Called on another CPU, after the offline
+    /// CPU has stopped executing.
     pub fn finish_offline<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
@@ -183,16 +183,16 @@ impl Cpu {
         let _ = self.switch((last, SwitchReason::Blocked), (None, &bounds), || true, now);
     }
 
-    /// Marks the beginning of a task switch for readers. Called before the clock is read for the
-    /// switch, so that no reader uses a later time for the run that ends. Interrupts off.
+    /// Increments the count by which readers detect a task switch. Called before the switch reads
+    /// the clock, so that no reader reports a longer run than the switch accounts. Interrupts off.
     #[inline(always)]
     pub fn begin_switch(&self) {
         self.seqcount.write_begin();
     }
 
-    /// Returns the own time of the present run if accounting has begun, interrupts took no time
-    /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
-    /// to use [`switch`](Self::switch). Interrupts off.
+    /// Returns the ticks of the present run if no interrupt took time during the run. If the result
+    /// is `None`, the caller has to use [`switch`](Self::switch): an interrupt took time,
+    /// accounting has not begun, or the clock went back. Interrupts off.
     ///
     /// Each interrupt takes at least one tick of the TSC. An interrupt that took no ticks would be
     /// counted for a later task: the task of the next run with interrupt time.
@@ -210,8 +210,8 @@ impl Cpu {
     /// [`Task::begin_switch_in`] of the next task.
     ///
     /// Returns true if the next task continues in the kernel after the end of its system call, or
-    /// in a page fault. The caller then makes sure that [`syscall_exit`](Self::syscall_exit) is
-    /// called when the CPU enters user mode.
+    /// in a page fault. If the result is true, the caller makes sure that
+    /// [`syscall_exit`](Self::syscall_exit) is called when the CPU enters user mode.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -228,9 +228,9 @@ impl Cpu {
     /// Accounts a switch like [`switch`](Self::switch), but without accounting interrupts. `own` is
     /// the result of [`uninterrupted_run`](Self::uninterrupted_run).
     ///
-    /// The words of a task change in several steps. The two counts of the task's `seqcount` enclose
-    /// each step; the two counts of this CPU's `seqcount` enclose all steps together. Readers of a
-    /// running task check both pairs of counts.
+    /// The words of a task change in several steps. A writer updates the task's `seqcount` before
+    /// and after each step, and this CPU's `seqcount` before and after all steps. A reader of the
+    /// words of a running task checks the `seqcount` of the task and that of the CPU.
     #[inline(always)]
     pub fn switch_fast<V: Values>(
         &self,
@@ -393,7 +393,7 @@ impl Cpu {
         let before = self.irq_time.0.load_relaxed();
         let now = clock();
         let total = self.irq_time.total(now);
-        // The fence orders the read of the clock before the second reads of both words.
+        // The fence orders `clock()` before the second loads of `pending_stamps` and `irq_time`.
         fence_acquire();
         let turning = turning | self.pending_stamps.load_relaxed();
         (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
@@ -440,8 +440,8 @@ impl Cpu {
         }
     }
 
-    /// Starts (`on` is 0) or stops (`on` is 1) the counting of interrupt time for a softirq. A hard
-    /// interrupt may change `irq_time` meanwhile; this function does not overwrite that change.
+    /// Begins or ends the interrupt time of a softirq: `on` is 0 at the beginning and 1 at the end.
+    /// If a hard interrupt changes `irq_time` meanwhile, that change is not overwritten.
     #[inline(always)]
     fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.pending_stamps, 1);

@@ -35,8 +35,8 @@ pub struct TaskSnapshot {
 }
 
 impl<V: Values> Task<V> {
-    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
-    /// Returns `None` if a writer is changing the values.
+    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the [`Cpu`] with a
+    /// given number. Returns `None` if a writer is changing the values.
     pub fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -69,8 +69,8 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// Adds `more`, increments that are not accounted yet, to the values in `read` and to the
-    /// values of the task's present group of CPUs in `apart`.
+    /// Adds `more` to the values in `read` and, in `apart`, to the values for the task's present
+    /// group of CPUs. `more` has the increments that the task's words do not contain yet.
     fn add_unaccounted(
         &self,
         read: &mut TaskSnapshot,

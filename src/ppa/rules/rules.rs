@@ -8,9 +8,9 @@
 //! in ticks of the accounting clock.
 //!
 //! Only the CPU itself writes its accounting words: in the context of a task with preemption off,
-//! in interrupts, and in the scheduler. There is one exception: another CPU ends the last run of an
-//! offline CPU. The writer does not disable interrupts, because interrupts write separate words,
-//! which the interrupted code only reads.
+//! in interrupts, and in the scheduler. As an exception, another CPU writes the words of an offline
+//! CPU, to end its last run. The writer does not disable interrupts, because interrupts write
+//! separate words, which the interrupted code only reads.
 //!
 //! The *own* time of a task is the time of its runs without the interrupts during these runs. The
 //! user, system and idle times of a CPU are own times of the tasks that it ran. Between two

@@ -3,9 +3,9 @@
 //! The beginning and the end of the system time of the running task.
 //!
 //! System time begins at the tracepoint `sys_enter`, or earlier if seccomp checks the call, and
-//! ends at the tracepoint `sys_exit`. If the task then still has work to do in the kernel, or if
-//! the task enters the kernel by a page fault, the mode is `KERNEL`, and system time ends when the
-//! CPU enters user mode.
+//! ends at the tracepoint `sys_exit`. The mode is `KERNEL` in page faults, at the delivery of a
+//! signal, and while a task works in the kernel after `sys_exit`. In the mode `KERNEL`, system time
+//! ends when the CPU enters user mode.
 
 use super::cpu::Cpu;
 use super::task::{Task, Values};
@@ -32,7 +32,7 @@ impl Cpu {
         self.end_update();
     }
 
-    /// Begins system time for the check of a system call that has not begun yet.
+    /// Begins system time when seccomp checks a system call, before `sys_enter`.
     /// [`syscall_exit`](Self::syscall_exit) is called later, even if seccomp denies the system
     /// call. Context: the task that makes the call, preemption off.
     #[inline]
@@ -49,7 +49,7 @@ impl Cpu {
     pub fn enter_kernel(&self, clock: impl Fn() -> u64) {
         match self.mode.load_relaxed() {
             USER => self.begin_system(KERNEL, clock),
-            // The system time began earlier, and continues. Release: pairs with the acquire in
+            // The system time of the system call continues. Release: pairs with the acquire in
             // `stable_mode`, as in `syscall_enter`.
             SYSTEM => self.mode.store_release(KERNEL),
             _ => {}
@@ -92,12 +92,12 @@ impl Cpu {
         self.end_update();
     }
 
-    /// Begins an update of the words about system calls. Until the update ends, interrupts on this
-    /// CPU must not change these words.
+    /// Begins an update of the words about system calls. Interrupts on this CPU must not change
+    /// words about system calls before [`end_update`](Self::end_update).
     #[inline(always)]
     fn begin_update(&self) {
         self.updating.store_relaxed(1);
-        // Program order suffices, because only interrupts on this CPU have to see this store before
+        // For interrupts on this CPU, program order makes the store of `updating` visible before
         // the update.
         fence_release();
     }
@@ -109,9 +109,9 @@ impl Cpu {
 
     /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
-    /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
-    /// clock but not stored the mode yet. The time since the probe read the clock would then be
-    /// reported as user time now, and as system time later.
+    /// Returns `None` if a system-call probe is updating the mode: the probe may have read the
+    /// clock but not stored the mode yet. With the old mode, the time since the probe read the
+    /// clock would be reported as user time, and by a later reader as system time.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating();
@@ -121,9 +121,9 @@ impl Cpu {
         is_quiet.then_some(mode)
     }
 
-    /// Returns true if the current interrupt has interrupted an update of the words about system
-    /// calls. During such an interrupt [`replace_task`](Self::replace_task) and
-    /// [`begin`](Self::begin) must not be called. Context: an interrupt on this CPU.
+    /// Returns true while this CPU is updating the words about system calls. An interrupt on this
+    /// CPU that has interrupted an update must not call [`replace_task`](Self::replace_task) or
+    /// [`begin`](Self::begin). Context: any CPU.
     pub fn is_updating(&self) -> bool {
         self.updating.load_acquire() != 0
     }

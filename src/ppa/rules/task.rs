@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The process-accounting words of a task, with the functions that update these words.
+//! The process-accounting state of a task, in 64-bit words, and the functions that update it.
 
 use core::array::from_fn;
 use core::iter::once;
@@ -50,8 +50,8 @@ impl LatencyBounds {
     }
 }
 
-/// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
-/// write `wait_start` when they wake the task, `mode` while it does not run, and
+/// The accounting state of a task, in 64-bit words. The CPU that runs the task writes most of the
+/// words. Other CPUs write `wait_start` when they wake the task, `mode` while it does not run, and
 /// `latency_hist`.
 #[repr(C)]
 pub struct Task<V> {
@@ -109,8 +109,8 @@ pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
     }
 }
 
-/// Returns 0, for a negative difference of two times. The attribute `cold` makes the compiler
-/// branch to this case, so that the other case need not compute it.
+/// Returns 0, the result for a negative difference of two times. The attribute `cold` makes the
+/// compiler branch to the code for negative differences, which positive differences skip.
 #[cold]
 #[inline]
 fn negative() -> u64 {
@@ -118,8 +118,8 @@ fn negative() -> u64 {
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `other_groups` has [`NR_VALUES`] zeros for each group of
-    /// `scaling` CPUs except the first.
+    /// Creates the accounting state of a task. `other_groups` has [`NR_VALUES`] zeros for each
+    /// group of `scaling` CPUs except the first.
     pub fn new(other_groups: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
@@ -149,8 +149,8 @@ impl<V: Values> Task<V> {
         self.began.store_relaxed(now);
     }
 
-    /// Records that the task is in a system call, or in kernel work after its end. Does nothing if
-    /// the task is running.
+    /// Records that the task is in a system call, or in kernel work after the end of a system call.
+    /// Does nothing if the task is running.
     pub fn set_in_syscall(&self) {
         if self.on_cpu.load_relaxed() == 0 {
             // Store `KERNEL`, not `SYSTEM`: the call may have ended before accounting began.
@@ -221,8 +221,8 @@ impl<V: Values> Task<V> {
         end.saturating_sub(self.began.load_relaxed())
     }
 
-    /// Copies the last CPU, the mode and the wait of the task from `old`, the record that `self`
-    /// will replace. Returns the stamp of the wait, for [`correct_wait`](Self::correct_wait).
+    /// Copies the last CPU, the mode and `wait_start` from `old`, the record that `self` will
+    /// replace. Returns the new `wait_start` for [`correct_wait`](Self::correct_wait).
     pub fn copy_wait(&self, old: &Self) -> u64 {
         match old.last_cpu.load_relaxed() {
             0 => {}
@@ -239,9 +239,9 @@ impl<V: Values> Task<V> {
         since
     }
 
-    /// Copies the wait of the task again if the wait in `old` has changed since
-    /// [`copy_wait`](Self::copy_wait) returned `copied`. No CPU uses `old` any more. If the task
-    /// was switched in with this record, the wait is over and is not copied.
+    /// Copies `wait_start` from `old` again if it has changed since [`copy_wait`](Self::copy_wait)
+    /// returned `copied`. No CPU uses `old` any more. If the task was switched in with this record,
+    /// the task's wait is over, and nothing is copied.
     pub fn correct_wait(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
         if since == copied || !self.seqcount.is_unused() {
@@ -312,8 +312,8 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Marks the beginning of a switch to the task for readers. Called before the clock is read for
-    /// the switch, so that no reader reports a longer wait than the switch accounts.
+    /// Increments the count by which readers detect a switch to the task. Called before the switch
+    /// reads the clock, so that no reader reports a longer wait for a CPU than the switch accounts.
     #[inline(always)]
     pub fn begin_switch_in(&self) {
         self.seqcount.write_begin();
@@ -349,9 +349,9 @@ impl<V: Values> Task<V> {
 
     /// Accounts a wakeup. Called before the task is woken, on any CPU.
     ///
-    /// A preempted task is waiting for a CPU already, even if it was about to sleep, so its stamp
-    /// stays unchanged. A running task may be about to sleep. If the task does sleep, its wait
-    /// begins with the last wakeup, which overwrites the stamp.
+    /// A preempted task is waiting for a CPU already, even if it was about to sleep, so its
+    /// `wait_start` stays unchanged. If a running task is woken and then switched out to sleep, its
+    /// wait begins at the last wakeup, which has set `wait_start`.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != READY {

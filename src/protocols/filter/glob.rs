@@ -64,10 +64,10 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // The last star of the pattern that was reached: the offset behind the star, and the end of the
-    // text that the star matches so far. After a mismatch, the last star is made to match one more
-    // byte. Earlier stars need no other attempt, because the pattern before the last star was
-    // matched as early as possible.
+    // `star` describes the last `*` of the pattern that the match has reached: the offset behind
+    // the `*`, and the end of the text that the `*` matches so far. After a mismatch, the last star
+    // is made to match one more byte. Earlier stars need no other attempt, because the pattern
+    // before the last star was matched as early as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();
@@ -97,8 +97,8 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
     }
 }
 
-/// Matches one byte with the element of the pattern at the offset `at`. Returns the offset behind
-/// that element, or `None` if the byte does not match.
+/// Matches one byte with the element of the pattern at the offset `at`. Returns the offset of the
+/// pattern's next element, or `None` if the byte does not match.
 fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
     if at >= to {
         return None;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Implements PERFTRACE_RELEASE: each traced process replaces its mappings of /dev/perftrace and
- * closes its files of the device. The replacing and the closing are done by a task work of one
- * thread of the process, before that thread returns to user mode.
+ * closes its files of the device. A task work of one thread of the process replaces the mappings
+ * and closes the files, before the thread returns to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -19,7 +19,7 @@
 #include "../../base/helpers/work.h"
 #include "trace.h"
 
-/* Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
+/* The type Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_detach_work {
@@ -32,8 +32,8 @@ struct pt_detach_work {
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. Before do_mmap() unmaps
  * anything, it calls the file's get_unmapped_area(), with the mmap lock held for writing. If
  * get_unmapped_area() fails, the address space is therefore unchanged. The file's mmap() then makes
- * @wake the file of the new VMA, or @memory if @wake is NULL or cannot be mapped. No VMA then holds
- * a reference to the module.
+ * @wake the file of the new VMA, or @memory if @wake is NULL or cannot be mapped. The new VMA holds
+ * no reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;

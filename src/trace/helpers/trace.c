@@ -45,9 +45,9 @@ u32 pt_max_traced(void)
 }
 
 /*
- * Allocates a zeroed page, charged to the memory cgroup of the caller. For a page of a trace
- * buffer, the caller is the traced process. Returns 0 if memory is short. Because of __GFP_NORETRY
- * the OOM killer is not invoked; events are lost instead.
+ * Allocates a zeroed page, charged to the memory cgroup of the caller. Page faults of a traced
+ * process allocate the pages of its trace buffers. Returns 0 if memory is short. Because of
+ * __GFP_NORETRY the OOM killer is not invoked; events are lost instead.
  */
 unsigned long pt_page_new(void)
 {
@@ -108,17 +108,17 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
 	/*
-	 * The argument false stands for a fault that is not a write. With false, a page that the
-	 * fault of another thread has inserted first stays mapped.
+	 * The argument false stands for a fault that is not a write: if the fault of another thread
+	 * has inserted a page first, that page stays mapped.
 	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
 
 /*
  * Replaces two words of the calling thread's memory, at offset @at from its thread pointer, by
- * @first and @second. Does nothing if the second word is not @was. The process itself has supplied
- * @at: a wrong offset damages only its own memory, because get_user() and put_user() check the
- * addresses.
+ * @first and @second. Does nothing if the word at offset @at + 8 is not @was. The process itself
+ * has supplied @at: a wrong offset damages only its own memory, because get_user() and put_user()
+ * check the addresses.
  */
 void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 {
@@ -132,8 +132,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. If @parent is 0, the work calls pt_announce(). Otherwise @parent is
- * the number of the thread with which the thread shares its memory, and the work calls
+ * Task work of a traced thread. If @parent is 0, the work calls pt_announce(). If @parent is not 0,
+ * it is the id of the thread that has created this thread and shares its memory, and the work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {
@@ -186,8 +186,8 @@ static atomic_t *traced_of(unsigned long mm)
 }
 
 /*
- * Counts the address space at @mm as traced if @is is true, or as no longer traced if @is is false.
- * Callable in any context.
+ * Counts the address space at @mm as traced, or stops counting it if @is is false. Callable in any
+ * context.
  */
 void pt_set_traced(unsigned long mm, bool is)
 {
@@ -195,8 +195,8 @@ void pt_set_traced(unsigned long mm, bool is)
 }
 
 /*
- * Address spaces of the parents of children that did not get their task work, one entry for each
- * child. A worker adds these children to the counts of the traces.
+ * Address spaces of children whose task work could not be allocated. Each child has one entry, and
+ * shares the address space with its parent. A worker counts the children in the traces.
  */
 #define MAX_UNREPORTED	64
 static DEFINE_RAW_SPINLOCK(unreported_lock);
@@ -238,8 +238,8 @@ static void add_unreported(unsigned long mm)
 }
 
 /*
- * Cancels the work that counts unreported children. Called after the probe that queues this work
- * was detached. May sleep.
+ * Cancels the work that counts the children in @unreported. Called after the probe that queues this
+ * work was detached. May sleep.
  */
 void pt_unreported_exit(void)
 {
@@ -247,10 +247,10 @@ void pt_unreported_exit(void)
 }
 
 /*
- * Called for a child that shares the caller's memory and has not run yet. If this memory belongs to
- * a traced process, the child calls pt_shared_thread() before it enters user mode. If the task work
- * cannot be allocated, the events of the child appear as events of its parent's thread, and the
- * traces of the parent count the failure in no_memory.
+ * Called for a child that shares the caller's memory and has not run yet. If the shared memory
+ * belongs to a traced process, the child calls pt_shared_thread() before it enters user mode. If
+ * the task work cannot be allocated, the events of the child appear as events of its parent's
+ * thread, and the traces of the parent count the failure in no_memory.
  */
 void pt_queue_shared_thread(struct task_struct *child)
 {

@@ -57,13 +57,13 @@ pub mod flag {
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// Bit in each word of the file `perftrace_release.wake`. `PERFTRACE_RELEASE` maps this file in
-/// place of the first area of a process's mapping. If the bit is set, the process attaches to the
-/// device again at its next event.
+/// Bit in the word of each marker in the file `perftrace_release.wake`, which `PERFTRACE_RELEASE`
+/// maps in place of a process's first area. After `WAKE` is set in the words of all markers, the
+/// process attaches to the device again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
-/// Key of the buffers for kernel events. Any other key is the number of the process whose buffers
-/// it selects; no process has the number [`KEY_KERNEL`] or [`KEY_SHARED`].
+/// Key of the buffers for kernel events. A key other than [`KEY_KERNEL`] and [`KEY_SHARED`] is the
+/// number of the process whose buffers the key selects.
 pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;

@@ -6,7 +6,7 @@
 #include "kselftest_pc.h"
 
 static struct pc pc;
-#define MAX_DESCS	512	/* descriptors in a snapshot, and slots of each of two CPUs */
+#define MAX_DESCS	512	/* room in a snapshot for descriptors, and for values of each CPU */
 
 static struct snapshot {
 	char header[4096];

@@ -4,16 +4,17 @@
  * timeout: 200
  *
  * One thread adds and deletes one instance of a driver all the time. The main thread adds other
- * instances, which it has deleted before, a second time. These additions must not each wait for a
- * separate grace period, and /dev/perfcounters_names must stay readable.
+ * instances, which it has deleted before, a second time. The second addition of an instance must
+ * not wait for a separate grace period. While instances are deleted, each read of
+ * /dev/perfcounters_names must return a consistent list.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define NR_OTHERS	1000
 /*
- * The two names of a pair are SECOND_OF_PAIR names apart in the names file, so the second is in a
- * later part of the file.
+ * A pair consists of one of the first NR_PAIRS names in /dev/perfcounters_names and one of the last
+ * NR_PAIRS names, so the second name of a pair is in a later part of the file.
  */
 #define NR_PAIRS	500
 #define NR_NAMES	4000

@@ -19,8 +19,8 @@
 #include <sys/uio.h>
 
 /*
- * Number of calls of each of the two users in a long run. Outside of long runs, each user makes a
- * quarter of this number of calls.
+ * Number of calls of each of the two users in a long run. Outside of long runs, each user makes
+ * NR_CALLS / 4 calls.
  */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
@@ -102,8 +102,7 @@ static void on_fault(int sig)
 }
 
 /*
- * Reads a byte at @p. Returns its value or, if the read raised a signal, the negative signal
- * number.
+ * Reads a byte at @p. Returns the byte or, if the read raised a signal, the negative signal number.
  */
 static int read_byte(const volatile char *p)
 {
@@ -245,8 +244,8 @@ static void do_arena(void)
 	case 3:
 		count_result("madvise", madvise(p, len, random_below(26)));
 		/*
-		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) would take pages out of use. They
-		 * are tried on counter pages only, where they must fail.
+		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) take pages out of use, so the test
+		 * tries them on counter pages only, where madvise() must fail.
 		 */
 		q = (char *)pc.base + random_below(100) * 4096;
 		expect_sane(count_result("madvise 100",
@@ -381,8 +380,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Random flags, without O_ASYNC and O_CREAT. Without these two flags, only the access mode,
-	 * O_PATH and the user decide whether the open may succeed.
+	 * Random flags, without O_ASYNC and O_CREAT. If an open has neither O_ASYNC nor O_CREAT,
+	 * only the access mode, O_PATH and the user decide whether the open may succeed.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |

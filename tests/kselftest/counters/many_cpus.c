@@ -136,7 +136,10 @@ static void test_hotplug(void)
 		shown = online_cpus_match() && shown;
 		values[i] = pc_value(&pc, cpus[i], first);
 	}
-	/* Waits until both threads have counted while the three CPUs are offline. */
+	/*
+	 * Waits until both threads of update_forever() have updated counters while CPUs 2, 100 and
+	 * 254 are offline.
+	 */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -192,8 +195,9 @@ static __u32 add_until_full(void)
 }
 
 /*
- * Returns the memory use of the per-CPU allocator after the allocator has freed its unused memory:
- * when the use has not decreased for 10 seconds, or is at most @enough bytes.
+ * Waits until the per-CPU allocator has freed its unused memory, and returns the memory use of the
+ * allocator. The wait ends when the memory use has not decreased for 10 seconds, or is at most
+ * @enough bytes.
  */
 static long long settled_percpu_bytes(long long enough)
 {
@@ -271,9 +275,10 @@ int main(void)
 	exit_cleanup();
 	/*
 	 * After an unload, the per-CPU allocator keeps one empty chunk with its populated pages for
-	 * later requests. This memory differed by up to 43 MiB between two unloads. The check
-	 * therefore tolerates half of the memory that the counters use while the modules are
-	 * loaded. The check finds a leak of all this memory, but may miss a leak of less than half.
+	 * later requests. The memory that the per-CPU allocator kept differed by up to 43 MiB
+	 * between two unloads. The tolerance `slack` is half of the memory that a full table of
+	 * counters uses. The check below finds a leak of the whole memory of a full table, but may
+	 * miss a leak of less than half of that memory.
 	 */
 	percpu = settled_percpu_bytes(0);
 	load_modules("");

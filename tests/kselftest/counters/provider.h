@@ -80,20 +80,20 @@ static int64_t instance_total(const void *name)
 /*
  * Checks that a provider counts what /proc counts. The value of /proc (`theirs`) is read before and
  * after the work. The value of the provider (`ours`) is read immediately before and immediately
- * after each of these two reads. The four reads of `ours` give an inner and an outer interval
- * around the work. The following condition holds even if other processes cause events during the
- * test:
+ * after each read of `theirs`. The first and the last of the four reads of `ours` give the outer
+ * interval around the work, the second and the third read of `ours` give the inner interval. The
+ * following condition holds even if other processes cause events during the test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
- * @slack is the number of events that may be in progress at a read, which only the kernel or only
- * the probe has counted. @slack is one event for each CPU at each end of the interval. A caller
- * that passes more says why. The value of /proc must have grown by at least @min, so that the test
- * does not pass without any events.
+ * @slack is the tolerance for events that are in progress at a read, and that only the kernel or
+ * only the probe has counted. @slack is normally one event for each CPU at the begin and at the end
+ * of the measurement. If a caller passes a larger @slack, a comment at the call says why. The value
+ * of /proc must have grown by at least @min, so that the test does not pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
- * Returns true if all other conditions hold: the provider and /proc have the values, the value of
- * /proc has grown by @min, and the provider has not counted less than /proc.
+ * Returns true if the values of the provider and of /proc exist, the value of /proc has grown by at
+ * least @min, and the provider has not counted less than /proc.
  */
 static bool compare_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
 			 const void *their_arg, void (*work)(void), int64_t min, int64_t slack,

@@ -3,10 +3,11 @@
  * worlds: stock
  * timeout: 120
  *
- * Tests providers while all instance numbers are in use. A new device, interrupt line or system
- * call then gets no instance, which the kernel log reports once. All events without an instance are
- * counted together. No instance is added or deleted, and the existing instances continue to count.
- * A provider that needs instances when it is loaded fails to load.
+ * Tests providers with a full table of instances. If all instance numbers are in use, a new device,
+ * interrupt line or system call gets no instance. The kernel log reports once that instances cannot
+ * be added. All events without an instance are counted together. No instance is added or deleted,
+ * and the existing instances continue to count. A provider that needs instances when it is loaded
+ * fails to load.
  */
 #include "provider.h"
 
@@ -87,8 +88,8 @@ static void read_disks(void)
 }
 
 /*
- * Loads a provider and uses up all instance numbers. @work then causes at least @events events that
- * have no instance.
+ * Loads a provider, uses up all instance numbers, and calls @work, which causes at least @events
+ * events that have no instance.
  */
 static void test_provider(const char *provider, const char *line, const char *unnamed,
 			  void (*work)(void), long events)

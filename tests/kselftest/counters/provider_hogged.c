@@ -4,9 +4,9 @@
  * timeout: 150
  *
  * Tests pfc_net while an interface is renamed on a CPU that a SCHED_FIFO thread keeps busy. A
- * thread of higher priority renames the interface. The rename returns while the CPU is still busy,
- * so RTNL is not held until the thread ends. A kernel worker adds the instances of the interface's
- * new name later.
+ * thread of higher priority renames the interface. The rename must return while the SCHED_FIFO
+ * thread still runs: pfc_net must not hold RTNL until the SCHED_FIFO thread ends. A kernel worker
+ * adds the instances of the interface's new name later.
  */
 #include "provider.h"
 #include <net/if.h>

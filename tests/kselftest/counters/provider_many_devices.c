@@ -54,7 +54,7 @@ static void run_and_close(const char *driver)
 static void test_interfaces(void)
 {
 	int log, nr = gate_or_long(1100, 10000);
-	char command[80];
+	char command[120];
 	__u64 changes, few, many;
 
 	load_provider("pfc_net");
@@ -63,7 +63,9 @@ static void test_interfaces(void)
 	if (errno)
 		bail("insmod pfc_net");
 	log = klog_open();
-	snprintf(command, sizeof(command), "ip link set lo up; modprobe dummy numdummies=%d", nr);
+	shell("ip link set lo up; modprobe veth");
+	/* Each command adds a pair of interfaces. */
+	snprintf(command, sizeof(command), "for i in $(seq %d); do ip link add type veth; done", nr / 2);
 	shell(command);
 	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
 	   "9.4 %d interfaces: %d of them have instances", nr, MAX_ENTRIES);
@@ -78,7 +80,7 @@ static void test_interfaces(void)
 	ok(many < 100 * few,
 	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)",
 	   MAX_ENTRIES, many / 1000, few / 1000);
-	run_and_close("rmmod dummy");
+	run_and_close("rmmod veth");
 }
 
 /* Reads a block from each disk. Returns the number of disks that could be read. */
@@ -112,8 +114,8 @@ static void test_disks(void)
 	      " submit_queues=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DISKS, "9.4 %d disks: a block of each is read", NR_DISKS);
 	/*
-	 * pfc_block requests the instances of some disks at once, and those of the other disks at
-	 * the next I/O requests to these disks.
+	 * pfc_block queues only a few requests for instances at a time. If the queue is full at the
+	 * first read of a disk, a later read of the disk requests its instances.
 	 */
 	do {
 		have = count_live("block/nullb", "/reads");

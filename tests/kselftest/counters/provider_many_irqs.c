@@ -20,9 +20,9 @@
 static long first, lines;
 
 static struct line_sums {
-	__s64 counted;		/* interrupts of all lines of the test with an instance */
+	__s64 counted;		/* sum over the lines of irq_lines.ko that have an instance */
 	__s64 unnamed;
-	__s64 min, max;		/* smallest, largest count of a line with an instance */
+	__s64 min, max;		/* lowest and highest of the counts in the sum `counted` */
 	int instances, others;
 } now;
 
@@ -110,7 +110,8 @@ static void test_lines(int nr)
 	}
 	read_instances();
 	/*
-	 * From here on, only lines of devices can get a new instance, at their first interrupt.
+	 * In the 50 rounds above, no further line of irq_lines.ko may get an instance. Only lines
+	 * of devices may get an instance, at their first interrupt.
 	 */
 	is(pc.h->gen2 - changes, now.others - before.others,
 	   "9.4 %d lines: no further instance is added", nr);

@@ -70,7 +70,8 @@ int main(void)
 	 * The kernel counts pgfault in the memory manager, so its value differs from the number of
 	 * page faults. pgfault counts a fault again for each retry, and counts pages that exec and
 	 * fork populate without a fault. pgfault does not count a fault that is refused before it
-	 * reaches the memory manager. The test tolerates 2 % for these differences.
+	 * reaches the memory manager. The test tolerates a difference of 2 % between pgfault and
+	 * the page faults that pfc_mm counts.
 	 */
 	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,
 			  NULL, proc_faults, NULL, touch_pages, PAGES, PAGES / 50);

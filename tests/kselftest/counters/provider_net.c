@@ -30,7 +30,7 @@ static void add_pair(void)
 {
 	/*
 	 * The ip command of busybox cannot name the second interface of a new pair. The kernel
-	 * names it veth0, and a second command renames it.
+	 * names the second interface veth0, and a second command renames veth0 to pcv1.
 	 */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests pfc_syscalls: system calls by number. /proc counts only the reads and writes of each task
- * (/proc/self/io). The test checks all other system calls by a known number of calls, in a guest in
- * which other processes hardly make such calls.
+ * (/proc/self/io). For other system calls, the test compares the count with the number of calls
+ * that the test makes. Other processes in the guest hardly make the tested calls.
  */
 #include "provider.h"
 
@@ -46,7 +46,8 @@ static void read_zero(void)
 /*
  * The system calls of all processes are counted, and the kernel may start a helper process at any
  * time. The count of a system call is therefore never below the number of calls that this process
- * makes. The two must be equal in at least one of ATTEMPTS attempts.
+ * makes. The count and the number of calls of this process must be equal in at least one of
+ * ATTEMPTS attempts.
  */
 #define ATTEMPTS 20
 
@@ -86,8 +87,8 @@ static void call_int80(long number)
 }
 
 /*
- * Makes calls in each ABI by numbers that belong to no system call. x32 has no call with the
- * number of rt_sigaction().
+ * Makes calls in each ABI by numbers that belong to no system call. The number SYS_rt_sigaction
+ * belongs to a system call in x86_64, but to none in x32.
  */
 static void call_unknown_numbers(void)
 {

@@ -78,8 +78,9 @@ static void *hold_group(void *unused)
 }
 
 /*
- * Reads the counters while CPU 1 is inside a group of updates. On a busy host this thread may not
- * run during the group, so the test tries up to ten times.
+ * Reads the counters while hold_group() is inside a group of updates on CPU 1. On a busy host the
+ * reading thread may get no CPU time before the group of updates ends, so the test makes up to ten
+ * attempts.
  */
 static void test_in_flight(void)
 {

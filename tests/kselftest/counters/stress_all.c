@@ -247,7 +247,8 @@ int main(void)
 	/*
 	 * The first session is a warm-up, with as many chunks as the second session. After the
 	 * first session, the kernel's allocators keep some of the freed memory for later requests.
-	 * After the second session they must not keep more.
+	 * After the second session, the kernel's allocators must not keep more memory than after
+	 * the first session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
 	before = settled_meminfo_kb();
@@ -298,9 +299,9 @@ int main(void)
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
 	/*
-	 * If only the memory of the instance descriptors were leaked, these limits would already be
-	 * exceeded. The free memory of a debug kernel is not checked, because such a kernel keeps
-	 * freed memory.
+	 * In a long run, the limit for free memory is low enough to find a leak of the instance
+	 * descriptors alone. The free memory of a debug kernel is not checked, because such a
+	 * kernel keeps freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: the memory is freed at the end");

@@ -101,8 +101,9 @@ static struct shared {
 	__u32 pair[MAX_PAIRS], nr_pairs;
 	__u64 pair_count[NR_WORKERS][MAX_PAIRS];
 	/*
-	 * Numbers of instances: updated on CPU 0 only, updated on CPU 1 only, updated by several
-	 * roles, and a dormant instance.
+	 * Instance numbers of four counters. `on_cpu0` is updated on CPU 0 only, `on_cpu1` is
+	 * updated on CPU 1 only, several roles update `by_all`, and `dormant` is a deleted
+	 * instance.
 	 */
 	__u32 on_cpu0, on_cpu1, by_all, dormant;
 	__s64 sum_cpu0, sum_cpu1, sum_of_all[NR_WORKERS + NR_ADDERS];

@@ -109,8 +109,8 @@ static void old_reader(void)
 
 /*
  * Runs a child that reads through the mappings of its parent. A child of kind 0 reads until it is
- * killed. A child of another kind reads three times and then unmaps the mappings (1), executes
- * another program (2) or exits (3).
+ * killed. A child of kind 1, 2 or 3 reads three times and then unmaps the mappings (kind 1),
+ * executes another program (kind 2) or exits (kind 3).
  */
 static void run_child(__u32 kind)
 {

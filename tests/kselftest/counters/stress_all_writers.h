@@ -7,7 +7,10 @@
 
 #include "stress_all.h"
 
-/* The contexts of the test driver. "nested" is an interrupt in the middle of a group. */
+/*
+ * Contexts in which the test driver updates counters. "nested" is a hard interrupt that interrupts
+ * a group of updates.
+ */
 static const char *const contexts[] = {
 	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
 };
@@ -100,9 +103,8 @@ static void add_chunk_and_pair(void)
 			driver_cmd("add torture/fill/%u", filled++);
 	}
 	/*
-	 * The two numbers of a pair must be consecutive. Another role may add an instance between
-	 * the two calls. The two instances are therefore added again until their numbers are
-	 * consecutive.
+	 * The instance numbers of a pair must be consecutive. If another role adds an instance
+	 * between the additions of `a` and `b`, the loop adds a new pair.
 	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);
@@ -278,8 +280,8 @@ static void mmap_caller(void)
 			break;
 		case 4:
 			/*
-			 * Some advices are refused. An advice that is allowed must have no effect
-			 * but the time it takes.
+			 * madvise() refuses some of the advices. A call of madvise() that succeeds
+			 * must have no effect but the time that it takes.
 			 */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;

@@ -7,9 +7,10 @@
  * middle of groups of other sources (tests/modules/test_driver_nesting.c). Readers take consistent
  * snapshots at the same time.
  *
- * All updates go through the seqflag and add 1. Each of the four kinds updates its counter
- * `single`, and then a pair (a, b) in a group, in which it also adds to the counter COMMON. A
- * consistent snapshot of a CPU has therefore
+ * All updates go through the seqflag and add 1. Each of the four sources of updates (tasks, timer
+ * interrupts, NMIs, kprobe) has a counter `single` and a pair of counters (a, b). A source updates
+ * its counter `single`, and then, in one group, its pair and the counter COMMON. Each consistent
+ * snapshot of the counters of a CPU must have
  *
  *	a == b for each pair,
  *	COMMON == sum of all a, and
@@ -18,8 +19,9 @@
  * The test runs until each event has happened often enough, so it cannot pass without these events.
  * The test fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
  *
- * An emulated CPU takes NMIs between blocks of instructions. An NMI can therefore arrive within an
- * update of several instructions only if that update has a jump.
+ * An emulated CPU takes NMIs only between blocks of instructions, which end at jumps. On an
+ * emulated CPU, an NMI can interrupt an update of several instructions only if the update contains
+ * a jump.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -28,12 +30,12 @@
 #define TASKS		64
 #define READERS		2
 #define PERIOD_US	700
-#define ROUNDS		50	/* updates of a task in one command */
+#define ROUNDS		50	/* rounds of updates that a task makes by one command */
 #define TIMEOUT		480	/* seconds */
 
 /*
- * The kinds of updates. The values are arguments of driver_count(), and must be the same as in
- * test_driver_nesting.c.
+ * The kinds of updates. The values BY_TASK to BY_KPROBE are arguments of driver_count(), and must
+ * be the same as in test_driver_nesting.c.
  */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NMI_DEPTHS	NR_SOURCES
@@ -42,11 +44,14 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define KPROBES_MISSED	(KPROBES_IN_NMI + 1)
 static const char *const source_names[NR_SOURCES] = { "tasks", "timers", "NMIs", "kprobes" };
 
-/* Minimum numbers of events. On a slow kernel a twentieth of each is enough. */
+/* Minimum numbers of events. On a slow kernel, a twentieth of each minimum number is enough. */
 static unsigned int divisor = 1;
 /* NMIs that find an update in flight on their CPU */
 #define MIN_NMIS_IN_GROUP	(100000 / divisor)
-/* NMIs that find two updates in flight on their CPU, a timer's within a task's */
+/*
+ * NMIs that find two updates in flight on their CPU, such as one of a timer interrupt inside one of
+ * a task
+ */
 #define MIN_NMIS_IN_TWO		(1000 / divisor)
 #define MIN_KPROBES_IN_NMI	(100000 / divisor)	/* kprobes within an NMI's group */
 #define MIN_TICKS		(5000 / divisor)
@@ -68,7 +73,9 @@ static void *update_in_task(void *arg)
 {
 	struct count *c = arg;
 
-	/* At this priority, all tasks together have about the scheduling weight of one reader. */
+	/*
+	 * At nice level 19, the 64 tasks together have about the scheduling weight of one reader.
+	 */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
 		if (driver_cmd("nesting_update %d", ROUNDS))

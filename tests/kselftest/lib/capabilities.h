@@ -26,8 +26,8 @@ static inline void drop_capabilities_except(int capability)
 
 /*
  * Makes this process run as user @user, with one capability or none (-1). The change of the user
- * clears the dumpable flag of the process. The function sets this flag again, because it is set in
- * a program that the user starts.
+ * clears the dumpable flag of the process. switch_user() makes the process dumpable again, like a
+ * program that the user has started.
  */
 static inline void switch_user(int user, int capability)
 {

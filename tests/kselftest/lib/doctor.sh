@@ -5,8 +5,8 @@
 # formats, and checks the outputs.
 
 # run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
-# text and json. In make test, only tests that set with_json also make the JSON output. All other
-# tests check the text only, because pfc makes both outputs from one list of checks.
+# text and json. In make test, only tests that set with_json also make the JSON output. Tests that
+# do not set with_json check the text only, because pfc makes both outputs from one list of checks.
 with_json=${LONG:-}
 run_doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors

@@ -95,9 +95,9 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 }
 
 /*
- * Returns the point (number of the request to fail) to test after point @n. An operation with a
- * stride makes many similar requests. Above point 20, the distance between the tested points of
- * such an operation therefore grows.
+ * Returns the point (number of the request to fail) to test after point @n. If op->stride is not 0,
+ * the operation makes many similar requests, and the distance between the tested points grows above
+ * point 20.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {
@@ -129,9 +129,9 @@ static void test_failures(const char *row, const struct operation *op, const cha
 				wrong++;
 			}
 			/*
-			 * Repeats every fourth refused attempt without injection. After the other
-			 * refused attempts, the attempt at the next point shows whether the refused
-			 * attempt has left something behind.
+			 * Repeats every fourth refused attempt without injection. If a refused
+			 * attempt that is not repeated has left something behind, the attempt at
+			 * the next point shows it.
 			 */
 			if (refused % 4 != 1)
 				continue;

@@ -4,10 +4,10 @@
  * structures.
  *
  * Each field of a structure has a kind. In half of the calls every field has a value that is valid
- * for its kind. In the other half one field in four has a value that is likely to be handled
- * wrongly. Structures are placed at odd addresses, at the end of a page, in read-only memory, or
- * partly or wholly in memory that is not mapped. In some calls a second thread changes a structure
- * during the call. The bytes around each structure must not change.
+ * for its kind. In the other half of the calls, one field in four has a value that the device is
+ * likely to handle wrongly. Structures are placed at odd addresses, at the end of a page, in
+ * read-only memory, or partly or wholly in memory that is not mapped. In some calls a second thread
+ * changes a structure during the call. The bytes around each structure must not change.
  *
  * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 enum kind {
-	/* a number from the pool of this kind */
+	/* K_PID to K_COUNTER: a number from the pool pools[kind] */
 	K_PID, K_CPU, K_SLOT, K_KEY, K_MARKER, K_SET, K_PMC, K_PMD, K_COUNTER, NR_POOLS,
 	K_CONST,	/* the number @a */
 	K_SIZE,		/* size in bytes of this structure, or of shape @data */
@@ -29,7 +29,7 @@ enum kind {
 	K_BYTES,
 	K_TEXT,		/* characters: one of the @a strings at @data */
 	K_BITS,		/* a bit mask: some numbers of pool @a */
-	K_PTR,		/* address of 1 to @a structures of shape @data */
+	K_PTR,		/* address of an array of up to @a structures of shape @data */
 	K_BUFFER,	/* address of up to @a bytes */
 	K_STRING,	/* address of the string @data */
 	K_GENERATED,	/* address of the bytes that the function @data has written */
@@ -255,8 +255,9 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 		break;
 	case 1:
 		/*
-		 * Passes an address within the object, so that the end of the memory that the call
-		 * accesses is not mapped.
+		 * Passes an address within an object at the end of the area. The memory that a call
+		 * accesses from this address on may extend behind the area, where nothing is
+		 * mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);
@@ -318,7 +319,10 @@ static __u64 valid_number(const struct field *f)
 
 static __u64 invalid_number(const struct field *f, __u64 valid)
 {
-	/* No process has one of these IDs, so no process outside the fuzzer is affected. */
+	/*
+	 * No process has an ID of invalid_pids[], so a call with an invalid ID affects no process
+	 * outside the fuzzer.
+	 */
 	static const __u32 invalid_pids[] = { 0, ~0U, 0x80000000, 0x7fffffff, 0x400000, 0x400001 };
 
 	switch (f->kind) {

@@ -29,7 +29,7 @@
 
 /* struct call.flags */
 #define C_ROLE_ONLY	1	/* only with descriptors of one of the roles */
-#define C_SHAPE_ONLY	2	/* only with the shape @arg, and not in memory of the device */
+#define C_SHAPE_ONLY	2	/* the argument has the shape @arg, and is not in device memory */
 #define C_NULL_OK	4	/* the argument may be NULL */
 
 struct call {
@@ -64,8 +64,8 @@ struct program {
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the role that a descriptor has after a call. If this function pointer is NULL,
-	 * the new role is call->new_role.
+	 * Returns the role that a descriptor has after a call. If `role` is NULL, the role after
+	 * the call is call->new_role.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
 	void (*init_process)(void);	/* called in a round's process and its children */

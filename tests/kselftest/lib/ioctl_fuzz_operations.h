@@ -54,8 +54,9 @@ static void check_objects(const struct call *call)
 }
 
 /*
- * Repeats an ioctl several times, each time with one more number of its structures changed.
- * Changing a number is faster than generating new structures, which takes longer than most ioctls.
+ * Repeats an ioctl several times. Each repetition first changes one field of the ioctl's
+ * structures, and keeps the fields that earlier repetitions have changed. Changing a field is
+ * faster than generating new structures, which takes longer than most ioctls.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
@@ -99,8 +100,9 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Skips three of four calls that create an object. If all of them were made, most
-	 * descriptors would belong to new objects, and to close such an object takes long.
+	 * Skips three of four calls that create an object. If the fuzzer made all calls that create
+	 * an object, most descriptors would belong to new objects, and it takes long to close a new
+	 * object.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -156,8 +158,9 @@ static void do_call(void)
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
 		/*
-		 * EBUSY means that a call on another descriptor of the same file has created an
-		 * object. The role of this descriptor is therefore unknown.
+		 * If a call on a new descriptor fails with EBUSY, a call on another descriptor of
+		 * the same file has created an object, and the role of the new descriptor is
+		 * unknown.
 		 */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_UNKNOWN;

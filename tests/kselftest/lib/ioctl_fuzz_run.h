@@ -279,7 +279,7 @@ static bool end_round(pid_t pid, int ms)
 	return false;
 }
 
-/* A round counts as hung if it makes no operation for this number of milliseconds. */
+/* A round counts as hung if it makes no operation for HANG_MS milliseconds. */
 #define HANG_MS	100000L
 
 static void run_round(int n, int nr, __u64 first_seed)
@@ -389,14 +389,14 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /*
- * No new round begins after this number of seconds, unless CALLS or ROUND is set. On a busy machine
- * this time limit makes the fuzzer end with fewer calls.
+ * No new round begins after BUDGET seconds, unless CALLS or ROUND is set. On a busy machine, the
+ * fuzzer may reach the limit of BUDGET seconds before it has made all calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 
 /*
- * Percentage of calls that must succeed. If fewer calls succeed, the program tests little more than
- * the checks of arguments.
+ * Percentage of calls that must succeed. If more than 70 % of the calls fail, the fuzzer tests
+ * little more than how the ioctls check their arguments.
  */
 #define MIN_SUCCEEDED	30
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
- * test driver test_driver.ko that executes textual commands, and the kernel log.
+ * Helpers for all test programs in C. The helpers print KTAP output, load modules, map the counter
+ * pages, send textual commands to the test driver test_driver.ko, and read the kernel log.
  *
  * The name of a result, which is passed to ok(), begins with the number of the row of
  * Documentation/rows.md that the result proves.
@@ -181,8 +181,8 @@ static void exit_cleanup(void)
 }
 
 /*
- * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the test
- * program exits.
+ * Reloads perfcounters.ko, and loads test_driver.ko. When the test program exits, exit_cleanup()
+ * unloads perfcounters.ko and test_driver.ko.
  */
 static void load_modules(const char *params)
 {
@@ -362,7 +362,8 @@ static bool is_long_run(void)
 }
 
 /*
- * Returns the number of rounds of a test: `gate` in make test, `all` where is_long_run() is true.
+ * Returns the number of rounds of a test: @all in a long run (see is_long_run()), and @gate in make
+ * test.
  */
 static long gate_or_long(long gate, long all)
 {

@@ -108,7 +108,7 @@ static inline bool nothing_charged(void)
 {
 	char text[200], *line = read_file(USERS, text, sizeof(text));
 
-	/* The file must have only its heading, and no line for a user. */
+	/* The file USERS must have only its heading, and no line for a user. */
 	return !strncmp(line, "uid\tbytes\t", 10) && !strchr(line, '\n')[1];
 }
 

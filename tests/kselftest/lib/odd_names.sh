@@ -35,8 +35,9 @@ record_running() { # NAME
 	pfc record -p $victim -e task-clock -F 200 -o r -- sh -c "$run_for" $victim 200
 	stop $?
 }
-# Succeeds if the first function of the program that the report on the file "r" lists is the busy
-# function. On a busy host more samples can be in a function of the kernel.
+# Succeeds if work_inner, the busy function, is the first user-mode function in the report on the
+# file "r". Functions of the kernel are left out, because on a busy host one of them can have more
+# samples than work_inner.
 is_named() {
 	pfc report -i r --sort sym >table
 	cat table

@@ -18,7 +18,10 @@ struct operation {
 	void (*undo)(void);	/* undoes a successful attempt */
 	int min_failures;	/* minimum number of requests that can fail; 0: none can fail */
 	bool may_succeed;	/* the attempt may succeed although a request failed */
-	/* for fail_nth.h: n / stride is the step from a request n > 20 to the next */
+	/*
+	 * For fail_nth.h: if `stride` is not 0, only some of the requests above request 20 are
+	 * failed. The distance from request n to the next request to fail is n / `stride`.
+	 */
 	int stride;
 };
 

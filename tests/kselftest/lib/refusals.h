@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tables of calls that must be refused, each with an exact errno. If a call returns anything else,
- * the diagnostics name the call, its arguments, the required errno, and the returned value.
+ * Tables of calls that must be refused, each with an exact errno. If a call succeeds or fails with
+ * another errno, the diagnostics name the call, its arguments, the required errno, and the returned
+ * value.
  *
  * The calls of one table may be made in any order, so no call may depend on another one.
  */
@@ -18,12 +19,12 @@ struct refusal {
 /* A call that returns a negative errno if it is refused. */
 #define REFUSAL(error, call)		{ #call, #error, (call), -(error) }
 
-/* A call in a loop. @text describes the arguments of this iteration. */
+/* A call in a loop. @text describes the arguments of the call in one iteration of the loop. */
 #define REFUSAL_OF(error, text, call)	{ text, #error, call, -(error) }
 
 /*
- * Returns true if all calls are refused with their errnos. Prints each call that is not refused
- * with its errno.
+ * Returns true if each call is refused with the errno of its entry. Prints each call that succeeds
+ * or is refused with another errno.
  */
 #define refused(...)							\
 	check_refusals((struct refusal[]){ __VA_ARGS__ },		\

@@ -242,8 +242,8 @@ static void test_sets(void)
 	nr = cost_total("sets/switches") - nr;
 	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * If the last run ended just when the context was stopped, the event set switch that ended
-	 * the run is counted too.
+	 * If an event set switch ended the last set run just before the context was stopped, this
+	 * switch is counted too.
 	 */
 	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers that the tests of the modules' own costs share. Reads the cost instances
- * (perfcounters/...) and the debugfs files with the same numbers.
+ * Helpers that the tests of the modules' own costs share. The helpers read the cost instances
+ * (perfcounters/...), and the debugfs files that show the values of the cost instances.
  */
 #ifndef COSTS_H
 #define COSTS_H

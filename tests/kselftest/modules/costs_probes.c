@@ -6,8 +6,8 @@
  *
  * Tests the counts of lost data, which are part of the modules' own costs, when probes write faster
  * than readers read. Each event or task record for which there is no space is counted once. The
- * test does not run on debug kernels, which need 2.5 minutes to end 16,584 tasks. One run on a
- * debug kernel found no fault.
+ * test does not run on debug kernels, which need 2.5 minutes to end 16,584 tasks. A single run of
+ * this test on a debug kernel passed.
  */
 #include "../trace/trace.h"
 #include "../ppa/ppa.h"
@@ -48,8 +48,9 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than the module keeps records of ended tasks. The test of accounting runs only in
- * long runs (make test-all), because it takes too long for make test.
+ * Ends more tasks than the limit for records of ended tasks, so that ppa.ko drops some records. The
+ * test of accounting runs only in long runs (make test-all), because it takes too long for make
+ * test.
  */
 static void test_accounting(void)
 {

@@ -55,9 +55,10 @@ static bool is_empty_or_without_node(void)
 }
 
 /*
- * While a module is being loaded, a thread tries to open each of its @devices in turn and keeps the
- * first one that it can open. Only a list with a single device is ever replaced: the thread's index
- * is then 0, which is valid in each list.
+ * While a module is being loaded, the thread open_devices() tries to open each device of the list
+ * `devices` in turn, and keeps the first one that it can open. The test replaces only lists of a
+ * single device by another list. The index of open_devices() is 0 in a list of a single device, so
+ * the index is valid in the next list, too.
  */
 static volatile bool may_open, is_open, is_waiting = true;
 static const char *const *volatile devices;

@@ -18,7 +18,10 @@
 
 static unsigned long total_failed;
 
-/* Does nothing: faults.ko does not fail the calls that the test makes after an attempt. */
+/*
+ * Does nothing, because faults.ko fails only calls of the project's modules, and no call that the
+ * test makes.
+ */
 static void disarm_failure(void)
 {
 }
@@ -60,8 +63,9 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * A worker may still be making calls. If it makes call n between the two reads below, call
-	 * n must not look like a call that did not fail, so `calls` is read before `nth`.
+	 * A worker of a module may still be making calls. If the test read `nth` before `calls`,
+	 * and the worker made call n between the two reads, call n would look like a call that did
+	 * not fail.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -69,7 +73,10 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	return hit;
 }
 
-/* Checks that a completed attempt works, and undoes it if it succeeded. */
+/*
+ * Checks that an attempt has succeeded and that its result works. Undoes an attempt that has
+ * succeeded.
+ */
 static bool check_attempt(const struct operation *op, const char *driver_name, int n, int ret)
 {
 	bool works = ret >= 0 && op->works();
@@ -83,11 +90,11 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. In a long run, each of up to 100
- * calls is failed. Of more than 100 calls (a driver may add 400 instances in a loop), the test
- * fails the first 20, the last 11, and every 31st call between them. In make test, each of up to 5
- * calls is failed. Of more than 5 calls, make test fails the first one, the last 2, and up to 2
- * between them.
+ * Returns the number of the call to fail after call @n of @calls. A long run fails every call if
+ * there are at most 100 calls. Of more than 100 calls (a driver may add 400 instances in a loop), a
+ * long run fails the first 20, the last 11, and every 31st call between them. make test fails every
+ * call if there are at most 5 calls. Of more than 5 calls, make test fails the first one, the last
+ * 2, and up to 2 between them.
  */
 static int next_call(int n, int calls)
 {
@@ -105,7 +112,7 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
 	 * Minimum number of calls that must fail in make test. If 7 or more calls can fail,
-	 * next_call() selects 5 of them. The minimum is 4 and not 5, because an attempt may make
+	 * next_call() selects 5 of them. `min` is at most 4 and not 5, because an attempt may make
 	 * one call fewer than the attempt that counted the calls.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
@@ -150,10 +157,10 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Tries the operation again without a failure. This is done after some of the
-		 * failed attempts only, because leftovers of an attempt also show in later
-		 * attempts. If more than 5 calls can fail, make test tries the operation again only
-		 * once, after the last failed attempt.
+		 * Tries the operation again without a failure. If an operation makes many calls,
+		 * the test tries it again after some of the failed attempts only, because leftovers
+		 * of a failed attempt also show in later attempts. If more than 5 calls can fail,
+		 * make test tries the operation again only once, after the last failed attempt.
 		 */
 		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -177,8 +184,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 
 /*
  * A worker adds the instances of a disk after the disk's first request. If the worker runs out of
- * memory, a later request to the disk starts the worker again. The attempt therefore reads from the
- * disk until all instances of the disk exist.
+ * memory, a later request to the disk starts the worker again. Because only requests start the
+ * worker, an attempt reads from the disk until all instances of the disk exist.
  */
 static void prepare_block(void)
 {

@@ -9,8 +9,8 @@
 # tools/rig/guest.sh reads the lines "# expect FAULT: TEXT".
 #
 # The order of the faults matters, because lockdep turns itself off after its first report of a lock
-# inversion, and after any report of KASAN. The scans of kmemleak find the leak after the last
-# program.
+# inversion, and after any report of KASAN. The kmemleak scans that the guest makes after its last
+# test program find the fault `leak`.
 
 # check_fault NAME TEXT: commits the fault NAME and prints the report TEXT that the host expects.
 check_fault() {

@@ -147,9 +147,9 @@ static void test_repeated_load(void)
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
 	     m[0].percpu, m[1].percpu, m[2].percpu);
 	/*
-	 * A memory leak shows in both halves of the cycles. A leak of one page per cycle would be
-	 * 200 kB in a half of 50 cycles. With 12 cycles per half, as in make test, the check finds
-	 * only leaks of 15 kB or more per cycle.
+	 * A memory leak shows in both halves of the cycles. In a long run, each half has 50 cycles,
+	 * and a leak of one page per cycle adds up to 200 kB. In make test, each half has 12
+	 * cycles, so the check finds only leaks of 15 kB or more per cycle.
 	 */
 	if (!measured)
 		skip("0.10 perfcounters.ko unloaded: its memory is freed",

@@ -8,7 +8,7 @@
  * calls. Events of the marker kernel:sys_enter have the ABI in addition to the number. `pfc trace`
  * names a call by the table of its ABI. Process accounting recognises sched_yield() in each ABI.
  * This program makes i386 calls by int 0x80, and x32 calls by their numbers. A kernel without x32
- * fails x32 calls with ENOSYS, but their events are the same.
+ * fails x32 calls with ENOSYS, but traces the same events for x32 calls as a kernel with x32.
  */
 #include "../ppa/ppa.h"
 #include "../trace/trace.h"

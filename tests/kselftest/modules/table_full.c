@@ -77,8 +77,8 @@ static void test_single_counters(void)
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
 	/*
-	 * If perf_add() or perf_del() visited each instance, the late names would take more than
-	 * 100 times as long as the early ones.
+	 * If perf_add() or perf_del() visited each instance, a name from LATE_FROM on would take
+	 * more than 100 times as long as a name from EARLY_FROM on.
 	 */
 	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
 	   "scale perf_add: the 60,000th name takes at most twice as long as the 10th");
@@ -140,8 +140,8 @@ static void test_histograms(void)
 	is((int)n, -ENOSPC, "0.10 histograms until the table is full: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
 	/*
-	 * After its seqflag, chunk 0 has room for 7 histograms. Each other chunk has room for 8
-	 * histograms.
+	 * After its seqflag, chunk 0 has room for 7 histograms. Each chunk other than chunk 0 has
+	 * room for 8 histograms.
 	 */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");

@@ -65,8 +65,9 @@ static const struct field ring_arg[] = {
 };
 
 /*
- * The argument of sampling formats that set the ring's flags and the sampled fields themselves. The
- * members `flags` and `fields` of this argument must be 0.
+ * The struct perfmon_ring_arg of a sampling format that chooses the flags of the ring and the
+ * sampled fields for the caller. If the format chooses the flags and the fields, the caller must
+ * set the members `flags` and `fields` of struct perfmon_ring_arg to 0.
  */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
@@ -385,8 +386,8 @@ static void prepare(void)
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/*
-	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets this
-	 * user open the device.
+	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets users
+	 * without capabilities open /dev/perfmon.
 	 */
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod /dev/perfmon");

@@ -18,8 +18,9 @@ static const struct pmu_model *model;
 static const char *description;
 
 /*
- * Evaluates to 0 if @call succeeds, and to -errno if @call returns -1. Any other negative return
- * value of a libperfmon call is a bug, for which the result is -9999.
+ * Evaluates to 0 if @call succeeds, and to -errno if @call returns -1. A libperfmon call must not
+ * return a negative number other than -1. If @call returns another negative number, err_of()
+ * evaluates to -9999.
  */
 #define err_of(call) ({							\
 	errno = 0;							\
@@ -299,9 +300,9 @@ static void test_get_status(void)
 }
 
 /*
- * Reads a counter, calls spin(@rounds), and reads the counter again. Returns the number of
- * instructions between the two reads: two for each round, plus a constant overhead. Returns -1 if a
- * read of the counter fails.
+ * Reads a counter, calls spin(@rounds), and reads the counter again. Returns the difference of the
+ * two values read from the counter: two instructions for each round, plus a constant overhead.
+ * Returns -1 if a read of the counter fails.
  */
 static __attribute__((noinline)) __u64 insns_between_reads(int fd, const struct perfmon_self *page,
 							   __u64 rounds)

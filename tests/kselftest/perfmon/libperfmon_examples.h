@@ -36,7 +36,7 @@ static int run_example(const char *command)
 
 /*
  * Returns the number before the word @event in a line of the example's output that begins with
- * @begin. Returns -1 if the output has no such line.
+ * @begin. Returns -1 if no line of the output begins with @begin, a number and @event.
  */
 static long long event_count(const char *begin, const char *event)
 {

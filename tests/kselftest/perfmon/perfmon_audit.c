@@ -121,9 +121,9 @@ int main(void)
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	kill_child(other);
 	/*
-	 * The tested PERFMON_LOAD fails because a context of CPU 0 uses the same register. If a
-	 * register is in use, the module checks whether the caller is an administrator, who may
-	 * evict a user's context.
+	 * The context of CPU 0 uses PMC (control register) 0. The PERFMON_LOAD in load_by_user()
+	 * fails, because the user's context needs PMC 0 as well. If a register is in use, the
+	 * module checks whether the caller is an administrator, who may evict a user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);

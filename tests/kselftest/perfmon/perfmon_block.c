@@ -82,7 +82,8 @@ static int start_blocking_as(int user, int capability, pid_t target)
 
 /*
  * Returns the checks that a monitoring process (tool) has passed, as a mask. A tool that has made
- * all of its checks exits with this mask plus CHECKED. For any other exit status the result is 0.
+ * all of its checks exits with CHECKED plus the mask of the checks that it has passed. If the exit
+ * status @status does not have CHECKED, passed_checks() returns 0.
  */
 #define CHECKED	128
 
@@ -354,10 +355,11 @@ static void test_capability_lost_by_exec(void)
 }
 
 /*
- * The tool enters a Landlock domain while its context has stopped a process outside of the domain.
- * The rule of ptrace still allows the tool to stop the process, but Landlock does not. The tool
- * makes no call on the context until it has checked that the process continues, so the kernel must
- * notice the change without a call.
+ * The monitoring process (tool) enters a Landlock domain while its context has stopped a process
+ * outside of the domain. In the domain, the tool still has the user ID and capabilities that
+ * ptrace() of the process needs, but Landlock forbids it. The tool makes no call on the context
+ * until it has checked that the process continues, so the kernel must notice without a call that
+ * the tool has entered a Landlock domain.
  */
 static void test_landlock_entered(void)
 {

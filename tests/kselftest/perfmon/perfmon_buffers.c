@@ -4,10 +4,10 @@
  * timeout: 120
  *
  * Tests the memory charges for sampling buffers and for self pages (from which a thread reads its
- * own counters). The memory is charged to the control group and to the user who created the
- * context. Memory of a user in a user namespace is also charged to the owner of the namespace. A
- * call fails if its memory would exceed the limit of the control group or of a user. Pages that a
- * process drops with MADV_DONTNEED are mapped again with the same contents.
+ * own counters). The memory of sampling buffers and self pages is charged to the control group and
+ * to the user who created the context. Memory of a user in a user namespace is also charged to the
+ * owner of the namespace. A call fails if its memory would exceed the limit of the control group or
+ * of a user. Pages that a process drops with MADV_DONTNEED are mapped again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -50,8 +50,9 @@ static long long cgroup_value(const char *file, const char *word)
 }
 
 /*
- * Creates @max sampling buffers of @size bytes, or fewer if the kernel refuses one. Then sets `go`
- * to 1 and keeps the buffers until the parent changes `go`.
+ * Creates @max sampling buffers of @size bytes, or fewer if the kernel refuses one. After the last
+ * buffer, the function sets report->go to 1, and keeps the buffers until the parent process changes
+ * report->go.
  */
 static void create_until_refused(struct child_report *report, int max, int size)
 {

@@ -5,10 +5,11 @@
  * gate: pmu-echo
  * timeout: 120
  *
- * Tests late NMIs, as AMD PMUs raise them. The emulated PMU delivers every third interrupt a second
- * time, during or after the handler. When the second NMI is handled, the overflow has already been
- * processed and its status bit cleared. The second NMI must not be reported as unknown and must not
- * produce a second sample. The handler must not claim NMIs of other sources.
+ * Tests late NMIs, as AMD PMUs raise them. The emulated PMU delivers every third interrupt (an NMI)
+ * a second time, during or after the handler. When the kernel handles the second NMI of an
+ * overflow, it has already processed the overflow and cleared the overflow's status bit. The second
+ * NMI of an overflow must not be reported as unknown and must not produce a second sample. The
+ * handler must not claim NMIs of other sources.
  */
 #include "sampling.h"
 
@@ -73,7 +74,8 @@ static void test_samples(const struct pmu_model *model)
 
 /*
  * The second NMI of a context's last overflow may arrive after the close of the context, when the
- * PMU may have been released. The kernel must not report this NMI as unknown.
+ * PMU may have been released. An overflow's second NMI that arrives after the close must not be
+ * reported as unknown.
  */
 static void test_close(const struct pmu_model *model)
 {

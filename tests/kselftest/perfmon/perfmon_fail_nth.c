@@ -6,8 +6,8 @@
  *
  * Runs each call of /dev/perfmon that allocates memory or copies from user space with the kernel's
  * fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A failed call
- * leaves no partial state behind. If no context was loaded before the call, perf can use the PMU
- * after the failure. The failed call works when it is repeated.
+ * leaves no partial state behind. If a call fails and no context was loaded before the call, perf
+ * can use the PMU after the call. The failed call works when it is repeated.
  */
 #include "sampling.h"
 #include "fail_nth.h"
@@ -351,8 +351,9 @@ int main(void)
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
 	/*
-	 * The first context allocates memory that later contexts share. The allocation of this
-	 * shared memory is not under test.
+	 * The first context allocates memory that later contexts share. The test creates one
+	 * context before the injection of failures, because the allocation of memory that contexts
+	 * share is not under test.
 	 */
 	close(pfm_create(0));
 	setup_injection();

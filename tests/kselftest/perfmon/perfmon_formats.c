@@ -172,10 +172,10 @@ static void test_nway(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. The loop makes no system call. It does not use
- * burn(), which reads a clock after every 20,000 instructions: in the emulator, the clock read may
- * take longer than the 20,000 instructions. If samples are missing, the loop ends after 10,000
- * calls of spin().
+ * Spins until the histogram has @samples samples, without making a system call. The function does
+ * not use burn(), which reads a clock after every 20,000 instructions: in the emulator, one read of
+ * the clock may take longer than 20,000 instructions. If samples are missing, the function returns
+ * after 10,000 calls of spin().
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)
@@ -309,7 +309,10 @@ static void test_throttling(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* These sampling limits are so low that even a guest with little CPU time exceeds them. */
+	/*
+	 * The limit of 100 samples per second is so low that even a guest with little CPU time
+	 * exceeds it.
+	 */
 	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());

@@ -85,9 +85,10 @@ static void *hog_thread(void *unused)
 
 /*
  * One thread of this process hogs CPU 1. A CPU allows RDPMC after it has switched to another
- * address space and back. The hogged CPU does not switch, so RDPMC stays forbidden there. mmap() of
- * the self page does not wait for the hogged CPU. The self page of the thread on CPU 0 has the flag
- * PERFMON_SELF_RDPMC. The self page of the hogging thread does not have PERFMON_SELF_RDPMC.
+ * address space and back. The hogged CPU does not switch to another address space, so RDPMC stays
+ * forbidden on the hogged CPU. mmap() of the self page does not wait for the hogged CPU. The self
+ * page of the thread on CPU 0 has the flag PERFMON_SELF_RDPMC. The self page of the hogging thread
+ * does not have PERFMON_SELF_RDPMC.
  */
 static void child_map_with_own_hog(void)
 {
@@ -177,9 +178,9 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of the thread that calls PERFMON_LOAD for CPU 1. This thread runs, because its priority is
- * higher than that of the hog. PERFMON_LOAD waits for a kernel worker on CPU 1, which the hog keeps
- * from running.
+ * State of the thread that calls PERFMON_LOAD for CPU 1. Although a hog keeps CPU 1 busy, the
+ * loading thread runs on CPU 1, because its priority is higher than that of the hog. PERFMON_LOAD
+ * waits for a kernel worker on CPU 1, which the hog keeps from running.
  */
 static struct {
 	volatile pid_t tid;
@@ -220,8 +221,8 @@ static pthread_t start_load(void)
 
 /*
  * Calls PERFMON_UNLOAD while another thread's PERFMON_LOAD waits for a kernel worker. PERFMON_LOAD
- * waits for at most 100 ms, and fails if the hog has not ended by then. The test therefore repeats
- * both calls, up to 20 times, until PERFMON_LOAD succeeds.
+ * waits for at most 100 ms, and fails if the hog has not ended by then. Because PERFMON_LOAD may
+ * fail, the test calls PERFMON_LOAD and PERFMON_UNLOAD up to 20 times, until PERFMON_LOAD succeeds.
  */
 static void test_unload_while_loading(void)
 {

@@ -131,8 +131,9 @@ static void test_repeated_self(void)
 		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
 		note("%llu IPIs", min);
 	/*
-	 * On a busy machine either of the two timed loops may have to wait for a CPU. The test
-	 * therefore makes up to ten attempts.
+	 * The test compares the times of two loops: one closes contexts, the other waits for grace
+	 * periods. On a busy machine either loop may have to wait for a CPU, so the test times both
+	 * loops up to ten times.
 	 */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
 		start = now_ns();
@@ -180,7 +181,8 @@ static __u64 perf_cycle_ns(void)
 
 /*
  * Compares the time to set up and close a context of the calling thread with the time for a perf
- * event. The test measures the two times alternately, many times, and compares the shortest ones.
+ * event. The test sets up and closes a context and a perf event alternately, many times, and
+ * compares the shortest time of a context with the shortest time of an event.
  */
 static void test_cost_against_perf(void)
 {
@@ -199,8 +201,8 @@ static void test_cost_against_perf(void)
 
 /*
  * Uses two event sets with a timeout of 10 us. The kernel's limit on the time of sampling, here 5
- * %, also applies to switches between sets. The timers of the sets must therefore take less than a
- * fifth of the thread's time.
+ * %, also applies to switches between sets. The test allows four times the limit: the timers of the
+ * sets must take less than 20 % of the thread's time.
  */
 static void test_short_timeouts(void)
 {
@@ -253,8 +255,8 @@ static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 }
 
 /*
- * A user's context uses all PMCs (control registers). An administrator's context is attached to the
- * CPU of the user's thread and needs one of these PMCs.
+ * A user's context uses the PMCs (control registers) 0 to 3. An administrator's context is attached
+ * to the CPU of the user's thread and needs PMC 0, which the user's context has.
  */
 static void test_evicted(void)
 {
@@ -421,8 +423,8 @@ static void test_displaced(void)
 
 /*
  * The only context with hardware registers belongs to a user. An administrator's context without
- * hardware registers displaces the user's context from the thread. After that no context uses
- * hardware registers, and perf can use the PMU.
+ * hardware registers displaces the user's context from the thread. After the user's context has
+ * been displaced, no context uses hardware registers, and perf can use the PMU.
  */
 static void test_pmu_is_freed(void)
 {

@@ -74,8 +74,8 @@ static int create_histogram_shift(int shift)
 }
 
 /*
- * The guest may lack memory for a buffer of 1 GiB. An error other than EINVAL therefore counts as
- * success: only EINVAL shows that the module refuses the size.
+ * The guest may lack memory for a buffer of 1 GiB. Only EINVAL shows that the module refuses the
+ * size of a buffer, so an error other than EINVAL counts as success.
  */
 static int create_default_pages(int pages)
 {
@@ -125,8 +125,8 @@ static int insmod_name_length(int letters)
 }
 
 /*
- * Creates a context with a format name of @letters letters. No format has this name, so ENOENT
- * shows that the kernel accepted the length of the name.
+ * Creates a context with a format name of @letters letters. No format has a name that consists of
+ * the letter "y" only, so ENOENT shows that the kernel accepted the length of the name.
  */
 static int create_name_length(int letters)
 {

@@ -4,9 +4,9 @@
  * guest: lockdown-skylake
  * timeout: 60
  *
- * Locks the kernel down for confidentiality, which lasts until the next boot. Under this
- * lockdown, even root is not permitted to count in kernel mode. Counting in user mode works as
- * without lockdown.
+ * Locks the kernel down for confidentiality, which lasts until the next boot. While the kernel is
+ * locked down for confidentiality, even root is not permitted to count in kernel mode. Counting in
+ * user mode works as without lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

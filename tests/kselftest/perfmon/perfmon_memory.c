@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests the kernel memory of contexts. The memory is allocated when it is needed, and charged to
- * the user who created the context. Memory of a user in a user namespace is also charged to the
- * owner of the namespace. A call that would exceed the limit of a user (module parameter user_kb)
- * fails with EDQUOT. close() frees all memory of a context.
+ * Tests the kernel memory of contexts. The memory of a context is allocated when it is needed, and
+ * charged to the user who created the context. Memory of a user in a user namespace is also charged
+ * to the owner of the namespace. A call that would exceed the limit of a user (module parameter
+ * user_kb) fails with EDQUOT. close() frees all memory of a context.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -47,8 +47,8 @@ struct child_report {
 static struct child_report *report;
 
 /*
- * Creates @max contexts, or fewer if the kernel refuses one. Then sets `go` to 1 and keeps the
- * contexts until the parent changes `go`.
+ * Creates @max contexts, or fewer if the kernel refuses one. After the last context, the function
+ * sets report->go to 1, and keeps the contexts until the parent process changes report->go.
  */
 static void create_until_refused(struct child_report *report, int max, bool sets)
 {

@@ -27,8 +27,8 @@ static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigne
 }
 
 /*
- * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
- * steps of the generator make one random number of 62 bits.
+ * The "minimal standard" random number generator in the implementation of Carta: each step sets x
+ * to 16807 * x modulo 2^31 - 1. Two steps of the generator make one random number of 62 bits.
  */
 static __u64 next_random(__u32 *state)
 {
@@ -154,8 +154,9 @@ static void test_fixed_periods(void)
 }
 
 /*
- * The context's count is the number of samples times the period, plus the events since the last
- * sample. It must be equal to perf's count within 100 instructions.
+ * A context and perf count the instructions of the same loop. The context's count is the number of
+ * samples times the period, plus the events since the last sample. The context's count and perf's
+ * count must differ by at most 100 instructions.
  */
 static void test_with_perf(void)
 {
@@ -291,8 +292,8 @@ int main(void)
 	const char *name = getenv("PMU") ?: "";
 	/*
 	 * In the guests pmu-late and pmu-merge, some PMU interrupts are late or missing. The module
-	 * finds the overflows of these interrupts only at the next read of the counters, so the
-	 * test cannot check exact periods.
+	 * finds an overflow whose interrupt is late or missing only at the next read of the
+	 * counters, so the test cannot check exact periods.
 	 */
 	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");

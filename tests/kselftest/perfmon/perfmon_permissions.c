@@ -64,13 +64,16 @@ static void set_credentials(enum credentials cred)
 		break;
 	}
 	/*
-	 * Makes the process dumpable, as a program is that a user has started: the change of the
-	 * user ID has made the process undumpable.
+	 * set_user() makes a process undumpable. PR_SET_DUMPABLE makes the process dumpable again,
+	 * like a process that a user has started.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Calls @try in a child with these credentials. Returns the result: 0 or a negative errno. */
+/*
+ * Calls @try in a child process with the credentials @cred. Returns the result of @try: 0 or a
+ * negative errno.
+ */
 static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target)
 {
 	return -in_child(set_credentials(cred); _exit(-try(target)));
@@ -202,8 +205,8 @@ static void test_matrix(void)
 }
 
 /*
- * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. If it is 2 or
- * more, users need CAP_PERFMON to count in kernel mode.
+ * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. If
+ * perf_event_paranoid is 2 or more, users need CAP_PERFMON to count in kernel mode.
  */
 static void test_paranoid(void)
 {
@@ -312,8 +315,8 @@ static void apply_change(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * The change of user also makes the process undumpable. Makes the process dumpable
-		 * again, so that only the user ID differs.
+		 * setresuid() also makes the process undumpable. Makes the process dumpable again,
+		 * so that the user ID is the only attribute of the process that has changed.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -349,7 +352,7 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	/*
 	 * If the monitor makes no calls, the monitored thread sleeps, so that a context switch
 	 * notices the change. If the monitor makes calls, the monitored thread does not sleep, so
-	 * that one of the monitor's calls must notice the change before a context switch does.
+	 * that a call of the monitor can be the first to notice the change.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -360,15 +363,15 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 }
 
 #define COUNTED		1	/* instructions were counted before the change */
-#define MESSAGE		2
-#define DETACHED	4
+#define MESSAGE		2	/* a message arrived after the change */
+#define DETACHED	4	/* PERFMON_START is ESRCH after the change */
 #define COUNTED_AFTER	8	/* instructions were counted after the change */
 #define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*
- * Monitors a child that makes the change @change. Returns a mask of the observations: COUNTED,
- * MESSAGE (a message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If
- * @calls is set, the monitor makes a call before the thread runs again.
+ * Monitors a child that makes the change @change. Returns a mask of the observations that the
+ * monitor has made, from COUNTED to UNNOTICED. If @calls is set, the monitor makes a call before
+ * the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {

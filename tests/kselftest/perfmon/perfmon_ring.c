@@ -260,7 +260,7 @@ static void test_hostile_tail(__u32 flags)
 	   source->name, direction);
 	/*
 	 * The kernel must have written one sample for each overflow that was not counted as lost.
-	 * All other records report losses and throttling, and have 16 bytes.
+	 * Records that are not samples report losses or throttling, and have 16 bytes.
 	 */
 	all = count_overflows(r.fd);
 	kept = all - r.page->lost;
@@ -472,8 +472,9 @@ static void test_brief_contexts(void)
 	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;
 	__u64 seen = 0;
 	/*
-	 * This context stays loaded, so that the probes of context switches stay attached: it would
-	 * take long to attach them again for each context of the loop.
+	 * The probes of context switches stay attached while any context is loaded. The context
+	 * `other` stays loaded during the loop, because it would take long to attach the probes
+	 * again in each round.
 	 */
 	int other = pfm_create(0);
 	unsigned int rounds;
@@ -522,8 +523,9 @@ static void test_throttling(void)
 	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
 	pfm_load(fd, this_thread());
 	/*
-	 * In a guest with little CPU time, sampling may not reach its limits at once. The loop
-	 * therefore repeats until sampling has been throttled and the thread has made some calls.
+	 * In a guest with little CPU time, sampling may not exceed the limits of pfm_set_limits()
+	 * in the first round of the loop. The loop repeats until sampling has been throttled and
+	 * the thread has made some calls.
 	 */
 	do {
 		__u64 start = now_ns();

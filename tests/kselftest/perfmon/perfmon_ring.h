@@ -114,7 +114,8 @@ static __u64 count_overflows(int fd)
 
 	/*
 	 * The sampling PMD and the counting PMD do not start and stop at the same instruction, so
-	 * the quotient is rounded.
+	 * the number of events may not be a multiple of the period. The result of the division is
+	 * rounded to the nearest integer.
 	 */
 	return (total - since + source->period / 2) / source->period;
 }

@@ -61,7 +61,8 @@ static void test_exact(void)
 		pfm_stop(fd);
 		/*
 		 * PMD 0 plus one period is the number of events since the last sample. The total
-		 * number of events is this number plus the periods that have ended.
+		 * number of events is the number of samples times the period, plus the events since
+		 * the last sample.
 		 */
 		count = pfm_read_pmd(fd, 0) + periods[i];
 		n = hdr->hdr_count - n;
@@ -83,8 +84,8 @@ static void test_exact(void)
 		wrong += e->ip < (__u64)loop_begin || e->ip > (__u64)loop_end;
 	}
 	/*
-	 * The context also counts about ten instructions outside the loop, so a sample may be
-	 * there.
+	 * The context also counts about ten instructions outside the loop, so one sample may have
+	 * an address outside the loop.
 	 */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);

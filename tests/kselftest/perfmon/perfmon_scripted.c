@@ -8,8 +8,8 @@
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
  *  - how long a description stays registered.
  *
- * The tested description is the module tests/modules/scripted_pmu.c, whose parameters select its
- * behaviour.
+ * The module tests/modules/scripted_pmu.c registers the PMU description that is tested. The
+ * parameters of the module select the behaviour of the description.
  */
 #include "scripted_counters.h"
 #define main ticks
@@ -87,7 +87,8 @@ static void test_eexist(const char *edit, const char *what)
 
 	/*
 	 * If the init function of a module returns EEXIST, the module loader returns EBUSY to user
-	 * space. The kernel log has the true error.
+	 * space. Because insmod may return EBUSY, the test looks for the error EEXIST (-17) in the
+	 * kernel log.
 	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);
@@ -481,8 +482,9 @@ static void test_tutorial(void)
 	ok(!strcmp(text, "TICKS\n"), "1.1 tutorial: debugfs shows its registers");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	/*
-	 * A guest with little CPU time may see fewer than ten ticks in half a second of its CPU
-	 * clock, so the program is run up to 60 times.
+	 * The program counts ticks during half a second of its CPU time. In a guest with little CPU
+	 * time the program may count fewer than ten ticks, so the test runs the program up to 60
+	 * times, until it has counted ten ticks.
 	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))

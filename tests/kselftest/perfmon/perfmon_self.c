@@ -171,7 +171,9 @@ static void test_reading(void)
 	}
 	is(bad, 0, "1.18 page: the value never decreases, over switches and migrations");
 	tsc = page->tsc_sum;
-	/* The kernel writes the time into the page when the thread is switched out. */
+	/*
+	 * The kernel updates the member tsc_sum of the self page when the thread is switched out.
+	 */
 	wait_until(page->tsc_sum > tsc);
 	ok(page->tsc_sum > tsc, "1.18 page: tsc_sum grows");
 	pfm_stop(fd);
@@ -403,8 +405,9 @@ static void test_firmware_pmc(void)
 }
 
 /*
- * Suspends with pm_test "core": the kernel makes all steps of a suspend but the last one. The
- * processor therefore keeps its registers, whereas a real suspend clears them.
+ * Suspends with pm_test "core": the kernel makes all steps of a suspend but the last one, which
+ * would put the machine to sleep. With pm_test "core" the processor keeps its registers, whereas a
+ * suspend without pm_test clears them.
  */
 static void test_suspend(void)
 {

@@ -133,8 +133,8 @@ static struct run_totals sum_runs(int fd, const __u16 *ids, int nr)
 }
 
 /*
- * Time switches between three sets: the counts of the sets add up to all instructions of the
- * thread.
+ * Tests three sets that are switched by time: the counts of the sets add up to all instructions of
+ * the thread.
  */
 static void test_time_switch(__u64 timeout, __u64 extra)
 {
@@ -164,9 +164,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * Timers expire late on a busy host, which makes some runs longer. The loop ends when each
-	 * set has had enough runs and, in one cycle of the three sets, an average run was not much
-	 * longer than the timeout.
+	 * Timers expire late on a busy host, which makes some runs longer. The loop continues until
+	 * each set has had enough runs. The loop also continues until it has seen one cycle through
+	 * the three sets in which the average run was not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -302,7 +302,7 @@ static void test_switch_count(__u64 extra)
 
 /*
  * The timeout of an event set measures the CPU time of the thread. While the thread sleeps, the
- * remaining time does not change.
+ * time that remains until the end of the timeout does not change.
  */
 static void test_sleep(void)
 {
@@ -320,8 +320,8 @@ static void test_sleep(void)
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
 		/*
 		 * Spins until CLOCK_MONOTONIC has advanced by half a millisecond. On some machines
-		 * this clock only advances with ticks, at which sleeping threads wake, so it would
-		 * show 0 for a shorter time.
+		 * CLOCK_MONOTONIC advances only at timer ticks, and sleeping threads wake at ticks
+		 * as well. The measured time of a spin that ends before the next tick would be 0.
 		 */
 		begin = now_ns();
 		do
@@ -400,7 +400,8 @@ static void test_sampling_and_counting(void)
 
 /*
  * Counts in two event sets the instructions of another process, which executes @rounds loops and
- * exits. Stores the counts in @first and @second, and returns the context and the result of load.
+ * exits. Stores the counts of the sets in @first and @second, and the result of PERFMON_LOAD in
+ * @loaded. Returns the context.
  */
 static int count_until_exit(__u64 rounds, __u64 *first, __u64 *second, int *loaded)
 {
@@ -443,7 +444,7 @@ static void test_until_exit(void)
 	__u64 first, second;
 	int fd, loaded, n;
 
-	/* On a busy host the timer can be so late that one set counts all instructions: try again. */
+	/* On a busy host a timer can be so late that one set counts all instructions: try again. */
 	for (n = 0; n < 10; n++) {
 		fd = count_until_exit(rounds, &first, &second, &loaded);
 		if ((first && second) || first + second < 2 * rounds || n == 9)

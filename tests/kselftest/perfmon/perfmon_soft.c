@@ -3,8 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests contexts that use no PMU. Their soft registers count events of the kernel for threads and
- * CPUs, or read instances of the counter pages. Also tests a context that several processes share.
+ * Tests contexts that use no PMU. Soft registers (registers without hardware) count events of the
+ * kernel for threads and CPUs, or read instances of the counter pages. Also tests a context that
+ * several processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -84,7 +85,8 @@ static void test_self(void)
 		note("%llu, it ran for %llu", task, cpu);
 	/*
 	 * If the timer of a sleep expires before the thread is switched out, the sleep causes no
-	 * context switch. The test therefore compares with the kernel's own count of switches.
+	 * context switch. The test therefore does not count the sleeps, but compares
+	 * PERFMON_CONTEXT_SWITCHES with the number of context switches that getrusage() returns.
 	 */
 	outer = context_switches();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);

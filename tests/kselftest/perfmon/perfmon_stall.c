@@ -63,9 +63,10 @@ static bool try_attach(void)
 
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
- * takes 100 ms. Meanwhile this thread uses a context of its own. Returns true if @call makes two
- * more slow allocations after that, which shows that this thread did not wait for the end of @call.
- * Stores the wait status of the child in @status.
+ * takes 100 ms. During @call, the calling thread uses a context of its own. Returns true if @call
+ * makes two more slow allocations after the calling thread has unloaded its context, which shows
+ * that the calling thread did not wait for the end of @call. Stores the wait status of the child in
+ * @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
@@ -75,9 +76,9 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the probes of context switches, which then stay attached for some seconds. The
-	 * test does not check the time of this step, in which the kernel has to interrupt the other
-	 * CPU.
+	 * Attaches the probes of context switches, for which the kernel has to interrupt other
+	 * CPUs. The time to attach the probes is not under test. The probes stay attached for some
+	 * seconds, so the calls below do not have to attach the probes.
 	 */
 	if (!try_attach())
 		bail("a context of oneself");

@@ -6,15 +6,17 @@
  *
  * Tests storms of overflow NMIs that leave a CPU no time for anything but NMIs and ticks (row 9.2
  * of Documentation/rows.md). A thread samples its own system calls, including the kernel's handling
- * of the overflows. As a result, an NMI may find the lock of the context held, or the next NMI may
- * be due when the handler returns. The module test_driver makes each NMI longer, as a hypervisor or
- * other handlers would. Sampling must then pause, so that the thread makes progress. The test
- * checks this for a thread alone, and for a thread on a CPU that also has a counting context.
+ * of the overflows. Because the handling of an overflow is sampled as well, an NMI may find the
+ * lock of the context held, or the next overflow may occur before the NMI handler returns. The
+ * module test_driver makes each NMI longer, as a hypervisor or other handlers would. In a storm of
+ * NMIs sampling must pause, so that the thread makes progress. The test checks the progress of a
+ * thread on a CPU without other contexts, and of a thread on a CPU that also has a counting
+ * context.
  */
 #include "sampling.h"
 
 #define NR_LOADS	6
-/* The test fails if the thread makes no progress during this number of NMIs. */
+/* Number of NMIs during which the thread must make progress. */
 #define NR_NMIS		1000
 
 /*
@@ -104,16 +106,18 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 	   when, load->period);
 	set_nmi_us(load->nmi_us);
 	/*
-	 * A pause of sampling may have begun before the NMIs became longer. Waits until this pause
-	 * is over: sampling pauses for at most 400 ms at a time.
+	 * Sampling may have been paused already when set_nmi_us() made the NMIs longer. Waits for
+	 * 500 ms, after which the earlier pause of sampling is over: sampling pauses for at most
+	 * 400 ms at a time.
 	 */
 	sleep_ms(500);
 	before = *rounds;
 	first = read_nmis();
 	begin = now_ns();
 	/*
-	 * On a busy host both the NMIs and the thread are slow. A long time alone therefore does
-	 * not prove a lack of progress, so the loop also counts NMIs.
+	 * On a busy host both the NMIs and the thread are slow. If the thread has made no progress
+	 * for a long time, the host may be busy, so the loop also waits for a minimum number of
+	 * NMIs.
 	 */
 	for (long left = scale_timeout(1500); *rounds - before <= 10; left -= 10) {
 		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -scale_timeout(30000)))

@@ -282,8 +282,9 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * A worker has executed this program, which does not know the number of the worker
-		 * and therefore exits soon. The main process then starts a new worker.
+		 * A worker process of this test has executed the test program again, with the
+		 * argument "work". The executed program does not know its index in all->worker, so
+		 * it exits soon. When a worker has exited, the main process starts a new worker.
 		 */
 		seed = getpid();
 		spin(1000000);

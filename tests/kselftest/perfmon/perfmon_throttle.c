@@ -7,7 +7,7 @@
  *
  * Tests throttling. If samples are too frequent, the kernel does not take all of them. Each
  * sampling format and PERFMON_STATUS report the number of lost samples and the throttled time.
- * Nevertheless the sampling counter and a second counter must count all events.
+ * Although samples are lost, the sampling counter and a second counter must count all events.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -46,9 +46,10 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if the buffer has reported lost samples. A ring counts them in its page at once, and
- * writes a LOST record before the next sample. Other formats update the count in their header at
- * the next sample. @r is the ring; it is NULL for other formats.
+ * Returns true if the buffer has reported lost samples. A ring counts lost samples in its page at
+ * once, and writes a LOST record before the next sample. A format without a ring updates the count
+ * of lost samples in the header of its buffer at the next sample. @r is the ring, or NULL for a
+ * format without a ring.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {

@@ -163,9 +163,9 @@ __attribute__((format(printf, 1, 2)))
 static __u64 msr_raw(const char *fmt, ...);
 
 /*
- * Registers that the kernel's PMU driver does not write each time it starts counting. The test
- * restores these registers when it exits. Reads and writes of a register that the model lacks fail
- * without effect.
+ * Registers that the kernel's PMU driver does not write each time it starts counting. When a test
+ * exits, msr_raw_restore() restores the registers in saved_msrs. Reads and writes of a register
+ * that the model lacks fail without effect.
  */
 static const __u32 saved_msrs[] = {
 	0x1d9,		/* IA32_DEBUGCTL */

@@ -46,9 +46,10 @@ skip() { # skip NAME REASON
 	echo "ok $n $1 # SKIP $2"
 }
 
-# The program executes two instructions a round, plus a constant number. This number is constant
-# because the addresses and the environment are the same in each run. DEBUGINFOD_URLS is set so that
-# perf record does not add it to the environment.
+# The program pmu_perf executes two instructions a round, and some instructions before and after the
+# rounds. The number of instructions outside the rounds is constant, because the addresses and the
+# environment are the same in each run. DEBUGINFOD_URLS is set so that perf record does not add it
+# to the environment.
 perf="setarch -R perf"
 program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
@@ -136,8 +137,9 @@ check_samples() {
 		[ "$(awk '/ SAMPLE events:/ { print $3; exit }' stats)" = "$got" ] && ! grep -qE 'LOST|THROTTLE' stats
 		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
-	# The loop has two instructions, of three and of two bytes. If the period is even, there is
-	# a whole number of rounds between two samples, so all samples are at the same instruction.
+	# The loop has two instructions, of three and of two bytes. With two instructions a round,
+	# an even period is a whole number of rounds, so all samples of an even period are at the
+	# same instruction.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]

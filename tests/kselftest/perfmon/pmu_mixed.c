@@ -122,7 +122,10 @@ static int start_counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/* Checks that the last general counter that both CPUs have counts on each of the two CPUs. */
+/*
+ * Tests the last of the general counters that exist on both CPUs: it must count on each of the two
+ * CPUs.
+ */
 static void test_common_counter(pid_t pid)
 {
 	int fd = start_counting(nr_common - 1, shared->tid);

@@ -6,8 +6,9 @@
  *
  * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
  * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
- * Performance Monitoring", and volume 4; AMD APM volume 2). The emulator derives its masks from the
- * model. The test lists each mask explicitly, so that it does not repeat a mistake of the emulator.
+ * Performance Monitoring", and volume 4; AMD APM volume 2). The emulator derives the masks of the
+ * registers from the model of the PMU. The test lists each mask explicitly, so that it does not
+ * repeat a mistake of the emulator.
  */
 #include "pmu.h"
 

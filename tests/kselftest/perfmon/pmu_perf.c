@@ -35,8 +35,8 @@ static void test_counts(void)
 }
 
 /*
- * Destination of a repeated string instruction. The buffer is so large that the emulator needs more
- * than one step for the instruction.
+ * Destination of a repeated string instruction. The buffer is so large that the emulator needs
+ * several steps to execute one string instruction on the whole buffer.
  */
 static char page[4096 * 40];
 
@@ -98,8 +98,8 @@ static __u64 name(int fd)							\
 }
 
 /*
- * The emulator detects the fault of ud2 when it translates the instruction. The other instructions
- * fault when they are executed.
+ * The emulator detects the fault of ud2 when it translates the instruction. The instruction "incl
+ * 0" faults when it is executed.
  */
 FAULTING(fault_at_translation, "ud2")
 FAULTING(fault_at_run_time, "incl 0")
@@ -275,9 +275,9 @@ static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
 }
 
 /*
- * There are 101 instructions from one interrupt to the next, so in one of a hundred rounds, an
- * interrupt is just before the breakpoint. The RF flag that the interrupt pushes must not suppress
- * the breakpoint.
+ * The PMU interrupts every 101 instructions, and a round has ten instructions. Each interrupt is
+ * one instruction later in its round than the previous interrupt, so every tenth interrupt is just
+ * before the breakpoint. The RF flag that the interrupt pushes must not suppress the breakpoint.
  */
 static void test_breakpoints(void)
 {

@@ -76,7 +76,8 @@ static __u64 count_run(int n, __u64 event, __u64 rounds)
 		       ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
-static __u64 overhead;	/* instructions that count_run() adds to those of its rounds */
+/* Number of instructions that count_run() counts before and after its rounds. */
+static __u64 overhead;
 
 static void test_counts(void)
 {
@@ -139,8 +140,9 @@ static void test_ratios(void)
 		__u64 insns = 2 * 7777 + overhead, got, want;
 
 		/*
-		 * K8 cannot count these events: its event select registers lack the upper four bits
-		 * of the event code.
+		 * The event select registers of K8 lack bits 32 to 35, the upper four bits of the
+		 * event code. K8 cannot count an event whose code has one of the upper four bits
+		 * set.
 		 */
 		if (!code || (model->amd && !model->version && code >> 32))
 			continue;

@@ -78,8 +78,8 @@ static void test_masked_by_switch(void)
 /*
  * Masks one of several event sets that are switched by time. Until PERFMON_RESTART, the time of the
  * masked set does not advance, and no set is switched. On a slow machine the calls in the loop take
- * most of a set's time, so the first overflow may come late. The test therefore counts only
- * switches after the first restart.
+ * most of a set's time, so any number of switches may precede the first overflow. The test counts
+ * only the switches after the first restart.
  */
 static void test_masked_time_switch(void)
 {

@@ -32,8 +32,9 @@ expand_globs() {
 		} else print }'
 }
 # Reads paths from standard input, and prints the paths that have no entry in
-# Documentation/ABI/testing. A path has an entry if the path itself, a directory above it or, for a
-# directory, a file in it is described.
+# Documentation/ABI/testing. A path has an entry if an entry describes the path itself or a
+# directory above the path. A directory also has an entry if an entry describes a file in the
+# directory.
 print_undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""

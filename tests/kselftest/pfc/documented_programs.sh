@@ -88,8 +88,8 @@ check "providers.md: the provider counts each of 100 signals" test_signals
 check "providers.md: the provider unloads, its instances are dormant" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-# The program counts for half a second, in which few ticks may occur on a busy host. The check
-# therefore repeats the program.
+# The program `ticks` counts for half a second. On a busy host, half a second may have too few
+# ticks, so the check repeats `ticks` until it counts enough of them.
 check "pmu-tutorial.md: the program counts with the tutorial's PMU" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
 check "format-tutorial.md: the program samples with the tutorial's format" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples

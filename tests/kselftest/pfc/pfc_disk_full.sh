@@ -5,10 +5,10 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. In each
-# case the recorded file must be readable, and the command must end as it would without the
-# recorder. On a full disk the exit status of pfc must not be 0, and the message of pfc must name
-# the number of samples in the file.
+# Tests recordings on a full disk, which is a small tmpfs, and recorders that are killed. Whether
+# the disk is full or the recorder is killed, the recorded file must be readable, and the recorded
+# command must end as it would without the recorder. On a full disk the exit status of pfc must not
+# be 0, and the message of pfc must name the number of samples in the file.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,8 +16,8 @@ own_mounts
 
 program=/tests/pfc_follow
 app=/tests/pfc_trace
-# Number of rounds that the program runs, and number of events that it writes. The numbers are so
-# large that a recording does not fit into the file or onto the disk.
+# Number of rounds that the program runs, and number of events that it writes. A recording of
+# $rounds rounds or $nr_events events does not fit into the file or onto the disk.
 rounds=500000000 nr_events=8000
 [ -z "${LONG:-}" ] || nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
@@ -126,8 +126,8 @@ test_killed() { # OPTION...
 	head -n 12 table
 	[ $rc = 0 ] && has_samples k* 20 && grep -q 'work_inner$' table
 }
-# Runs pfc trace with a program that writes $nr_events events. Prints the number of events in the
-# output, as the message of pfc trace names it.
+# Runs pfc trace with a program that writes $nr_events events. Sets $events to the number of events
+# that pfc trace reports. Succeeds if pfc trace reports the full disk, and the program has ended.
 trace_into() { # FILE FORMAT
 	rm -f ended
 	pfc trace start full -e 'app:*' -s 1M --format $2 -o $1 -- sh -c "$app app $nr_events 0; touch ended" 2>words

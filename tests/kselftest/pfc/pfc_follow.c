@@ -195,8 +195,8 @@ static long long count_instructions(const char *options, const char *arguments)
 
 /*
  * Returns by how much the count of pfc stat grows when the program makes 3000000 rounds instead of
- * 1000000. The expected difference is known exactly, whereas each single count also contains the
- * start of the program.
+ * 1000000. Each of the two counts contains the instructions of the program's start, which cancel
+ * out in the difference, so the expected growth is known exactly.
  */
 static long long count_growth(const char *options, const char *kind, const char *more)
 {
@@ -237,9 +237,10 @@ int main(int argc, char **argv)
 	is(count_growth("", "spin", ""), 4000000,
 	   "1.6 pfc stat: a followed program is counted exactly");
 	/*
-	 * Without following, the count includes the instructions of pfc between start and exec. The
-	 * number of these instructions varies slightly, because pfc processes strings between its
-	 * start and the exec, and string functions depend on addresses.
+	 * With -i, pfc stat does not follow new tasks, and the count includes the instructions of
+	 * pfc before the exec of the program. The number of instructions before the exec varies
+	 * slightly, because pfc processes strings before the exec, and string functions depend on
+	 * addresses.
 	 */
 	got = count_growth("-i", "spin", "");
 	ok(got > 3999900 && got < 4000100,

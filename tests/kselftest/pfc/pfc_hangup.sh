@@ -4,8 +4,9 @@
 # timeout: 120
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Tests pfc record, stat, trace and ppa record when their terminal is closed: SIGHUP ends them like
-# SIGTERM, and their files are complete. With SIGHUP ignored, as by nohup, they continue.
+# Tests pfc record, stat, trace and ppa record when their terminal is closed. SIGHUP must end pfc
+# like SIGTERM, and the files that pfc writes must be complete. If SIGHUP is ignored, as by nohup,
+# pfc must continue to record.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

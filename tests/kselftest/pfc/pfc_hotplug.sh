@@ -5,8 +5,9 @@
 # timeout: 300
 # shellcheck disable=SC2010,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# CPU 1 is taken offline and online while pfc stat, record and top monitor it. Each of them monitors
-# CPU 1 again, and reports the time that is missing.
+# CPU 1 is taken offline and online while pfc stat, record and top monitor CPU 1. When CPU 1 is
+# online again, pfc must monitor CPU 1 again, and must report the time in which CPU 1 was not
+# monitored.
 #
 # Only the monitored programs run on CPU 1. This script and pfc run on CPU 0.
 
@@ -86,9 +87,9 @@ test_stat_json() {
 	cat counts
 	grep '"event":"not-counted:cpu1"' counts | grep -q '"unit":"msec"'
 }
-# pfc stat -I must mark only the intervals in which CPU 1 was offline. pfc reads the counts every 10
-# ms, so it also reads them after the kernel has moved pfc away from CPU 1 and before the context of
-# CPU 1 ends.
+# pfc stat -I must mark only the intervals in which CPU 1 was offline. pfc runs on CPU 1 while it
+# reads the counts of CPU 1. With an interval of 10 ms, some reads come after the kernel has moved
+# pfc away from CPU 1 and before the context of CPU 1 ends.
 test_stat_interval() {
 	rm -f counts
 	start 2 stat -a -I 10 -x, -o counts -e page-faults || return 1

@@ -5,10 +5,10 @@
 # timeout: 600
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Names in samples belong to the program that ran. The tests of pfc record and pfc top check this
-# across an exec, for a file that is replaced while its program runs, in other namespaces, and for
-# threads that change their name. Each test is repeated with perf_event_open(2) refused ("without
-# perf"), and must have the same result.
+# Tests that pfc record and pfc top give samples the names of the program that ran. The tests
+# include an exec, a file that is replaced while its program runs, other namespaces, and threads
+# that change their name. Each test is repeated with perf_event_open(2) refused ("without perf"),
+# and must have the same result.
 #
 # The program $a spends its time in the function alpha_hot. The twin $b differs from $a in the build
 # id and in the name of its hot function, betaa_hot. The copies with names in _noid have no build
@@ -23,8 +23,8 @@ a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
 ms=250
 [ -n "${LONG:-}" ] || ms=100
-# If $via is empty, the shell starts pfc. Otherwise the program $a executes the step $via and then
-# starts pfc. After the step refuse_perf, perf_event_open() fails with EACCES in pfc.
+# If $via is empty, the shell starts pfc. If $via is the name of a step, the program $a executes the
+# step and then starts pfc. After the step refuse_perf, perf_event_open() fails with EACCES in pfc.
 via=""
 
 run_pfc() { # ARGUMENT...
@@ -54,13 +54,14 @@ report() { # FILE
 	cat $words
 	return $rc
 }
-# Prints the share of a function in percent, of all threads or of the threads with the given name.
+# Prints the percentage of all samples that are in FUNCTION and, if THREAD is given, in threads with
+# the name THREAD.
 percent_of() { # FUNCTION [THREAD]
 	awk -v f="$1" -v t="${2:-}" '!/^#/ && NF && $NF == f && (t == "" || $2 == t) { n += $1 } END { print int(n) }' $table
 }
 # Succeeds if the hot functions of $a and $b together have at least 5 % of all samples, and each of
-# the two has at least 15 % of this sum. $a and $b run for the same time. The first share is low
-# because pfc -a also samples the idle CPU and pfc itself.
+# the two functions has at least 15 % of the samples of both. $a and $b run for the same time. The
+# limit of 5 % is low because pfc record -a also samples the idle CPU and pfc itself.
 has_both_programs() { # FILE
 	local alpha beta
 	report $1
@@ -275,8 +276,8 @@ test_unprivileged() {
 	cat said_by_pfc
 	[ $rc = 0 ] && has_both_programs /tmp/nobody/x
 }
-# Runs the check twice, with and without perf_event_open(). In each case pfc learns of processes in
-# another way; the results must be the same.
+# Runs the check twice, with and without perf_event_open(). Without perf_event_open(), pfc learns of
+# processes in another way, but the results must be the same.
 check_both_ways() { # NAME COMMAND...
 	local name=$1
 	shift

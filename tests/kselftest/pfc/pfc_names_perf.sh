@@ -12,7 +12,8 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-# Prints the table of the expected names. Its columns are separated by two blanks or more.
+# Prints the table of the expected names. The columns of the table are separated by two blanks or
+# more.
 names() {
 	cat <<'EOF'
 code                              pfc                              perf
@@ -39,7 +40,7 @@ dir=/tmp/names
 a=$dir/a b=$dir/b
 ms=250
 
-# Prints the most frequent line, or - if it is not a name.
+# Prints the most frequent line of the input, or "-" if the most frequent line is not a name.
 most_frequent() {
 	sort | uniq -c | sort -rn | awk '{ sub(/^ *[0-9]+ /, ""); print /^(\[unknown\]|0x[0-9a-f]*)?$/ ? "-" : $0; exit }'
 }
@@ -62,8 +63,8 @@ same_names() { # CODE
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# A wrong name from perf depends on the order of functions in the program, so the table has
-	# words in parentheses in place of such a name.
+	# Which wrong name perf prints for a function depends on the order of functions in the
+	# program. In place of a wrong name from perf, the table has words in parentheses.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

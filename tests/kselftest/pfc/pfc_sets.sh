@@ -7,8 +7,9 @@
 #
 # Tests pfc stat with more events than counters: multiplexed event sets, groups, error bars,
 # thresholds. The measured program has phases with many instructions in user mode and phases with
-# few. The phases are the same each time, so the true value is known from counting one event alone.
-# Where linux-perf is installed, its scaled values are printed as well.
+# few. All runs of the program with the same seed have the same phases, so a run that counts one
+# event alone gives the true value of this event. Where linux-perf is installed, its scaled values
+# are printed as well.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -25,9 +26,9 @@ many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:
 # executes for the first time.
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test measures only
-# 8 runs, and accepts more runs whose error bar does not contain the true value. It finds error bars
-# that are zero or have a quarter of the right width. To compare with perf: make vm
-# GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
+# 8 runs, and accepts more runs whose error bar does not contain the true value. With 8 runs, the
+# test finds error bars that are zero or have a quarter of the right width. To compare with perf:
+# make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}

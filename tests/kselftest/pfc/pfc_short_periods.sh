@@ -7,9 +7,9 @@
 #
 # pfc must report counts that are incomplete and samples that were not taken, as text, CSV and JSON.
 # In the guest pmu-unequal, CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters
-# that all known CPUs have. With -C, pfc uses the counters that all CPUs of the list have. A CPU
-# that goes online later may lack some of these counters; a thread is not counted while it runs on
-# that CPU. A context ends early when an administrator's context takes its registers.
+# that all known CPUs have. With -C, pfc uses the counters that all CPUs of the list have. If a CPU
+# that goes online later lacks some of the counters that pfc uses, a thread is not counted while it
+# runs on that CPU. A context ends early when an administrator's context takes its registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -19,8 +19,9 @@ program=/tests/pfc_follow
 parameters=/sys/module/perfmon/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
-# nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, as the format FORM marks
-# them.
+# nr_marked_is FORM CAUSE NR: succeeds if NR counts in the output are marked as short (incomplete).
+# FORM is the format of the output. CAUSE is the word for the cause, which only the marks of the
+# formats csv and json contain.
 nr_marked_is() {
 	case $1 in
 	people) nr=$(grep -c '(short)$' words) ;;
@@ -45,8 +46,9 @@ load_for_cpu0() {
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# The events of these tests use all eight counters. CPU 1 lacks the last four of these counters. It
-# stays offline in test_cpu1_offline() and goes online in test_cpu1_online().
+# The events of test_cpu1_offline() and test_cpu1_online() use all eight counters of CPU 0. CPU 1
+# lacks the last four of the eight counters. CPU 1 stays offline in test_cpu1_offline() and goes
+# online in test_cpu1_online().
 test_cpu1_offline() { # FORM
 	load_for_cpu0
 	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words
@@ -95,8 +97,8 @@ test_eight_events() { # OPTION NR
 	[ $rc = 0 ] && [ "$nr" = $2 ] && ! grep -q "not counted" words
 }
 
-# Runs COMMAND (pfc stat or pfc record) as the user nobody, on a program that loops. Meanwhile the
-# administrator counts on all CPUs.
+# Runs COMMAND (pfc stat or pfc record) as the user nobody, on a program that loops. While the
+# program loops, the administrator (root) counts on all CPUs with pfc stat -a.
 run_evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &

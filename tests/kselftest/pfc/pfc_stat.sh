@@ -18,8 +18,8 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Milliseconds for which a process is counted. Even in a hundredth of this time, a program executes
-# more instructions than the tests require.
+# Milliseconds for which a process is counted. Even in a hundredth of $nap milliseconds, a program
+# executes more instructions than the tests require.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"

@@ -37,7 +37,8 @@ test_stat_intervals() {
 	rm -f ended
 	has_status 3 fails_in_stderr /dev/full pfc stat -I 20 sh -c "$slow" && [ -e ended ]
 }
-# Writes of the output file fail (/dev/full). pfc must report this after the command has ended.
+# Each write to the output file, /dev/full, fails. pfc must report the failed write after the
+# command has ended.
 test_stat_full_file() {
 	rm -f ended
 	pfc stat -I 20 -o /dev/full sh -c "$slow" 2>words
@@ -57,8 +58,8 @@ test_record() {
 	has_status 3 fails_in_stderr /dev/full pfc record -e task-clock -F 500 -o r sh -c "$program calls $rounds; exit 3" &&
 		has_busy_samples r
 }
-# Kills the reader of pfc's standard error before SIGINT ends pfc record. The same happens if a
-# Ctrl-C also ends tee at the other end of a pipe.
+# Kills the reader of pfc's standard error before SIGINT ends pfc record. If tee reads the standard
+# error of pfc through a pipe, a Ctrl-C can kill tee before pfc ends.
 test_record_closed_pipe() {
 	$program calls 100000000000 &
 	victim=$!

@@ -184,8 +184,8 @@ static void test_other_cases(void)
 	pid_t pid;
 
 	/*
-	 * Each of the six subshells is a task, so the trace has at least one switch to it and one
-	 * away from it.
+	 * Each of the six subshells is a task, so the trace has, for each subshell, at least one
+	 * switch to the subshell and one away from the subshell.
 	 */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,

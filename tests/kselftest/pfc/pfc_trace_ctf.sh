@@ -109,7 +109,8 @@ test_full() {
 	pfc trace start full -e 'requests:*' -s 1M -o full/t.ctf -- $requests 20000 2>full.said
 	rc=$?
 	cat full.said
-	# The file system of the trace has no space for the text.
+	# The file system of the trace has no space for the text that babeltrace2 prints, so the
+	# text goes to another file system.
 	read_trace full/t.ctf full.ctf 2>&1
 	readable=$?
 	events=$(sed -n 's/^pfc: cannot write to .*: No space left on device (os error 28); the recording is not complete: \([0-9]*\) events, .*/\1/p' full.said)

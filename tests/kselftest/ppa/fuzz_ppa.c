@@ -126,8 +126,8 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 {
 	static char text[12000];
 	/*
-	 * The line begins with the ID of a task of this fuzzer. The fuzzer does not change this ID,
-	 * so that the line selects no other task.
+	 * A line for /proc/ppa/ppactl begins with an ID from random_pid(). make_line() never
+	 * changes the ID, so that the line selects no task outside of the fuzzer.
 	 */
 	int keep = extra == WRITE_ENTRIES;
 	size_t bytes = make_line(text, 4000, numbers, nr, keep);
@@ -251,8 +251,9 @@ static void turn_on(void)
 }
 
 /*
- * Restores the levels and turns accounting on. The test calls this function after each round,
- * because a round that runs as a user may not write these settings.
+ * Restores the levels and turns accounting on. The test calls restore_settings() after each round,
+ * because a round that runs as a user has no permission to write the levels and the accounting
+ * settings.
  */
 static void restore_settings(void)
 {

@@ -185,9 +185,10 @@ static void test_known_work(void)
 	start_work(&k);
 	/*
 	 * If the host stops the CPU after the scheduler has read the clock and before the module
-	 * reads it, the two times differ. The host rarely stops the CPU at this point, so the test
-	 * repeats the work. The timer of a sleep may expire before the task has blocked. On a busy
-	 * host, this may happen for more than half of the sleeps.
+	 * reads it, the two times differ. The host rarely stops the CPU between the two reads of
+	 * the clock, so the test repeats the work. On a busy host, more than half of the sleeps may
+	 * end without blocking, because the timer of a sleep may expire before the task has
+	 * blocked.
 	 */
 	for (i = 0; i < 9 && (!matches_scheduler(&k) || k.blocked < SLEEPS / 2); i++) {
 		end_work(&k);
@@ -306,8 +307,9 @@ static void test_exec_by_thread(void)
 	close(start[1]);
 	waitpid(pid, NULL, 0);
 	/*
-	 * The record of the first thread, which has ended, has the id that the other thread had
-	 * before its exec. /dev/ppa returns the record of each of the two threads once.
+	 * The first thread has ended at the exec, and its record has the id that the executing
+	 * thread had before the exec. /dev/ppa must return the record of each of the two threads
+	 * once.
 	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);

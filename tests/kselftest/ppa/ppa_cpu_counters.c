@@ -152,9 +152,8 @@ int main(void)
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
 	/*
-	 * The values of accounting restart at 0 when accounting is turned on. The counter pages,
-	 * however, add these values to the earlier ones, so the values of the pages must not
-	 * decrease.
+	 * The values of accounting restart at 0 when accounting is turned on. The values in the
+	 * counter pages are sums that continue when accounting restarts, and must not decrease.
 	 */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
 	for (decreased = cpu = 0; cpu < nr; cpu++)

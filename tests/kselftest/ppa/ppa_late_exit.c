@@ -5,7 +5,9 @@
  * timeout: 120
  *
  * Tests a task that exits while accounting adds its record. The record must stay with the task
- * until the task's last context switch. tests/modules/late_exit.c enforces this order.
+ * until the task's last context switch. tests/modules/late_exit.c makes the task exit after
+ * accounting has added the record, and delays the last context switch of the task until accounting
+ * makes its next pass over the tasks.
  */
 #include "ppa.h"
 

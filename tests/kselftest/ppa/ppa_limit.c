@@ -6,7 +6,7 @@
  *
  * The memory limit of a user (module parameter user_kb) includes the accounting records of the
  * user's tasks. A task whose record would exceed the limit runs without a record, and is counted as
- * refused. Tasks that have records are still accounted.
+ * refused. When the limit is reached, accounting of the tasks that have records continues.
  */
 #include "capabilities.h"
 #include "memory.h"

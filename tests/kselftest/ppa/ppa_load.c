@@ -51,8 +51,8 @@ static bool is_stopped(void)
 }
 
 /*
- * Sleeps in the first 0.2 s of each second. All workers sleep at this time, so that the CPUs have
- * idle time.
+ * Sleeps for 20 ms if the current second began less than 0.2 s ago. All workers that cause load
+ * sleep in the first 0.2 s of each second, so that the CPUs have idle time.
  */
 static void rest_if_due(void)
 {
@@ -362,10 +362,10 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. The values
- * of CPUs are counted as soon as the probes are attached. The values of tasks are counted only when
- * all tasks have records. @min and @max come from reads of the CPUs before and after the read of
- * the tasks.
+ * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. Accounting
+ * updates the values of the CPUs as soon as its probes are attached, but the values of a task only
+ * after the task has got a record. @min and @max come from reads of the CPUs before and after the
+ * read of the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;
@@ -408,8 +408,8 @@ static bool has_enough(int nr_toggles)
 }
 
 /*
- * Returns the number of threads in the system. A thread that its parent has waited for is not
- * included, even if the thread has not done its last context switch.
+ * Returns the number of threads in the system. The number does not include a thread that has been
+ * reaped, even if the thread has not done its last context switch.
  */
 static __u64 nr_threads(void)
 {

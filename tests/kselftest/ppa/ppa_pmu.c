@@ -111,10 +111,11 @@ static struct run run_min(const char *what, long rounds, const char *levels)
 }
 
 /*
- * Executes the work twice. With the probes of the scheduler only (level 1), the PMU measures the
- * shares. With the probes of interrupts and system calls as well (level 7), accounting measures the
- * shares. A busy host may stop the guest inside or outside of a system call. The run at level 7 is
- * therefore made up to ten times, until the share by accounting is from @min to @max.
+ * Executes the work at two levels of accounting. At level 1 (only the probes of the scheduler), the
+ * PMU measures the share of system time. At level 7 (also the probes of interrupts and system
+ * calls), accounting measures the share of system time. The measurement at level 7 is made up to
+ * ten times, until the share of system time by accounting is from @min to @max, because a busy host
+ * may stop the guest inside or outside of a system call.
  */
 static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
 				 double min, double max)
@@ -167,7 +168,10 @@ static void test_measures(void)
 	test_between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.5, 1,
 		     "4.2 page faults: at least 50 % system time by the probes");
-	/* If the host stops the CPU, more timer ticks interrupt the same system calls. */
+	/*
+	 * If the host stops the CPU, more timer ticks interrupt the measured system calls and add
+	 * instructions to their count, so the measurement is repeated.
+	 */
 	for (int i = 0; i < 10; i++) {
 		off = instructions_per_call(NULL);
 		level1 = instructions_per_call("1");

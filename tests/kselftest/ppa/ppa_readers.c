@@ -126,7 +126,10 @@ static void test_two_readers(void)
 	close(first);
 }
 
-/* Ended tasks of another user are charged to this user until each reader has got their records. */
+/*
+ * Tests that the record of an ended task is charged to the user of the task until each reader has
+ * got the record or has closed its file.
+ */
 static void test_closed_reader(void)
 {
 	int first = ppa_open(), second = ppa_open();

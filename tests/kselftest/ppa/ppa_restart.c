@@ -24,8 +24,8 @@ static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
- * without calls. Calls and loop are measured alternately, 100 times each, and the shortest times
- * are used, because a busy host makes both slower.
+ * without calls. The calls and the loop are measured alternately, 100 times each. Only the shortest
+ * time of each is used, because a busy host makes the calls and the loop slower.
  */
 static __u64 call_cost(void)
 {
@@ -123,8 +123,9 @@ static bool has_ended(__u32 tid)
 
 /*
  * Returns true if the task is accounted or has ended, now or within two seconds. While a task is
- * being forked, /proc lists the task before its parent calls the probe that creates its record. The
- * parent may have been preempted before that call; in this case the new task has not run yet.
+ * being forked, /proc lists the task before its parent calls the probe that creates its record. If
+ * the parent is preempted before the probe has created the record of the new task, the new task has
+ * not run yet.
  */
 static bool is_accounted_or_ended(__u32 tid)
 {
@@ -156,7 +157,8 @@ static int count_unaccounted(int *nr_tids)
 			continue;
 		/*
 		 * A read of all tasks may leave out a task whose record changes during each attempt
-		 * to copy it. The record of the missing task is therefore read alone.
+		 * to copy it. If the read of all tasks has left out a task, the test reads the
+		 * record of that task alone.
 		 */
 		if (is_accounted_or_ended(tids[i]))
 			missed_by_read++;

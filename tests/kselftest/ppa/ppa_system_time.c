@@ -141,9 +141,9 @@ static struct times page_faults(void)
 }
 
 /*
- * Installs seven seccomp filters that take long for getppid(), and then do @action. The filters
- * have many instructions, so that the loop of the test in user mode takes less than a tenth of the
- * time.
+ * Installs seven seccomp filters that take long for getppid(), and then do @action. Each filter has
+ * 4,000 instructions, so that the loop of filtered_calls() spends less than a tenth of its time in
+ * user mode.
  */
 static void install_filters(unsigned int action)
 {
@@ -224,10 +224,9 @@ static bool is_system(struct times t)
 }
 
 /*
- * Checks that accounting counts at least 70 % of the time of @work as system time. This share may
- * be at most 20 percentage points below the share by getrusage(). If a busy host stops the CPU
- * while the task is in user mode, the share is smaller. The work is therefore done up to five
- * times.
+ * Checks that accounting counts at least 70 % of the time of @work as system time, and at most 20
+ * percentage points less than getrusage() counts. If a busy host stops the CPU while the task is in
+ * user mode, accounting finds a smaller share of system time, so @work is done up to five times.
  */
 static void test_is_system(struct times (*work)(void), const char *what)
 {
@@ -242,8 +241,8 @@ static void test_is_system(struct times (*work)(void), const char *what)
 }
 
 /*
- * Reads the record of an ended task. Returns false if /dev/ppa returns no such record within a
- * second.
+ * Reads the record of an ended task. Returns false if /dev/ppa does not return the record of the
+ * task within a second.
  */
 static bool read_ended(pid_t pid, struct ppa_task *found)
 {
@@ -264,8 +263,8 @@ static bool read_ended(pid_t pid, struct ppa_task *found)
 }
 
 /*
- * Measures the end of a process with much memory by a signal. The process sends the signal to
- * itself, or causes it by a fault.
+ * Measures the end of a process that has much memory and is killed by a signal. The process sends
+ * the signal to itself, or causes the signal by a fault.
  */
 static void test_death(bool by_fault, const char *what)
 {

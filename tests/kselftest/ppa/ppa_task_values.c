@@ -140,7 +140,7 @@ static void test_current_wait(void)
 	kill_and_wait(pid);
 }
 
-/* Functions that measure the wakeups of one task by the kernel's trace events, in microseconds */
+/* Helpers that use the kernel's trace events to measure how long a task waits after its wakeups */
 #define TRACING		"/sys/kernel/tracing"
 #define INSTANCE	TRACING "/instances/ppa_task_values"
 
@@ -161,8 +161,8 @@ static void trace_start(pid_t pid)
 }
 
 /*
- * Returns the sum of the times from each wakeup of the task to the next switch to it. Stores the
- * number of these times in @nr.
+ * Returns the sum of the waits of the task, in microseconds. A wait lasts from a wakeup of the task
+ * to the next switch to it. Stores the number of waits in @nr.
  */
 static double sum_trace_waits(int *nr)
 {

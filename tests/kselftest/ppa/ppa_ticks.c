@@ -279,7 +279,8 @@ static void test_all_accounted(const struct differences *c, const char *name)
 
 /*
  * Measures the work of a task that never sleeps. A busy host may stop the guest between the reads
- * of the clock and of accounting. After such a stop the work is measured again, up to ten times.
+ * of the clock and of accounting. If the host has stopped the guest, the work is measured again, up
+ * to ten times.
  */
 static struct differences measure_without_sleep(const char *name,
 						void (*work)(struct differences *c))
@@ -293,7 +294,7 @@ static struct differences measure_without_sleep(const char *name,
 
 /*
  * Returns the milliseconds that interrupts and other tasks used during the work. The times that the
- * work measures itself include these milliseconds.
+ * work measures itself include the time of interrupts and other tasks.
  */
 static double time_of_others(const struct differences *c)
 {
@@ -302,9 +303,9 @@ static double time_of_others(const struct differences *c)
 
 /*
  * Returns the tolerance, in milliseconds, for stops of the guest by the host. A host with busy
- * loops (LOAD) stops the guest for milliseconds at a time. The stop may happen after the work has
- * read the clock and before the work makes its system call. The work then counts the stop as time
- * in the call, and accounting counts it as user time.
+ * loops (LOAD) stops the guest for milliseconds at a time. If the host stops the guest after the
+ * work has read the clock and before the work makes its system call, the work counts the time of
+ * the stop as time in the system call, and accounting counts the time of the stop as user time.
  */
 static double host_stop_ms(void)
 {
@@ -369,9 +370,9 @@ static void test_counts(void)
 	c = measure("300 yields, no other task", work_yields);
 	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
 	/*
-	 * The counts in `overhead` are not subtracted from the counts of the yields, because
-	 * another task may have run while `overhead` was measured, and none while the yields were
-	 * measured.
+	 * The counts in `overhead` are not subtracted from the counts of the yields. If another
+	 * task ran while `overhead` was measured, and no other task ran while the yields were
+	 * measured, the differences would be too small.
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
@@ -400,7 +401,8 @@ static void test_hides_from_ticks(void)
 
 	/*
 	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
-	 * tick. These disturbances are rare, so the test measures again after a disturbance.
+	 * tick. Stops of the guest and other tasks at a tick are rare, so the test measures again
+	 * if one of them has occurred.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >
@@ -449,8 +451,9 @@ static void test_calls_at_ticks(void)
 		    "4.1 call at each tick: system time is what the work measures itself");
 	/*
 	 * A round of the work takes one tick, and less than half of the round is in system calls.
-	 * If the measured times exceed this, the host has stopped the CPU, and the check is
-	 * skipped.
+	 * If a round takes more than 1.25 ticks on average, or if more than half of the time is in
+	 * system calls, the host has stopped the CPU, and the test skips the comparison with
+	 * getrusage().
 	 */
 	if (!timers_are_punctual() || c.wall > scale_down(150) * 4 * 1.25 ||
 	    c.self_system > c.wall / 2)

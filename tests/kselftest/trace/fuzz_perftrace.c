@@ -298,7 +298,10 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* prepare() sets the length of the second range to the size that PERFTRACE_ATTACH returns. */
+/*
+ * Ranges of the device that the fuzzer maps. prepare() sets the length of the range
+ * PERFTRACE_BUFFERS to the size that PERFTRACE_ATTACH returns.
+ */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
@@ -306,7 +309,8 @@ static struct range ranges[] = {
 
 /*
  * A traced process that writes events as the library does. The fuzzer's list of mappings does not
- * include the mappings of this process, so the fuzzer's calls do not change them.
+ * include the mappings of `self`, so the random calls of the fuzzer do not change the mappings of
+ * `self`.
  */
 static struct traced_process self;
 static bool is_attached;

@@ -4,9 +4,11 @@
  * guest: unstable_tsc
  * timeout: 120
  *
- * A trace keeps its clock after the kernel has marked the time stamp counter unstable, which
- * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
- * the same clock. Process accounting keeps its clock until accounting is turned off and on again.
+ * Tests the clocks of traces and of process accounting. After the kernel has marked the time stamp
+ * counter unstable, PERFTRACE_INFO reports PERFTRACE_UNSTABLE, but a trace keeps its clock.
+ * Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use the clock of the trace
+ * without the offset. Process accounting keeps its clock until accounting is turned off and on
+ * again.
  */
 #include "perftrace.h"
 #include "../ppa/ppa.h"

@@ -80,8 +80,8 @@ static void run_parent(bool endless)
 	pid_t pids[NR_METHODS];
 
 	/*
-	 * With these two events, the library learns the number of this thread and enables its fast
-	 * path before the thread creates its children.
+	 * The thread writes two events before it creates its children, so that the library already
+	 * knows the number of the thread and has enabled its fast path.
 	 */
 	write_event_of(NR_METHODS);
 	write_event_of(NR_METHODS);
@@ -100,7 +100,8 @@ static void run_parent(bool endless)
  * Tests a child of vfork() in a program that starts before the module is loaded. The program
  * creates a child by SYS_fork, and this child creates another one by vfork(). After the module is
  * loaded, the child of vfork() writes the first event. The child of vfork() must not attach the
- * memory that it shares with its parent. The parent attaches this memory at its own next event.
+ * memory that it shares with its parent. The parent attaches the shared memory when the parent
+ * writes its next event.
  */
 static __attribute__((noinline)) void run_vfork_child(void)
 {
@@ -131,9 +132,10 @@ static void run_vfork_parent(void)
 }
 
 /*
- * Writes an event between any two instructions of the handlers that fork() calls in the child. The
- * test installs the first handler, which sets the trap flag, and the last handler, which clears it.
- * The handlers of the library run between these two.
+ * If steps_in_child is true, the child of fork() writes an event between any two instructions of
+ * the handlers that fork() calls in the child. The first handler, begin_stepping(), sets the trap
+ * flag, and the last handler, end_stepping(), clears the trap flag. The library's handlers of
+ * fork() run after begin_stepping() and before end_stepping().
  */
 static bool steps_in_child;
 
@@ -215,9 +217,9 @@ static void run_program(const char *name)
 }
 
 /*
- * How many events were read: @events for each method to create a child, and @steps for the events
- * that steps_in_child causes. @wrong_thread and @wrong_steps are the numbers of those events that
- * have a wrong thread number.
+ * Numbers of events that were read. @events counts the events of the children, for each method to
+ * create a child. @steps counts the events that on_sigtrap() has written. @wrong_thread and
+ * @wrong_steps count the events of @events and @steps that have a wrong thread number.
  */
 static struct {
 	__u64 events[NR_METHODS], wrong_thread[NR_METHODS], steps, wrong_steps;

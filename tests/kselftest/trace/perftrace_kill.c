@@ -96,9 +96,10 @@ static void read_flight_recorder(int fd)
 }
 
 /*
- * Returns true if the other one of the two threads may have overwritten all events of @thread. In
- * this case, the flight recorder of one CPU is full of the other thread's events, and these are
- * later than the last event of @thread that was read from another CPU.
+ * Returns true if the thread that is not @thread may have overwritten the last events of @thread on
+ * one CPU. The function returns true if the flight recorder's buffer of a CPU is full of events of
+ * the thread that is not @thread, and all events in the buffer are later than the last event of
+ * @thread that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {

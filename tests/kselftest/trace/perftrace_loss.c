@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
- * trace of that buffer. If a later trace gets the same slot (one of PERFTRACE_NR_TRACES) but
- * selects no event of these threads, it must have no losses.
+ * trace of that buffer. A later trace gets the slot (one of PERFTRACE_NR_TRACES) of an ended trace.
+ * A later trace that selects no event of the writing threads must have no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>

@@ -113,8 +113,8 @@ static int release_on(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 }
 
 /*
- * Calls PERFTRACE_RELEASE on a new file, then closes the file. If processes still use the device,
- * the close cancels the release request to these processes.
+ * Calls PERFTRACE_RELEASE on a new file, then closes the file. If PERFTRACE_RELEASE reports that
+ * processes still use the device, closing the file cancels the release.
  */
 static int release_with(int wake, __u32 flags, __u32 size)
 {
@@ -144,7 +144,8 @@ static int resume(void)
 
 /*
  * Repeats PERFTRACE_RELEASE for some seconds, until at most @max processes still use the device.
- * Returns the number of processes that use the device after the last call, or a negative errno.
+ * Returns the number of processes that use the device after the last PERFTRACE_RELEASE, or a
+ * negative errno.
  */
 static int release_all(__u32 max)
 {

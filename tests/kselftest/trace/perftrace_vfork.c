@@ -57,8 +57,8 @@ static void *make_children(void *arg)
 
 		pin_to_cpu(i % 2);
 		/*
-		 * The child runs on another CPU than the parent. The CPU number in struct rseq,
-		 * which the child shares with its parent, is therefore wrong.
+		 * The child runs on another CPU than the parent. The child shares struct rseq with
+		 * its parent, so the CPU number in struct rseq is wrong for the child.
 		 */
 		pid = vfork();
 		if (!pid)

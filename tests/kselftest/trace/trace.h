@@ -32,7 +32,7 @@ static int trace_ioctl(int fd, unsigned long request, void *arg)
 	return ioctl(fd, request, arg) ? -errno : 0;
 }
 
-/* Unmaps all mappings of the device, which would keep the module loaded. */
+/* Unmaps all mappings of the device, because a mapping keeps the module loaded. */
 static void trace_unmap_all(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -230,8 +230,8 @@ static void write_backward(struct perftrace_buffer *b, __u64 ring, const void *r
 	__u64 head = b->head, left = head & (ring - 1), pad = 0;
 
 	/*
-	 * If the head is at the beginning of the ring (left is 0), the record ends at the end of
-	 * the ring and needs no pad.
+	 * A record is written before the head. If the head is at the beginning of the ring (left is
+	 * 0), the place before the head is the end of the ring, so the record needs no pad.
 	 */
 	if (left && left < bytes)
 		pad = left;
@@ -458,7 +458,7 @@ static void count_records(struct event_stats *stats, const char *from, __u32 byt
 
 /*
  * Reads all buffers, and adds the events of process @key to @stats, or of all processes if @key is
- * 0. Returns the number of buffers that were added, or a negative errno.
+ * 0. Returns the number of buffers whose events were added to @stats, or a negative errno.
  */
 static int trace_drain(int fd, __u64 key, struct event_stats *stats)
 {

@@ -57,8 +57,9 @@ static void attach_often(void)
 }
 
 /*
- * Attaches this process 100 times. In each cycle, the process keeps the file open and removes its
- * mappings. The kernel then ends the traced process of that file.
+ * Attaches this process 100 times, each time with a new file of the device. In each cycle, the
+ * process keeps the file open and removes its mappings of the device. When the mappings are
+ * removed, the module ends the tracing of the process.
  */
 static void attach_and_end_often(void)
 {
@@ -126,7 +127,7 @@ static int write_and_end(int slot)
 	});
 }
 
-/* Tests that only events and markers of ended processes are kept, and not their tasks. */
+/* Tests that the module keeps the events and markers of an ended process, but not its task. */
 static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
@@ -204,7 +205,10 @@ static void test_refused_counts(void)
 	close(fd);
 }
 
-/* Counts how often the marker's word shows that no trace selects the marker. */
+/*
+ * Counts how often the word of the marker, which has one bit for each trace, is 0: no trace selects
+ * the marker.
+ */
 static void *watch_marker_word(void *arg)
 {
 	struct traced_process *t = arg;
@@ -241,8 +245,8 @@ static void test_resume(void)
 
 /*
  * A buffer's count of lost events may rise only by as many events as a process can write since the
- * last read. In this test the process writes nothing for some time, and then raises the count by
- * more events than it could have written.
+ * last read. In this test the process writes nothing for some time, and then raises its buffer's
+ * count of lost events by more events than it could have written.
  */
 static void test_impossible_losses(void)
 {

@@ -73,7 +73,7 @@ static void do_step(const struct traced_process *t, int marker)
 }
 
 /*
- * Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result of the wait in
+ * Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result of PERFTRACE_WAIT_ROOM in
  * target->result.
  */
 static void *wait_for_room(void *arg)
@@ -236,8 +236,9 @@ static void test_new_credentials(void)
 
 /*
  * Makes the target execute another program. If @undumpable is set, the target becomes undumpable
- * before the exec. Returns bit 0 if an event of the first program is read, and bit 1 if
- * PERFTRACE_INFO reports that the reader was denied a process.
+ * before the exec. Returns bit 0 if an event of the first program is read. Returns bit 1 if the
+ * member `denied` of struct perftrace_info is 1: the creator of the trace may no longer trace the
+ * target.
  */
 static int exec_in_trace(bool undumpable)
 {
@@ -505,8 +506,8 @@ static int create_waiting_trace(__u32 flags)
 }
 
 /*
- * Tests a user who may read a process, but not attach to it (Yama). A trace of this user cannot
- * make the process wait.
+ * Tests a user who may read a process, but who may not attach to the process because of Yama. A
+ * trace with PERFTRACE_WAIT whose creator may not attach to a process cannot make the process wait.
  */
 static void test_attach_right(void)
 {

@@ -99,7 +99,10 @@ static void test_child_of_process(void)
 	close(fd);
 }
 
-/* Returns a wrong size of a structure of @size bytes, which differs from round to round. */
+/*
+ * Returns a wrong value for @size, the size of a structure: another wrong value in each of the
+ * three rounds.
+ */
 static __u32 wrong_size(int round, size_t size)
 {
 	return round == 0 ? 0 : round == 1 ? size - 1 : ~0U;
@@ -394,7 +397,11 @@ static void test_corrupt_buffers(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*corrupt)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* the kernel counts bytes in cut; it does not check records */
+		/*
+		 * True if the kernel must count bytes in the member `cut` of struct perftrace_info.
+		 * Corrupt records need not be counted, because the kernel does not check records.
+		 */
+		bool cut;
 	} cases[] = {
 		{ "a head beyond the buffer", set_head_beyond, true },
 		{ "a head that went back", set_head_back, true },
@@ -441,8 +448,8 @@ static void test_corrupt_buffers(__u32 flags)
 }
 
 /*
- * Tests that the kernel uses a process's count of lost events only as far as such losses are
- * possible.
+ * Tests that the kernel ignores the count of lost events in a buffer if the process cannot have
+ * lost that many events since the kernel last checked the count.
  */
 static void test_impossible_losses(void)
 {
@@ -536,7 +543,8 @@ int main(void)
 	pin_to_cpu(0);
 	plan(62);
 	/*
-	 * This test is first, because a child of a later test would have the markers of its parent.
+	 * register_all_markers() runs before this process has any markers, because a child inherits
+	 * the markers of its parent.
 	 */
 	is(in_child(register_all_markers()), 0,
 	   "3.8 register: a process can have 4,096 markers, one more is ENOSPC");

@@ -115,7 +115,10 @@ static int attach_copy(int number)
 	return trace_ioctl(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
 }
 
-/* Returns a mask of the copies whose thread data the kernel changes for a child of vfork(). */
+/*
+ * Calls vfork(). For the child, the kernel marks the thread data of each copy of the library that
+ * the kernel knows. Returns a mask of the copies whose thread data the kernel has marked.
+ */
 static int copies_marked_by_vfork(void)
 {
 	int mask = 0, status;
@@ -160,8 +163,9 @@ static void test_thread_data(void)
 }
 
 /*
- * Tests that a process cannot attach through files of two device nodes: the mappings of the process
- * belong to the first node, but the file of the first node may be closed first.
+ * Tests that a process cannot attach with files of two device nodes. All files with which a process
+ * has attached share the mappings of the first file. If a process could attach with files of two
+ * nodes, the file of the node to which the mappings belong could be closed first.
  */
 static void test_other_node(void)
 {

@@ -189,8 +189,9 @@ static void test_ended(void)
 }
 
 /*
- * Tests a process that two traces select. Each trace forgets the process when a reader of that
- * trace starts to read from the beginning again.
+ * Tests a process that two traces select. After the process has ended and its events were read, a
+ * trace forgets the process when the reader of the trace starts to read from the beginning again.
+ * The trace whose reader does not start again still has the process.
  */
 static void test_two_traces(void)
 {
@@ -218,9 +219,10 @@ static void test_two_traces(void)
 }
 
 /*
- * Runs in a child of a traced process that has written one event. To be traced, the child makes no
- * call and opens no file. The child uses the same addresses of mappings and the same marker numbers
- * as its parent. Returns 0, or the number of the check that fails.
+ * Runs in a child of a traced process that has written one event. The child becomes a traced
+ * process when it first accesses its mappings, without a call and without opening a file. The child
+ * uses the same addresses of mappings and the same marker numbers as its parent. Returns 0, or the
+ * number of the check that fails.
  */
 static int check_forked_child(struct traced_process *t, int slot, int marker)
 {
@@ -395,8 +397,8 @@ static void test_exec(char *self)
 }
 
 /*
- * Changes that a process can make to its mappings. After the change, the process continues or gets
- * a signal.
+ * Changes that a process can make to its mappings. After a change of its mappings, the process
+ * continues or gets a signal.
  */
 static void unmap_half(struct traced_process *t, int slot)
 {

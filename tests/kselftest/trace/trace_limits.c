@@ -105,8 +105,9 @@ static int run_traced_user(int slot)
 }
 
 /*
- * Tests that ended processes count towards the limit of the owner of the trace that keeps them, and
- * not towards the limit of the user of the processes.
+ * Tests whose limit includes the ended processes that a trace keeps. An ended process counts
+ * towards the limit of the trace's owner. An ended process does not count towards the limit of the
+ * user who ran it.
  */
 static void test_ended_charged_to_owner(void)
 {

@@ -248,8 +248,8 @@ static void test_kernel_events(void)
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
 	 * The child runs only on the CPU of its parent, so before the parent continues, there is at
-	 * least one switch to the child and one back. A sleep proves no switch, because its timer
-	 * may expire before the thread has blocked.
+	 * least one switch to the child and one back. The test does not use a sleep to cause a
+	 * context switch, because the timer of a sleep may expire before the thread has blocked.
 	 */
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;
@@ -281,9 +281,10 @@ static bool cgroup_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits, then writes until the buffer is full, and waits again. All other memory
- * that the process needs, page tables included, is allocated before, so that the limit of its
- * control group does not kill the process.
+ * Writes 1 MB and waits, then writes until the buffer is full, and waits again. All memory except
+ * the pages of the buffer, page tables included, is allocated in the first step. Because only pages
+ * of the buffer are allocated later, the memory limit of the control group, which the test sets
+ * after the first step, does not kill the process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {

@@ -77,7 +77,10 @@ static int nr_owner_threads(void)
 static pthread_barrier_t barrier;
 static int common_fd, nr_opened;
 
-/* Opens the trace through common_fd. In each round, two threads do this at the same time. */
+/*
+ * Opens the trace "asked" through common_fd, once in each round. Two threads run open_common(), so
+ * that in each round both call PERFTRACE_OPEN with one file at the same time.
+ */
 static void *open_common(void *unused)
 {
 	(void)unused;

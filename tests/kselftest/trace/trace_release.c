@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests PERFTRACE_RELEASE while another thread of the traced process keeps moving the control pages
- * away and private memory to their address. PERFTRACE_RELEASE must not change the private memory,
- * and must release the device once the thread has stopped.
+ * Tests PERFTRACE_RELEASE while another thread of the traced process moves mappings in a loop. The
+ * thread moves the control pages away, moves private memory to the address of the control pages,
+ * and moves both mappings back. PERFTRACE_RELEASE must not change the private memory, and must
+ * release the device once the thread has stopped.
  */
 #include "trace.h"
 #include <pthread.h>

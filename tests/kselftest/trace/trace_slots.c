@@ -65,8 +65,9 @@ static void write_forever(int writer)
 }
 
 /*
- * Reads all events of a trace. Adds the number of processes to @keys, and the number of events to
- * @events. Returns true if all events are of slot @slot and of the same generation.
+ * Reads all events of a trace. Adds the number of processes whose events were read to @keys, and
+ * the number of events to @events. Returns true if all events are of slot @slot and of the same
+ * generation.
  */
 static bool events_match(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
 {
@@ -134,15 +135,16 @@ static void test_slot_reuse(void)
 		int slot, fd;
 
 		/*
-		 * Reads the writer's number of events before the trace begins, because a writer
-		 * that has filled its buffer writes no more events.
+		 * Reads the writer's number of events before the trace begins. If the number were
+		 * read later, the writer might already have filled its buffer and stopped writing
+		 * events.
 		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
 		/*
-		 * In round i, wait until one writer has written i % 8 events. In every eighth round
-		 * this is 0, so the trace ends at once.
+		 * In round i, wait until one writer has written i % 8 events. If i is a multiple of
+		 * 8, do not wait for an event, so that the trace ends at once.
 		 */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
@@ -156,8 +158,9 @@ static void test_slot_reuse(void)
 	}
 	/*
 	 * Writers of this test use no restartable sequence. A writer that is preempted between its
-	 * check of the slot and the store of the event may write the event into a later trace. The
-	 * test therefore tolerates a few bad rounds.
+	 * check of the slot and the store of the event may write the event into a later trace.
+	 * Because of preempted writers, the test tolerates a few rounds in which a trace has an
+	 * event of an earlier trace.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
 	   "3.5 slots in turn: no trace has an event of an earlier trace (%d of %d)", good, rounds);

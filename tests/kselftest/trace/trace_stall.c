@@ -22,12 +22,15 @@
 #define ROUNDS		gate_or_long(8, 20)
 #define MAX_MS		1000
 #define MEMBERS		300
-/* Number of tries, because a busy host may not run a CPU of the guest for most of a try. */
+/*
+ * Maximum number of tries. A try fails if a busy host does not run a CPU of the guest for most of
+ * the try.
+ */
 #define TRIES		20
 /*
  * Maximum time that a call of another thread may take during a long call, in percent of the time of
- * the long call. The value would be 100 % if the call had to wait for a lock that the long call
- * held from its beginning to its end.
+ * the long call. A call that had to wait for a lock would take 100 % if the long call held the lock
+ * from its beginning to its end.
  */
 #define MAX_WAITED	60
 

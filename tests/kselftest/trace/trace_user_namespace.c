@@ -23,8 +23,8 @@
 #define MAX_HELD	32
 
 /*
- * Maximum number of traced processes of one user. The test sets max_traced to four times this
- * limit.
+ * Maximum number of traced processes of one user. One user may have a quarter of max_traced traced
+ * processes. The test sets the parameter max_traced to 4 * MAX_PROCESSES.
  */
 #define MAX_PROCESSES	5
 
@@ -98,8 +98,9 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 }
 
 /*
- * Reaches a limit of one user with @max processes, each of another user of the namespace, and then
- * tries to exceed the limit.
+ * Tests a limit of USER, the owner of the user namespace. Starts @max processes, each of a
+ * different user of the namespace, which together reach the limit of USER. After that, a process of
+ * one more user of the namespace and a process of USER are refused.
  */
 static void test_limit(int (*body)(int number), int max, int error, const char *what)
 {

@@ -117,7 +117,8 @@ static pid_t start_writer(int user, const char *event)
  * of the same user.
  *
  * A read consumes the events, and it may take long until a writer runs again and writes new ones. A
- * caller that needs events of several users therefore combines the masks of several reads.
+ * caller that needs events of several users therefore calls read_writers() several times and
+ * combines the returned masks.
  */
 static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 {
@@ -158,8 +159,8 @@ static void as_user(struct answers *a, int user, int capability)
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
 	/*
-	 * Read again after 50 ms. If the trace could get events of other users, some would have
-	 * arrived by then.
+	 * Read again after 50 ms. If the trace could get events of other users, some events of
+	 * other users would have arrived within the 50 ms.
 	 */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
@@ -325,9 +326,9 @@ static int try_kernel_events(int user, int capability)
 }
 
 /*
- * At levels of perf_event_paranoid below 2, perf is open to every user. Even then, users without
- * CAP_PERFMON must not trace kernel events, because these events include the system calls of all
- * users.
+ * At levels of perf_event_paranoid below 2, perf is open to every user. At every level of
+ * perf_event_paranoid, users without CAP_PERFMON must not trace kernel events, because kernel
+ * events include the system calls of all users.
  */
 static void test_paranoid(void)
 {

@@ -74,7 +74,8 @@ impl Bar {
     }
 }
 
-/// The parts of the benchmark that were run. The report leaves out bars of parts that were not run.
+/// The parts of the benchmark that were run. A bar (a limit for a result) is in the report only if
+/// the part that measures the result was run.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// The part that counts instructions in guests was run.
@@ -351,8 +352,9 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
 }
 
 /// Returns the bar on an update of a group of k counters, which needs two memory instructions for
-/// the seqflag and one for each counter. The test of the machine code checks the instructions for k
-/// = 2. The measurement in a guest checks that each additional counter adds one instruction.
+/// the seqflag and one for each counter. The test of the machine code (tests/host/objdump.sh)
+/// checks the instructions of an update of two counters. The measurement in a guest checks that
+/// each additional counter adds one instruction.
 fn group(results: &Results, code: &[Code]) -> Bar {
     let code: Vec<&Code> = code
         .iter()

@@ -14,15 +14,16 @@ use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
 /// Intended length of a long window in ticks of the time stamp counter: a tenth of the time between
-/// two clock interrupts. A window is longer if a single operation takes longer.
+/// two clock interrupts. If one operation takes longer than `AIM`, a long window has one operation
+/// and is longer than `AIM`.
 const AIM: u64 = 400_000;
 /// Maximum number of operations in a window. More operations would not make the result more exact.
 pub const MOST_OPERATIONS: u32 = 256;
 
 /// Returns the shortest length that at least [`AGREE`] windows had, and the number of these
-/// windows. If every length was that of fewer than [`AGREE`] windows, returns the shortest length
-/// of all windows, which is not a valid result. A length that does not recur is ignored, because
-/// the kernel can take a rare, shorter path in a single window.
+/// windows. If no length occurs in at least [`AGREE`] windows, returns the shortest length of all
+/// windows, which is not a valid result. A length that does not recur is ignored, because the
+/// kernel can take a rare, shorter path in a single window.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows
@@ -92,7 +93,8 @@ pub fn count(
 mod tests {
     use super::{shortest, AGREE};
 
-    /// Returns a list of window lengths, given each length with its number of windows.
+    /// Returns a list with the length of each window. `lengths` has pairs of a length and the
+    /// number of windows that have this length.
     fn windows(lengths: &[(u64, u32)]) -> Vec<u64> {
         let all = lengths
             .iter()

@@ -57,7 +57,8 @@ pub fn text(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The simulated kernel that traces the events. A program can attach to only one kernel, once.
+/// The simulated kernel that traces the events. A program attaches to one simulated kernel, and
+/// cannot attach again.
 #[derive(Clone, Copy)]
 pub struct Traced(&'static Kernel);
 

@@ -24,8 +24,8 @@ use crate::trace::{Job, Way};
 
 /// Number of rounds of [`nops`] during which event sets are switched; a round takes a microsecond.
 /// In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so event sets are
-/// switched 50 times during all rounds. 50 switches are more measurements than the 41 windows of
-/// each other operation.
+/// switched 50 times during 200,000 rounds. Each switch of event sets is one measurement. 50
+/// measurements are enough: the other operations are measured in 41 windows.
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
@@ -39,8 +39,9 @@ const TRIES: u32 = 5;
 const LIFE_REST: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
 const KEYS: u32 = 1000;
-/// Number of keys per batch in guests with 1 to 3 CPUs, with 4 to 31 CPUs, and with more CPUs. The
-/// numbers are chosen so that a batch fits into a window.
+/// Number of keys per batch (one system call that looks up several keys of a BPF map) in guests
+/// with 1 to 3 CPUs, with 4 to 31 CPUs, and with more CPUs. In guests with more CPUs a batch has
+/// fewer keys, so that the lookup of a batch fits into a window of the measurement.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
 /// Repeats a measurement until enough windows have the same length, at most [`TRIES`] times. Prints
@@ -189,8 +190,8 @@ impl Guest {
     }
 
     /// Measures one switch of event sets, or one rotation of perf's groups: the length of the timer
-    /// callback that makes the switch or rotation. The length excludes the interrupt around the
-    /// callback, other timers and other CPUs.
+    /// callback that makes the switch or rotation. The length does not include the rest of the
+    /// timer interrupt, callbacks of other timers, or work on other CPUs.
     pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
         tried(|| self.turn(name, &mut turns))
@@ -217,8 +218,8 @@ impl Guest {
         Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// Measures a hundred calls of close(-1), the system call that earlier measurements of
-    /// overwritten rings used as well. Each window calls `begin` before the calls of close(-1).
+    /// Measures a hundred calls of close(-1), the system call with which Linux commit d1b26c70246b
+    /// measured perf's backward rings. Each window calls `begin` before the calls of close(-1).
     pub fn closes<T>(
         &self,
         name: &str,
@@ -246,7 +247,8 @@ impl Guest {
         })
     }
 
-    /// Measures reading a PMD of a thread's context by its self page.
+    /// Measures the read of a PMD of a thread's context from the context's self page, without a
+    /// system call.
     pub fn self_read(&self, name: &str) -> io::Result<()> {
         let context = context(COUNTERS)?;
         let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
@@ -259,8 +261,8 @@ impl Guest {
         })
     }
 
-    /// Measures how long it takes to open a context or perf events, count with [`COUNTERS`]
-    /// counters, and close them. The work that the kernel defers at the close is not measured: the
+    /// Measures the life of a context or of perf events: they are opened, count with [`COUNTERS`]
+    /// counters, and are closed. The work that the kernel defers at the close is not measured: the
     /// deferred work ends before the next context or event is opened.
     pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
@@ -383,15 +385,17 @@ impl Guest {
     }
 }
 
-/// Waits after the use of perf events. For one second after the last perf event is closed, the
-/// kernel checks for perf events at each context switch, and the next operation would include the
-/// cost of these checks. The wait is cheap, because the guest's clock skips idle time.
+/// Waits until the kernel no longer checks for perf events at each context switch. For one second
+/// after the last perf event is closed, the kernel still makes these checks for perf events, and
+/// the next operation would include their cost. The wait is cheap, because the guest's clock skips
+/// idle time.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// Waits after the use of contexts. The modules keep the tracepoint probes of contexts attached for
-/// ten more seconds, and these probes would add to the cost of the next context switches.
+/// Waits until the modules have detached the tracepoint probes of contexts. The modules keep the
+/// probes attached for ten seconds after the last use of contexts, and attached probes would add to
+/// the cost of the next context switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }

@@ -29,8 +29,8 @@ const TURN_NS: f64 = 100_000.0;
 const COUNTERS: u32 = 1000;
 /// Number of events in a group of perf.
 pub const GROUP: usize = 16;
-/// Number of times that one execution of a side (the code to measure) updates the 16 counters. The
-/// number is so large that the cost of calling the code does not matter.
+/// Number of times that one execution of a side (the code to measure) updates the 16 counters. With
+/// 64 updates of each counter, the cost of calling the code does not matter.
 const ROUNDS: usize = 64;
 
 /// One side of a comparison: the code to measure, and the number of values that one execution of
@@ -55,7 +55,8 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Runs one turn and returns its time in nanoseconds per value.
+    /// Runs one turn (a timed loop that executes the code) and returns the time of the loop in
+    /// nanoseconds per value.
     fn turn(&mut self) -> io::Result<f64> {
         let start = Instant::now();
         for _ in 0..self.times {
@@ -85,8 +86,8 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// The library's reader on simulated counter pages. The pages are in memory, and the kernel
-/// modules' registry code maintains them.
+/// The library's reader on simulated counter pages. The simulated counter pages are an anonymous
+/// file in memory (memfd), which the registry code of the kernel modules maintains.
 struct Ours {
     _fake: Fake,
     counters: Counters,

@@ -83,13 +83,16 @@ pub enum Run {
     /// The program in a guest runs this loop of events. If there are flags, a trace with these
     /// flags records the events; otherwise no trace records them.
     Event(events::Run, Option<u32>),
-    /// The program in a guest runs the job while process accounting has these levels: the scheduler
-    /// (1), interrupts (2), system calls (4), the time of switches (8).
+    /// The program in a guest repeats this operation (`Job`) while process accounting is on. The
+    /// string is the sum of the accounting levels: the scheduler (1), interrupts (2), system calls
+    /// (4), the time of switches (8).
     Accounted(Job, &'static str),
-    /// The program in a guest runs the job while another tool observes it.
+    /// The program in a guest repeats this operation (`Job`) while another tool observes the
+    /// operation.
     Observed(Job, Way),
-    /// The result is measured together with another operation: it is the part of the cost that is
-    /// spent in a handler. The name of the other operation is this name without `_handler`.
+    /// The operation is an interrupt handler that runs in another operation, and is measured
+    /// together with the other operation. The name of the other operation is this name without
+    /// `_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),
@@ -103,7 +106,7 @@ pub struct Operation {
     pub name: &'static str,
     /// Label of the row in the report; empty if the report has no row for the operation.
     pub label: &'static str,
-    /// The program and the function that measure it.
+    /// The program that runs the operation, and the function that measures the operation.
     pub run: Run,
 }
 

@@ -5,12 +5,13 @@
 
 use serde_derive::{Deserialize, Serialize};
 
-/// Number of windows of each size. The result is the shortest recurring length of these windows.
+/// Number of windows of each size. The result is computed from the shortest recurring length of the
+/// windows of each size.
 pub const WINDOWS: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;
-/// Maximum length of a window in instructions. At one instruction per ns it is 1 ms, well below the
-/// 4 ms between two clock ticks.
+/// Maximum length of a window in instructions. At one instruction per ns, the longest window takes
+/// 1 ms, well below the 4 ms between two clock ticks.
 pub const LONGEST: u64 = 1_000_000;
 
 /// One line of output: a measurement, a failure, or a fact about the machine.

@@ -249,8 +249,8 @@ mod tests {
     fn a_row_that_two_boots_agree_about_counts() {
         let boot = || guest(1, &[("event", 60)]);
         assert_eq!(compared(boot(), boot()), [None]);
-        // Two boots agree if they gave the same results. The size of the windows and the number of
-        // windows of the same length may differ.
+        // Two boots agree if they gave the same results, even if they ran windows of different
+        // sizes or found different numbers of windows of the same length.
         let mut other = boot();
         other[2] = Record::Count(Count {
             operation: "event".into(),

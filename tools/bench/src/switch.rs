@@ -39,13 +39,13 @@ pub fn context(counters: u16) -> io::Result<Context> {
 pub trait Turns: Sized {
     /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
-    /// Returns true if `function` is the callback of the timer that ends turns, with its module in
-    /// brackets.
+    /// Returns true if `function` is the callback of the timer that ends turns. If the callback is
+    /// in a module, `function` also has the name of the module, in brackets.
     fn is_callback(function: &str) -> bool;
     /// Returns, for each of the two sets, a number that grows while the set is in use.
     fn counts(&mut self) -> io::Result<[u64; 2]>;
-    /// Returns true if each callback ended a turn. `counts` has the increments of the counts of the
-    /// two sets.
+    /// Returns true if each callback of the timer ended a turn (the time in which one set counts).
+    /// `counts` has the increments of the counts of the two sets.
     fn took_turns(callbacks: u32, counts: [u64; 2]) -> bool;
 }
 
@@ -72,7 +72,7 @@ impl Turns for TwoSets {
         Ok(Self(context))
     }
 
-    /// Returns true for the only timer function of perfmon.ko.
+    /// Returns true if `function` belongs to perfmon.ko, which has only one timer function.
     fn is_callback(function: &str) -> bool {
         function.ends_with(" [perfmon]")
     }
@@ -85,9 +85,9 @@ impl Turns for TwoSets {
         }
     }
 
-    /// Returns true if each callback ended a turn. The counts of turns are read before the first
-    /// read and after the last read of the callbacks, so at most two turns can be counted without
-    /// their callbacks.
+    /// Returns true if each callback ended a turn (the time in which one event set counts). Turns
+    /// are counted from slightly before the callbacks until slightly after them, so at most two
+    /// turns can be counted without their callbacks.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }
@@ -136,8 +136,9 @@ fn ends() -> io::Result<(File, File)> {
 }
 
 impl PingPong {
-    /// Starts the partner thread on the CPU to which the calling thread is bound. The object that
-    /// `counted` returns counts the partner.
+    /// Starts the partner thread on the CPU to which the calling thread is bound. The partner
+    /// thread first calls `counted`, which can open a context or perf events that count the partner
+    /// thread.
     pub fn new<T: 'static>(counted: fn() -> io::Result<T>) -> io::Result<Self> {
         let (mut its, to) = ends()?;
         let (from, mut back) = ends()?;
@@ -155,8 +156,8 @@ impl PingPong {
             from,
             partner: Some(partner),
         };
-        // When the first turn has ended, the partner is counted, or the partner's call of `counted`
-        // has failed.
+        // The partner answers the first turn() only if `counted` has succeeded. If `counted` fails,
+        // the first turn() fails as well, and end() returns the error of `counted`.
         match pair.turn() {
             Ok(()) => Ok(pair),
             Err(error) => Err(pair.end().err().unwrap_or(error)),

@@ -95,13 +95,13 @@ pub fn perf_event_open(
 ) -> io::Result<File> {
     let leader = leader.map_or(-1, |file| file.as_raw_fd());
     // SAFETY: The upper half of the first word of `attr` says how many bytes of `attr` the kernel
-    // reads. All callers set the upper half to the size of PerfAttr.
+    // reads. All callers store the size of PerfAttr in the upper half of the first word.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
     Ok(new_fd(fd)?.into())
 }
 
-/// The mapped page of a perf event, `struct perf_event_mmap_page`. With the page, the thread that
-/// the event counts reads the count without a system call.
+/// The mapped page of a perf event, `struct perf_event_mmap_page`. If the event counts the calling
+/// thread, the thread can read the count by the page and RDPMC, without a system call.
 pub struct PerfPage(&'static [Word]);
 
 impl PerfPage {
@@ -116,8 +116,8 @@ impl PerfPage {
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;
         loop {
-            // The first of the four words holds lock (lower half) and index. The other words are
-            // offset, capabilities and pmc_width.
+            // Load four words of struct perf_event_mmap_page: the word with lock (lower half) and
+            // index (upper half), offset, capabilities, and the word with pmc_width.
             let [lock, offset, capabilities, width] =
                 [1, 2, 5, 6].map(|n| self.0[n].load_acquire());
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
@@ -333,7 +333,7 @@ impl Lines {
         self.lines.iter().skip(1).map(|line| line.0[0]).sum()
     }
 
-    /// Executes `perf_counter_add()`'s instruction once on each line.
+    /// Executes the instruction of `perf_counter_add()` once for the value in each cache line.
     #[inline(always)]
     pub fn add(&mut self) {
         for n in 1..17u64 {
@@ -346,8 +346,9 @@ impl Lines {
         }
     }
 
-    /// Executes the three instructions of perf_adjust() on each line: they begin an update in the
-    /// seqflag, add to the value, and end the update in the seqflag.
+    /// Executes the three instructions of perf_adjust() once for the value in each cache line. The
+    /// first instruction begins an update by adding to the seqflag, the second adds to the value,
+    /// and the third ends the update by adding to the seqflag.
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {
@@ -361,8 +362,8 @@ impl Lines {
         }
     }
 
-    /// Executes once on each line the locked instruction that a counter shared by all CPUs would
-    /// need.
+    /// Executes the locked instruction that a counter shared by all CPUs would need, once for the
+    /// value in each cache line.
     #[inline(always)]
     pub fn locked(&mut self) {
         for n in 1..17u64 {

@@ -46,8 +46,9 @@ pub struct Way {
     pub most: u32,
 }
 
-/// Number of operations per window. The number is so small that, in most windows, the records of
-/// the operations fit into one page of a ring. The step to the next page is therefore not measured.
+/// Maximum number of operations in a window if a tool records into a ring. In most windows, the
+/// records of 8 operations fit into one page of the ring, so the result does not include the work
+/// that is needed when a record starts a new page.
 const IN_A_PAGE: u32 = 8;
 
 /// Calls empty probes of bench.ko at each operation.
@@ -144,7 +145,7 @@ fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
 #[derive(Default)]
 struct Program(Vec<u64>);
 
-/// A jump whose target is not known yet. The number is the index of the instruction after the jump.
+/// A jump whose target is not known yet, given by the index of the instruction after the jump.
 struct Jump(usize);
 
 const OK_TO_INSERT: i32 = 1;

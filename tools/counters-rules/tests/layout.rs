@@ -197,9 +197,8 @@ fn r0_3_c_and_rust_agree_on_the_header() {
         return;
     }
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let dir = std::env::temp_dir().join(format!("perfcounters-abi-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a temporary directory");
-    let (source, program) = (dir.join("abi.c"), dir.join("abi"));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (source, program) = (dir.path().join("abi.c"), dir.path().join("abi"));
     std::fs::write(&source, C_PROGRAM).expect("a temporary file");
     let compiled = Command::new("cc")
         .args([
@@ -221,7 +220,6 @@ fn r0_3_c_and_rust_agree_on_the_header() {
         "the header does not compile: {errors}"
     );
     let output = Command::new(&program).output().expect("the program runs");
-    std::fs::remove_dir_all(&dir).expect("the directory is ours");
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected_output());
 }
 

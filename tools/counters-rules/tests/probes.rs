@@ -253,7 +253,8 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
         let mut r = registry(key);
         ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
     };
-    // With the known key all names are on one hash chain, so each addition reads all earlier names.
+    // With the key for which the names were chosen, all names are on one hash chain, so each
+    // addition reads all earlier names.
     assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
     // Every load of the module chooses a different key.
     for other in 0..32 {
@@ -276,7 +277,8 @@ proptest! {
     ) {
         let mut r = registry(key);
         let name = NAME_FAMILIES[family];
-        // The factor is odd, so the 20,000 products modulo 2^16 are different.
+        // The factor `stride * 2 + 1` is odd, so no two of the 20,000 numbers n give the same
+        // product modulo 2^16.
         let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
         let stats = ProbeStats::from_costs(names.map(|name| add(&mut r, &name).0));
         // With 20,000 names in 65,536 buckets, a random chain of more than 10 names has a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the checks of a request to add an instance, and of the errors that these checks return.
+//! Tests of the function that checks a request to add an instance, and of the errors that it
+//! returns.
 #![cfg(not(loom))]
 
 use counters_rules::abi::{Kind, Unit, HELP_MAX, NAME_MAX};

@@ -57,10 +57,10 @@ enum Change {
     Move(Part, Index),
     /// Inserts many copies of a part of the input directly behind that part.
     Repeat(Part, u32),
-    /// Inserts many copies of a part behind that part, and then as many copies of a second part.
-    /// The copies resemble nested pairs of parentheses.
+    /// Inserts many copies of one part of the input behind that part, followed by as many copies of
+    /// another part. For example, the parts `(` and `)` give nested pairs of parentheses.
     Nest(Part, Part, u16),
-    /// Inserts a part of any valid input.
+    /// Inserts a part of a valid input, which is chosen at random from all valid inputs.
     Splice(Index, Part, Index),
 }
 

@@ -49,9 +49,10 @@ pub use memory::CountingAllocator;
 /// The default size in bytes of the stack on which a parser runs. By comparison, the main thread of
 /// a program has 8 MiB by default.
 const STACK_SIZE: usize = 256 << 10;
-/// The default of the memory in bytes that a parser may use, whatever the size of the input.
+/// The default limit on the memory of a parser, in bytes, for an empty input.
 const MEMORY: usize = 64 << 20;
-/// The default of the memory in bytes that a parser may use in addition for each byte of the input.
+/// The default number of bytes by which each byte of the input raises the limit on the memory of a
+/// parser.
 const MEMORY_PER_BYTE: usize = 256;
 /// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
 /// if the parser hardly makes progress.
@@ -59,11 +60,11 @@ const MAX_CPU_TIME: Duration = Duration::from_secs(20);
 /// The time after which a parser that has not returned is regarded as hanging; multiplied by
 /// `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
-/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The limit
-/// keeps a fast machine from reaching inputs that no earlier run has tested, on which a test run
-/// could fail by chance.
+/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. Without a
+/// limit, a run on a fast machine would reach inputs that no earlier run has tested, and could fail
+/// by chance.
 const MAX_SHORT_CASES: u64 = 4096;
-/// The number of inputs between two checks whether the time of the fuzzer is over.
+/// The number of inputs that are tested before the fuzzer checks again whether its time is over.
 const CASES: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
 const MAX_SHRINKS: u32 = 3000;
@@ -97,8 +98,8 @@ impl Fuzzer {
         }
     }
 
-    /// Sets the memory in bytes that the parser may use: `memory` for any input, and
-    /// `memory_per_byte` in addition for each byte of the input.
+    /// Sets the limit on the memory of the parser in bytes. The limit is the sum of `memory` and,
+    /// for each byte of the input, `memory_per_byte`.
     #[must_use]
     pub fn memory(self, memory: usize, memory_per_byte: usize) -> Self {
         Self {

@@ -32,7 +32,8 @@ pub(crate) fn peak() -> usize {
 /// would exceed [`MAX_BYTES`].
 fn add(bytes: usize) -> bool {
     // A thread that has dropped its thread-local values, and with them its count, can still
-    // allocate and free memory. Allow such an allocation without counting it.
+    // allocate and free memory. If the thread has no count any more, allow the allocation without
+    // counting it.
     let live = LIVE.try_with(|live| {
         live.set(live.get().wrapping_add_unsigned(bytes));
         live.get()

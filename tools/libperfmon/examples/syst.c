@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Counts instructions and cycles of each CPU while a command runs, or for one
- * second. The program makes one context for each CPU. Only a thread that runs
- * on a CPU can use the context of the CPU.
+ * second. The program makes one context for each CPU. To use the context of a
+ * CPU, a thread must run on the same CPU.
  *
  * Usage: syst [COMMAND [ARGUMENT...]]
  */

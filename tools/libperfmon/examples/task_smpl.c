@@ -151,9 +151,9 @@ int main(int argc, char **argv)
 			others++;
 		process_smpl_buf(hdr, pid, period);
 		/*
-		 * The error EBUSY or ESRCH means that the thread has ended since it sent the
-		 * message. No samples are lost in this case, because all entries of the buffer have
-		 * been processed.
+		 * If the thread has ended since it sent the message, pfm_restart() fails with EBUSY
+		 * or ESRCH. No samples are lost by this failure of pfm_restart(), because all
+		 * entries of the buffer have been processed.
 		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of the C library. On success a function returns 0, or the value that its
-//! description names. On failure it returns -1 and sets errno.
+//! The functions of libperfmon that C programs call. On success a function returns 0, or the value
+//! that its description names. On failure it returns -1 and sets errno.
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -144,7 +144,7 @@ pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
 #[no_mangle]
 pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     let paused = u32::from(paused != 0);
-    // SAFETY: `paused` is valid during the call.
+    // SAFETY: The local variable `paused` is valid for reads during the call.
     unsafe { ioctl(fd, PAUSE, (&raw const paused).cast()) }
 }
 
@@ -184,7 +184,8 @@ pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c
     unsafe { ioctl_vector(fd, GETINFO_EVTSETS, sets, n) }
 }
 
-/// Returns sums over the runs of event sets.
+/// Returns sums over all runs of event sets, for example the sums of the times and of the counts
+/// (`struct perfmon_runs`).
 ///
 /// # Safety
 ///

@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use perfmon_rules::abi::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
-/// Opens `/dev/perfmon`. The new file has no context yet.
+/// Opens `/dev/perfmon` and returns the file descriptor, which has no context yet.
 ///
 /// `O_CLOEXEC` is not set, because file descriptors of perfmon2 stayed open across execve().
 ///
@@ -40,8 +40,9 @@ pub(crate) struct Format {
 ///
 /// # Safety
 ///
-/// Without a format, `ctx` is null or an address that the kernel may read. With a format, `ctx` is
-/// null or valid for reads. The kernel may read the name and the argument of the format.
+/// If `format` is `None`, `ctx` is null or an address that the kernel may read. If `format` is
+/// `Some`, `ctx` is null or valid for reads, and the kernel may read the name and the argument of
+/// the format.
 pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
     let result = match format {
         // SAFETY: By the function's contract the kernel may read `ctx`.
@@ -79,8 +80,9 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
 ///
 /// # Safety
 ///
-/// The kernel may read the memory at `argument`, and the memory to which that memory points. The
-/// kernel may also write to this memory if the ioctl returns data.
+/// The kernel may read the memory at `argument`, and the memory to which the structure at
+/// `argument` points. If the ioctl returns data, the kernel may also write to the memory at
+/// `argument` and to the memory to which the structure points.
 pub(crate) unsafe fn ioctl(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the function's contract the kernel may access the memory at `argument`.
     let result = unsafe { libc::ioctl(fd, number.into(), argument) };

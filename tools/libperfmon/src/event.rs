@@ -11,7 +11,8 @@ use core::mem::MaybeUninit;
 use perfmon::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
 use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
-/// Number of PMCs that are event selectors: PMC n below this number selects the event of counter n.
+/// Number of PMCs (control registers) that are event selectors: PMC n, for n < 16, selects the
+/// event of counter n.
 const NR_SELECTORS: u16 = 16;
 /// The bit of an event selector that makes its counter count.
 const ENABLE: u64 = 1 << 22;
@@ -19,8 +20,8 @@ const ENABLE: u64 = 1 << 22;
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
-/// processor, or that a counter cannot count without a second register or counter. Returns true if
-/// the memory of the PMCs cannot be read: the ioctl that writes the PMCs then fails in the kernel.
+/// processor, or an event that needs a second register or counter. Returns true if the array `pmcs`
+/// cannot be read, because the ioctl that writes the PMCs will report the error.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;
@@ -38,7 +39,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
         },
     );
     // Let the kernel copy the array, because the address of the array may be invalid.
-    // SAFETY: The kernel checks both addresses, and `copy` has room for `size` bytes.
+    // SAFETY: The kernel checks the addresses of `pmcs` and of `copy`, and `copy` has room for
+    // `size` bytes.
     let got =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
     if usize::try_from(got) != Ok(size) {
@@ -67,7 +69,7 @@ struct Processor {
 impl Processor {
     /// Returns the processor of this machine, or `None` if its vendor is not Intel, AMD or Hygon.
     fn current() -> Option<Self> {
-        // SAFETY: Every x86-64 processor has CPUID with these leaves.
+        // SAFETY: Every x86-64 processor has the CPUID instruction with leaves 0 and 1.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
         let is_intel = match vendor.ebx {
             // "Genu"ineIntel, "Auth"enticAMD, "Hygo"nGenuine

@@ -96,9 +96,9 @@ impl Ring {
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
-            // In a backward ring without OVERWRITE, the reader has consumed the records from the
-            // tail on with an earlier snapshot. When the reader reaches the tail, it has read all
-            // records of the present snapshot, and releases these records.
+            // In a backward ring without OVERWRITE, the records from the tail on belong to an
+            // earlier snapshot, and the reader has consumed them. When the reader reaches the tail,
+            // it has read all records of the present snapshot, and releases these records.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.exhausted {
                 release(&ring, self.head);

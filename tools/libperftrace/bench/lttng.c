@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Measures how long perftrace and LTTng-UST, in turn, take to record an event
- * of this program, and prints a line of JSON for make bench. Both tracers
- * overwrite the oldest events; lttng.sh configures LTTng-UST. perftrace writes
- * into the memory of a simulated kernel. The simulated kernel does not change
- * the result, because a real kernel executes no code when an event is recorded.
+ * of this program, and prints a line of JSON for make bench. lttng.sh
+ * configures LTTng-UST, which overwrites its oldest events, and selects whether
+ * perftrace writes to a flight recorder or to a forward trace. perftrace writes
+ * into the memory of a simulated kernel. The simulated kernel hardly changes
+ * the result: an event makes no system call, unless it wakes the reader of a
+ * forward trace.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 //! The functions of the crate `perftrace` under C names, for C and C++ programs.
 //! `include/perftrace/perftrace.h` declares these functions.
 //!
-//! The library is built without std, so it needs only the C library and adds no other symbols to a
-//! program. Builds for lints and builds for tests use std. In builds for lints a panic unwinds.
+//! The library is built without std, so it needs only the C library and adds no symbols of std to a
+//! program. Builds for tests use std. Builds of `cargo clippy` use std too: their panics unwind.
 //!
 //! | file | contents |
 //! |---|---|
@@ -78,8 +78,8 @@ pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module, and its fields take `words` words, at least one, which
-/// can be read at `fields`.
+/// The site belongs to a registered module. The fields of the event take `words` words, which can
+/// be read at `fields`. `words` is not 0.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, words: usize) {
     // SAFETY: The caller guarantees a registered site and `words` words of fields.

@@ -12,13 +12,14 @@ use std::sync::OnceLock;
 /// Privilege levels of perfmon/pfmlib.h: 0 is kernel mode, 3 is user mode.
 const PFM_PLM0: c_int = 0x1;
 const PFM_PLM3: c_int = 0x8;
-/// Requests the values of the hardware registers instead of the encoding for an operating system.
+/// Asks libpfm to encode an event as the values to write to hardware registers, and not in the form
+/// that an operating system takes.
 const PFM_OS_NONE: c_int = 0;
 /// The error code that pfm_get_pmu_info() returns for a number beyond the last table.
 const PFM_ERR_INVAL: c_int = -2;
-/// Type of a table of events of the processor core.
+/// The type of a table that lists events of the processor core.
 const PFM_PMU_TYPE_CORE: c_int = 1;
-/// Type of a table of events of the operating system.
+/// The type of a table that lists events of the operating system.
 const PFM_PMU_TYPE_OS_GENERIC: c_int = 3;
 /// The error code that libpfm returns if no table has an event of the given name.
 const PFM_ERR_NOTFOUND: c_int = -4;
@@ -193,7 +194,8 @@ fn string_of(at: *const c_char) -> String {
 pub enum Kind {
     /// Events of the processor core.
     Core,
-    /// Events of the operating system. The values of these events are not register values.
+    /// Events of the operating system. The encoding of an event of the operating system is not a
+    /// register value.
     System,
     /// Events of other sources: uncore units, power, tracepoints of the kernel.
     Other,
@@ -204,8 +206,8 @@ pub enum Kind {
 pub struct Encoding {
     /// Value of the control register that counts the event. If the name of the event selects user
     /// mode or kernel mode, the event is counted in the selected mode only; otherwise it is counted
-    /// in both modes. In some tables the value includes the bits that select the modes and enable
-    /// the counter; in other tables the value does not include these bits.
+    /// in both modes. Whether `select` includes the bits that select the modes and enable the
+    /// counter depends on the table of the event.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,
@@ -221,8 +223,8 @@ pub struct Encoding {
 pub fn encode(event: &str) -> Result<Encoding, Error> {
     initialize()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
-    // The array has enough words for every table. On some machines the words after the first word
-    // are filters.
+    // No table of libpfm encodes an event in more than 8 words. On some machines the words of an
+    // encoding after the first word are values of other registers, for example filters.
     let mut codes = [0u64; 8];
     let mut arg = EncodeArg {
         codes: codes.as_mut_ptr(),

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Prints nanoseconds per value. To get instructions per value, run the program twice with
-//! different ROUNDS under `valgrind --tool=none` or `perf stat`. Divide the difference of the two
-//! instruction counts by the difference of the two numbers of copied values.
+//! different ROUNDS, and count the instructions of each run with `valgrind --tool=callgrind` or
+//! `perf stat`. The instructions per value are the difference of the instruction counts of the two
+//! runs, divided by the difference of the numbers of values that the two runs copied.
 #![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 #![allow(
     clippy::disallowed_macros,

@@ -138,7 +138,7 @@ impl Instance {
 }
 
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
-/// characters, but a file of another origin can contain any bytes.
+/// characters, but a file that was not written by the kernel can contain any bytes.
 fn printable(bytes: &[u8]) -> String {
     visible::escape_bytes(bytes).into_owned()
 }
@@ -155,8 +155,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Creates an empty catalogue of the generation `u64::MAX`. The kernel never reaches this
-    /// generation, because it counts generations from zero.
+    /// Creates an empty catalogue of the generation `u64::MAX`. The kernel counts generations from
+    /// zero, and never reaches `u64::MAX`.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
         Self {
             generation: u64::MAX,
@@ -339,7 +339,7 @@ impl Selection {
 /// one word of the pattern.
 ///
 /// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` matches any
-/// characters, also slashes. A word without these characters matches each name that contains the
+/// characters, also slashes. A word without `*`, `?` and `[` matches each name that contains the
 /// word. A pattern without words matches every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
@@ -389,7 +389,7 @@ fn word_matches(word: &str, name: &str) -> bool {
 }
 
 /// Returns true if a name matches a glob. After a mismatch the function backtracks only to the last
-/// `*`. Its run time therefore does not grow exponentially with the number of `*` in the glob.
+/// `*`, so its run time does not grow exponentially with the number of `*` in the glob.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

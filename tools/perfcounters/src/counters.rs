@@ -150,8 +150,9 @@ impl Counters {
     }
 
     /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
-    /// without the check of the seqflag. The copy without the check succeeds even if a CPU updates
-    /// counters without a pause. [`Stamp::consistent`] is true if the copy was made with the check.
+    /// without the check of the seqflag. The copy without the check of the seqflag succeeds even if
+    /// a CPU updates counters without a pause. [`Stamp::consistent`] is true if the seqflag was
+    /// checked.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.retry(pattern, Self::fill_each),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A substitute for `/dev/perfcounters`: an ordinary file with the same layout. The code that
-//! maintains the file is the registry of the kernel modules. Tests use this module; with it users
-//! can try `pfc` without the kernel modules. Only builds with the feature `fake` have this module;
-//! `pfc` is built without it.
+//! A substitute for `/dev/perfcounters`: an ordinary file with the same layout. The registry code
+//! of the kernel modules (`counters_rules::registry`) maintains the file. Tests use this module;
+//! with it users can try `pfc` without the kernel modules. Only builds with the feature `fake` have
+//! this module; `pfc` is built without it.
 //!
 //! A [`Fake`] adds and deletes instances (named counters), one at a time, as the kernel does under
-//! its lock. A [`Cpu`] updates counters in the way of one CPU of the kernel. At most one thread may
-//! update the counters of a CPU, because updates are not atomic.
+//! its lock. A [`Cpu`] updates counters as a CPU does in the kernel. At most one thread may update
+//! the counters of a CPU, because updates are not atomic.
 
 mod memory;
 
@@ -39,8 +39,8 @@ pub struct Fake {
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// One word for each instance number; the word is 1 if the instance is live. The words are not
-    /// in the file, because readers do not need them.
+    /// One word for each instance number; the word is 1 if the instance is live. The words of
+    /// `live` are not in the file, because readers do not need them.
     live: Vec<Word>,
 }
 
@@ -97,17 +97,17 @@ impl Fake {
         Ok(Self { registry, shared })
     }
 
-    /// Adds an instance like the kernel's `perf_add_desc`.
+    /// Adds an instance, as `perf_add_desc()` does in the kernel.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         self.registry.add(spec)
     }
 
-    /// Adds a counter like the kernel's `perf_add`.
+    /// Adds a counter, as `perf_add()` does in the kernel.
     pub fn add_counter(&mut self, name: &str) -> Result<u32, Error> {
         self.add(&Spec::counter(name.as_bytes()))
     }
 
-    /// Makes an instance dormant like the kernel's `perf_del`.
+    /// Makes an instance dormant, as `perf_del()` does in the kernel.
     pub fn del(&mut self, instance: u32) -> Result<(), Error> {
         self.registry.del(instance)
     }
@@ -149,7 +149,7 @@ impl Fake {
         self.shared.word(offset).store_relaxed(value);
     }
 
-    /// Begins a change of the set of instances that lasts until [`Self::end_change`].
+    /// Begins a change of the set of instances; [`Self::end_change`] ends the change.
     pub fn begin_change(&mut self) {
         self.registry.store_mut().begin_change();
     }
@@ -202,7 +202,7 @@ impl Cpu {
         self.add_group(&[(instance, delta)]);
     }
 
-    /// Adds to several instances in one update, if all of them are live.
+    /// Adds a number to each of several instances, in one update, if all of the instances are live.
     pub fn add_group(&self, deltas: &[(u32, i64)]) {
         self.begin();
         // Pairs with the fence in is_quiescent: either this thread sees that an instance is

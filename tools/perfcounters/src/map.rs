@@ -53,7 +53,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `bytes` bytes of a file from `offset` on, for reading and for the accesses of `more`.
+    /// Maps `bytes` bytes of a file from `offset` on. The mapping allows reads, and the accesses
+    /// that `more` names.
     pub(crate) fn map(file: &File, offset: u64, bytes: u64, more: ProtFlags) -> io::Result<Self> {
         let len = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
@@ -84,9 +85,9 @@ impl Region {
     pub(crate) unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
-        // aligned for a word. By the function's contract the file contains these words. The kernel
-        // writes the words concurrently, as whole words; `Word` is an atomic with the size and
-        // alignment of u64.
+        // aligned for a word. By the function's contract the file contains the words of the range.
+        // The kernel writes the words concurrently, as whole words; `Word` is an atomic with the
+        // size and alignment of u64.
         unsafe { std::slice::from_raw_parts(self.addr.as_ptr().add(from), count) }
     }
 }
@@ -106,8 +107,8 @@ impl Drop for Region {
 ///
 /// - Page 0 exists.
 /// - The first `extent.chunks` chunks and the pages with the descriptors of the first
-///   `extent.slots` slots exist. The kernel never removes these pages; a regular file must not be
-///   truncated while the library has it open.
+///   `extent.slots` slots exist. The kernel never removes a page of the device; a regular file must
+///   not be truncated while the library has it open.
 pub(crate) struct Map {
     counters: Region,
     descs: Region,
@@ -291,8 +292,8 @@ fn file_size(file: &File) -> Result<u64, Error> {
 /// Checks that this library knows the layout in the header. Returns the layout of the mapped device
 /// or file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
-    // The version at the beginning is a small nonzero number. A file that consists of zeroes or of
-    // text does not begin with such a number.
+    // The header begins with the version, a small nonzero number. A file that consists of zeroes or
+    // of text does not begin with a small nonzero number.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

@@ -232,8 +232,8 @@ impl<'a> Change<'a> {
         after
     }
 
-    /// Returns the increment of the instance on each CPU. For a peak, the increment on a CPU is
-    /// that of this CPU's own peak, so the increments do not add up to [`Self::delta`].
+    /// Returns the increment of the instance on each CPU. Each CPU has a peak of its own, so the
+    /// increments of a peak on the CPUs do not add up to [`Self::delta`].
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self

@@ -4,10 +4,10 @@
 //! guarantees that such a load tears neither word.
 //!
 //! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
-//! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words is
-//! therefore a value that the kernel has written, as with two loads of 8 bytes. The order of the
-//! loads does not matter, because the library reads the seqflag before and after all loads. The
-//! seqflag shows whether the words are consistent.
+//! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words of an
+//! aligned 16-byte load is a value that the kernel has written, as with two loads of 8 bytes. The
+//! order of the loads does not matter, because the library reads the seqflag before and after all
+//! loads. The seqflag shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 
@@ -33,10 +33,10 @@ pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
         return copy_words(from, to);
     }
     copy_words(&from[..unaligned], &mut to[..unaligned]);
-    // SAFETY: AVX was detected: without AVX `wide` is 0, and the function has returned above. Both
-    // passed slices have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is
-    // aligned to 16 bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd
-    // multiple of 8.
+    // SAFETY: AVX was detected: without AVX `wide` is 0, and the function has returned above. Each
+    // slice that is passed to copy_blocks() has `wide` words, and `wide` is a nonzero multiple of
+    // BLOCK_WORDS. `from[unaligned]` is aligned to 16 bytes: a Word has 8 bytes and `unaligned` is
+    // 1 if the slice begins at an odd multiple of 8.
     unsafe {
         copy_blocks(
             &from[unaligned..unaligned + wide],
@@ -62,9 +62,9 @@ fn copy_words(from: &[Word], to: &mut [i64]) {
 unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
     // SAFETY: The loop ends at the end of `to`, and by the function's contract `from` is as long as
-    // `to`. No access is therefore outside the two slices. The kernel writes the words of `from`
-    // concurrently. The loads are in assembly, so Rust's memory model sees no data race, and each
-    // load is one instruction.
+    // `to`, so all accesses are inside the slices `from` and `to`. The kernel writes the words of
+    // `from` concurrently. The loads are in assembly, so Rust's memory model sees no data race, and
+    // each load is one instruction.
     unsafe {
         asm!(
             "2:",
@@ -104,8 +104,8 @@ unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Copies slices with every start, alignment and length up to four iterations of the loop, and
-    /// checks that no word outside the requested range is written.
+    /// Copies slices of 0 to 66 words, which is just above four iterations of the loop, from starts
+    /// with and without an alignment to 16 bytes. Checks that no word outside the slice is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use counters_rules::abi::{Header, DESC_OFFSET};
 use fuzz::{changed, Fuzzer};
@@ -16,41 +16,22 @@ use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;
 use std::mem::offset_of;
+use tempfile::{NamedTempFile, TempPath};
 
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 /// The byte range of the two words in the header that hold the generation of the set of instances.
-/// A reader waits for a while until the two words are equal.
+/// While the two words of the generation differ, the set of instances is being changed, and a
+/// reader waits for a limited time until the words are equal.
 const GENERATIONS: std::ops::Range<usize> = 16..32;
 
-/// The path of a temporary file, in /dev/shm if that directory exists. Dropping a `TempFile`
-/// removes the file.
-struct TempFile(PathBuf);
-
-impl TempFile {
-    fn new(name: &str) -> Self {
-        let name = format!("perfcounters-{}-{name}", std::process::id());
-        let shm = Path::new("/dev/shm");
-        let dir = if shm.is_dir() {
-            shm.into()
-        } else {
-            std::env::temp_dir()
-        };
-        Self(dir.join(name))
-    }
-
-    fn with_content(name: &str, bytes: &[u8]) -> Self {
-        let file = Self::new(name);
-        fs::write(&file.0, bytes).expect("a temporary file");
-        file
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+/// Returns a temporary file with these contents. The file is in memory, because each case of the
+/// fuzzer writes one.
+fn file_of(bytes: &[u8]) -> TempPath {
+    let file = NamedTempFile::new_in("/dev/shm").expect("a temporary file");
+    fs::write(&file, bytes).expect("room");
+    file.into_temp_path()
 }
 
 fn open_error(path: &Path) -> Error {
@@ -103,34 +84,31 @@ fn library_other_files_are_no_counters() {
         open_error(Path::new("/dev/zero")),
         Error::NotCounters(_)
     ));
-    let empty = TempFile::with_content("empty", b"");
-    assert!(matches!(open_error(&empty.0), Error::NotCounters(_)));
-    let text = TempFile::with_content("text", &[b'x'; 10_000]);
-    assert!(matches!(open_error(&text.0), Error::NotCounters(_)));
+    let empty = file_of(b"");
+    assert!(matches!(open_error(&empty), Error::NotCounters(_)));
+    let text = file_of(&[b'x'; 10_000]);
+    assert!(matches!(open_error(&text), Error::NotCounters(_)));
 }
 
 #[test]
 fn library_truncated_files_are_refused() {
     let (_fake, _, bytes) = valid_file();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
-        let file = TempFile::with_content(&format!("cut{len}"), &bytes[..len]);
-        // A file of each of these lengths ends before the descriptors.
+        let file = file_of(&bytes[..len]);
+        // The truncated file ends before the descriptors.
         assert!(
-            matches!(
-                open_error(&file.0),
-                Error::NotCounters(_) | Error::Corrupt(_)
-            ),
+            matches!(open_error(&file), Error::NotCounters(_) | Error::Corrupt(_)),
             "{len}"
         );
     }
     // The file is valid if it ends at or after the end of the last descriptor, and invalid if it is
     // one byte shorter.
-    let file = TempFile::with_content("grown", &bytes);
-    let f = File::options().write(true).open(&file.0).expect("ours");
+    let file = file_of(&bytes);
+    let f = File::options().write(true).open(&file).expect("ours");
     f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
-    assert!(matches!(open_error(&file.0), Error::Corrupt(_)));
+    assert!(matches!(open_error(&file), Error::Corrupt(_)));
     f.set_len(DESC_OFFSET + 6 * 256).expect("sparse");
-    read_everything(&file.0).expect("no instances, but sound");
+    read_everything(&file).expect("no instances, but sound");
 }
 
 #[test]
@@ -200,15 +178,15 @@ proptest! {
         len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],
     ) {
         let (_fake, _, bytes) = valid_file();
-        let file = TempFile::with_content("lies", &bytes);
-        let f = File::options().write(true).open(&file.0).expect("ours");
+        let file = file_of(&bytes);
+        let f = File::options().write(true).open(&file).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
             // Leave words 2 and 3, which hold the generation, unchanged: with a wrong generation
             // the reader would only repeat its copies.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");
-        let _ = read_everything(&file.0);
+        let _ = read_everything(&file);
     }
 
     #[test]
@@ -241,26 +219,26 @@ fn library_text_is_never_a_crash() {
         n ^= n << 17;
         noise.write_all(&n.to_ne_bytes()).expect("memory");
     }
-    let file = TempFile::with_content("noise", &noise);
-    let _ = read_everything(&file.0);
+    let file = file_of(&noise);
+    let _ = read_everything(&file);
 }
 
 #[test]
 fn r0_3_fuzz_counter_pages() {
     let (_fake, _, valid) = valid_file();
     let generations = valid[GENERATIONS].to_vec();
-    let path = TempFile::new("fuzz");
+    let path = file_of(b"");
     Fuzzer::new("counter pages").run(changed(&[valid]), |bytes| {
         let mut bytes = bytes.to_vec();
         if let Some(range) = bytes.get_mut(GENERATIONS) {
             range.copy_from_slice(&generations);
         }
-        fs::write(&path.0, &bytes).expect("room");
-        let _ = read_everything(&path.0);
-        let file = File::options().write(true).open(&path.0);
+        fs::write(&path, &bytes).expect("room");
+        let _ = read_everything(&path);
+        let file = File::options().write(true).open(&path);
         let file = file.expect("our own file");
         file.set_len(DESC_OFFSET + 65_536 * 256)
             .expect("a sparse file");
-        let _ = read_everything(&path.0);
+        let _ = read_everything(&path);
     });
 }

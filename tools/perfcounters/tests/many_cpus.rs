@@ -15,9 +15,9 @@ const BUCKETS: u32 = 64;
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
         let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
-        // Make four CPUs impossible. Their bits are at different places of the bitmap's 64-bit
-        // words: the bits of CPUs 63 and 4095 are the last of a word, the bit of CPU 64 is the
-        // first of a word, and the bit of CPU 8190 is inside a word.
+        // Make CPUs 63, 64, 4095 and 8190 impossible. In the 64-bit words of the bitmap, the bits
+        // of CPUs 63 and 4095 are the last of a word, the bit of CPU 64 is the first of a word, and
+        // the bit of CPU 8190 is inside a word.
         for absent in [63, 64, 4095, 8190] {
             fake.set_possible(absent, false);
             fake.set_online(absent, false);

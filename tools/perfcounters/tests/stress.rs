@@ -168,10 +168,10 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Delete both instances of a pair before adding the first one again. If the first instance
-        // were revived before the second was deleted, one update could count in the revived first
-        // instance and in the old second instance. The values of the pair would then differ after
-        // the second was revived as well.
+        // Delete both instances of a pair, x and y, before adding x again. If instance x were added
+        // again before instance y was deleted, an update of both could count in the new x and in
+        // the old y. The value of instance y would be 0 after y was added again, and would differ
+        // from the value of instance x.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

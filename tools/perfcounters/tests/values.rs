@@ -259,7 +259,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
         Err(Error::Unstable)
     ));
     fake.end_change();
-    // After the change the old selection is rejected and a new selection works.
+    // After end_change() the old selection is rejected and a new selection works.
     assert!(matches!(
         counters.fill(&selection, &mut values),
         Err(Error::Changed)
@@ -285,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // Let another thread end the update while a reader waits. If the other thread is not scheduled
-    // in time, the reader returns Busy before the update ends, and the test reads again.
+    // Let another thread end the update while a reader waits. If the thread calls cpu.end() too
+    // late, snapshot() returns Busy, and the test calls snapshot() again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -114,8 +114,8 @@ proptest! {
                     is_loaded = false;
                 }
                 (true, _) => {}
-                // The run ends, as it does when the context switches to another set or the user
-                // selects another set.
+                // Call end_run(), as the kernel does when the context switches to another set or
+                // the user selects another set.
                 (false, _) => {
                     let spent = turns.end_run();
                     let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };

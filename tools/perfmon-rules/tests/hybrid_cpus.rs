@@ -13,8 +13,8 @@ mod pmu;
 
 use pmu::{counter, pmu, registers, Pmu};
 
-/// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. Some CPUs
-/// lack the last of these counters.
+/// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. In the
+/// tests, some CPUs lack PMD 7, the last of the four counters.
 fn shared() -> Pmu {
     let mut pmu = pmu(48);
     pmu.pmcs.push(Register {

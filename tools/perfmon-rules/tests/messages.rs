@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of a context's message queue. The queue must accept as many overflow messages as the depth
-//! that the sampling format requires. The queue must always have room for a fault message and for
-//! the message that the context has ended.
+//! Tests of a context's message queue. The queue must accept overflow messages up to its depth,
+//! which a sampling format can set. The queue must always have room for a fault message and for the
+//! message that the context has ended.
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the random number generator: comparison with known numbers and with the plain formula,
-//! and the distribution.
+//! Tests of the random number generator: its numbers must equal known numbers and the numbers that
+//! the formula x * 16807 mod (2^31 - 1) gives, and must be evenly distributed.
 #![cfg(not(loom))]
 
 use perfmon_rules::random::Random;
@@ -26,7 +26,7 @@ fn r1_11_every_seed_is_one() {
         assert_eq!(random.step(), 16807);
     }
     assert_eq!(Random::default(), Random::new(1));
-    // The generator also works with its largest state.
+    // The generator also works if its state is the largest possible number, MODULUS - 1.
     assert_eq!(
         Random::new(MODULUS as u32 - 1).step(),
         (MODULUS - 16807) as u32
@@ -51,10 +51,10 @@ proptest! {
         }
     }
 
-    /// Checks numbers that are masked like those for a random sampling period. Within statistical
-    /// limits, each bit of the mask must be set in half of the numbers, and the mean must be half
-    /// of the mask. Each eighth of the range must contain an eighth of the numbers. The probability
-    /// that this test fails by chance is below 1e-9.
+    /// Checks random numbers to which a mask is applied, as to the random part of a sampling
+    /// period. Within statistical limits, each bit of the mask must be set in half of the numbers,
+    /// and the mean must be half of the mask. Each eighth of the range must contain an eighth of
+    /// the numbers. The probability that this test fails by chance is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;

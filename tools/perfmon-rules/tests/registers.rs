@@ -427,8 +427,9 @@ proptest! {
     }
 }
 
-/// Returns three virtual counters: a counter that counts while the context is in a PMU, a counter
-/// that follows the thread, and a counter whose PMC (control register) selects its event.
+/// Returns a PMU with three virtual counters. The first virtual counter counts while the context is
+/// loaded into a PMU. The second virtual counter counts for the thread, also while the context is
+/// in no PMU. The third virtual counter has a PMC (control register) that selects its event.
 fn virtual_counters() -> Pmu {
     let row = Register {
         kind: kind::VIRTUAL | kind::COUNTER,
@@ -470,13 +471,14 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
     r.sync_virtual(false, at(13));
     r.sync_virtual(true, at(4));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
-    // The thread is switched in again: the first counter starts at the new value, and the counter
-    // that follows the thread continues.
+    // The thread is switched in again: the counter `in_pmu` counts from its new start value 1000,
+    // and the counter `of_thread` continues from 4.
     r.start_virtual(false, at(1000));
     r.sync_virtual(false, at(1001));
     r.sync_virtual(true, at(5));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
-    // In a context of a CPU, both counters count only while the context is in a PMU.
+    // In a context of a CPU, the counters `in_pmu` and `of_thread` count only while the context is
+    // loaded into the PMU of the CPU.
     r.build_program(&map, Scope::System);
     r.start_virtual(false, at(0));
     r.sync_virtual(true, at(77));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests which counters of an event set the self page shows.
+//! Tests of the function that selects the counters of an event set for the self page.
 
 use perfmon_rules::program::{self_page_counters, FixedArrays};
 use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables};

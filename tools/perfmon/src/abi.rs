@@ -21,8 +21,8 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 
 /// The first number of the soft registers; hardware registers have lower numbers.
 pub const FIRST_SOFT: u16 = 256;
-/// PMD (data register): nanoseconds that the monitored thread spent on a CPU. In a context of a
-/// CPU, nanoseconds of elapsed time on that CPU.
+/// PMD (data register): nanoseconds that the monitored thread spent on a CPU. If the context
+/// monitors a CPU, the PMD `CPU_CLOCK` counts elapsed nanoseconds on the monitored CPU.
 pub const CPU_CLOCK: u16 = 256;
 /// PMD (data register): nanoseconds that the monitored thread spent on a CPU. Only contexts of
 /// threads can use `TASK_CLOCK`.
@@ -35,11 +35,12 @@ pub const PAGE_FAULTS: u16 = 259;
 pub const MIGRATIONS: u16 = 260;
 /// PMD: number of major page faults, which need a read from a disk.
 pub const MAJOR_FAULTS: u16 = 261;
-/// The first of the registers for counter pages: PMC (control register) `INSTANCE + n` holds the
-/// number of an instance. PMD (data register) `INSTANCE + n` counts by how much the instance's
-/// value grows.
+/// The number of the first PMC (control register) and of the first PMD (data register) for counter
+/// pages. PMC `INSTANCE + n` holds the number of an instance. PMD `INSTANCE + n` counts by how much
+/// the instance's value grows.
 pub const INSTANCE: u16 = 272;
-/// Number of registers for counter pages: PMCs, and as many PMDs, from [`INSTANCE`] on.
+/// The number of PMCs for counter pages, and the number of PMDs for counter pages. The PMCs and
+/// PMDs for counter pages are numbered from [`INSTANCE`] on.
 pub const NR_INSTANCES: u16 = 4;
 
 /// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer
@@ -168,7 +169,8 @@ pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Calls `PERFMON_START` for the active event set.
 pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: `NoArg` passes a null pointer, for which the call reads no structure.
+    // SAFETY: `NoArg` passes a null pointer, and `PERFMON_START` reads no memory if its argument is
+    // null.
     unsafe { ioctl(fd, NoArg::<{ abi::START as Opcode }>::new()) }
 }
 

@@ -58,7 +58,7 @@ pub enum Missing {
 }
 
 /// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if the
-/// event needs nothing else, or if the model is unknown.
+/// event needs only a counter and the counter's control register, or if the model is unknown.
 pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     let models = intel::MODELS
         .iter()
@@ -69,7 +69,7 @@ pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
 }
 
 /// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the
-/// event needs nothing else.
+/// event needs only a counter and the counter's control register.
 pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
     amd::is_merged(family, code).then_some(Missing::Merge)
 }
@@ -121,7 +121,7 @@ mod tests {
     fn r1_16_some_events_need_a_second_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
-        // On Skylake, the first four of these events need a second register.
+        // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a second register.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
         assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));

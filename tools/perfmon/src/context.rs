@@ -26,8 +26,8 @@ const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 pub enum Scope {
     /// The target is a thread.
     Thread,
-    /// The target is a CPU. While the context is attached, registers can be accessed on that CPU
-    /// only: see [`on_cpu`].
+    /// The target is a CPU. While the context is attached, only a thread that runs on the target
+    /// CPU can access the registers of the context: see [`on_cpu`].
     System,
 }
 
@@ -52,7 +52,7 @@ impl RegisterValue {
         }
     }
 
-    /// Returns this value for a register of another event set.
+    /// Returns a copy of this `RegisterValue` whose event set is `set`.
     pub const fn in_set(self, set: u16) -> Self {
         Self { set, ..self }
     }
@@ -179,8 +179,8 @@ impl Context {
         Ok(infos)
     }
 
-    /// Returns sums over the runs of event sets, from which the caller can compute variances. The
-    /// PMDs must not sample.
+    /// Returns sums of times and counts over all runs of event sets ([`Runs`]), from which the
+    /// caller can compute variances. The PMDs must not sample.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
@@ -194,8 +194,8 @@ impl Context {
         Ok(all)
     }
 
-    /// Reads PMDs in one call and stores the values in `pmds`. The kernel accepts at most 4096
-    /// bytes of structures in the call.
+    /// Reads PMDs in one call and stores the values in `pmds`. In one call, the kernel accepts at
+    /// most 4096 bytes of [`Pmd`] structures.
     pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
@@ -263,7 +263,7 @@ impl Context {
         }
     }
 
-    /// Detaches the context. The values of its registers can still be read.
+    /// Detaches the context. The registers of the detached context can still be read.
     pub fn unload(&self) -> io::Result<()> {
         Ok(abi::unload(self.file.as_fd())?)
     }
@@ -297,8 +297,8 @@ pub enum Message {
     /// The context has ended, because an access to one of its hardware registers faulted on a CPU
     /// that lacks the register.
     Fault,
-    /// The context has ended, because a context of the administrator needed its registers or its
-    /// thread.
+    /// The context has ended, because an administrator has attached another context that needs the
+    /// same registers or the same thread.
     Evicted,
     /// A message of a type that this library does not know.
     Other(u32),

@@ -116,10 +116,10 @@ impl Map {
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
-        // The kernel loads descriptions when the first context is created, even if the creation
-        // fails later.
+        // The kernel loads the PMU descriptions when the first context is created, even if the
+        // creation fails later.
         match Context::create(Scope::Thread) {
-            // If too many files are open, no context was created, and the kernel has not loaded the
+            // If too many files are open, `Context::create` fails before the kernel loads the PMU
             // descriptions.
             Err(e) if is_out_of_files(&e) => return Err(e),
             _ => {}
@@ -147,13 +147,14 @@ impl Map {
         self.descriptions().find_map(|d| d.pmd(number))
     }
 
-    /// Returns all PMU descriptions. The description of the processor's PMU comes first.
+    /// Returns all PMU descriptions: first the description of the processor's PMU, if it is loaded,
+    /// and then the descriptions of the soft registers.
     pub fn descriptions(&self) -> impl Iterator<Item = &PmuDescription> {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Parses the text of `/proc/perfmon_map`. Ignores unknown lines and words, because a later
-    /// kernel module may print more.
+    /// Parses the text of `/proc/perfmon_map`. Ignores unknown lines and words, which a later
+    /// version of the kernel module may print.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<PmuDescription> = Vec::new();
         for line in text.lines() {

@@ -51,9 +51,8 @@ pub struct Argument {
     pub size: u64,
     /// Flags of the ring, [`BACKWARD`] and [`OVERWRITE`].
     pub flags: u32,
-    /// Number of new bytes after which the kernel sends a message to the reader. If the value is 0,
-    /// the kernel sends a message after half of `size`; in a ring with [`OVERWRITE`], the value 0
-    /// disables messages.
+    /// Number of new bytes after which the kernel sends a message to the reader. The watermark 0
+    /// means half of `size`; in a ring with [`OVERWRITE`], the watermark 0 disables messages.
     pub watermark: u32,
     /// Optional fields of samples, [`KERNEL_STACK`] and [`USER_STACK`].
     pub fields: u32,

@@ -40,8 +40,8 @@ const MAX_TRIES: u32 = 100;
 /// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
 /// needed.
 ///
-/// A system call is needed for PMDs that the page does not show. While the context counts, every
-/// thread except the thread to which the context is attached needs a system call as well.
+/// A system call is needed for PMDs that the page does not show. While the context counts, a thread
+/// to which the context is not attached always needs a system call.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)

@@ -46,7 +46,7 @@ pub enum ScheduleError {
     GroupConflict {
         /// The number of the group that has the conflict.
         group: usize,
-        /// The first event of the group that gets no PMD.
+        /// The first of the group's events for which no PMD is left.
         event: usize,
     },
 }
@@ -127,8 +127,8 @@ impl<'a> Matching<'a> {
         false
     }
 
-    /// Removes an event from all sets and PMDs except `pmd` in `set`. The caller then assigns the
-    /// event to another PMD.
+    /// Removes an event from all sets and PMDs except `pmd` in `set`. After the removal, the caller
+    /// assigns the removed event to another PMD.
     fn remove_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, in_use) in self.in_use.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
@@ -187,8 +187,8 @@ impl Search<'_> {
         }
         self.steps += 1;
         let nr = set_of_group.len();
-        // A matching must exist for the events of all groups whose set is chosen, together with all
-        // events without a group.
+        // A matching must exist in which two kinds of events have PMDs: the events of all groups
+        // whose set is chosen, and all events without a group.
         let set_of = |event: usize| self.group_of[event].map(|g| set_of_group[g]);
         let selected = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
         let found = match_events(self.events, selected, self.sets, set_of).ok()?;
@@ -357,8 +357,9 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// Checks the schedule of many groups that need the same counter. Because of the number of
-    /// groups, `MAX_STEPS` ends the search for their event sets.
+    /// Checks the schedule of many groups that need the same counter. The search for the event sets
+    /// of the groups ends after `MAX_STEPS` steps, because there are too many groups for a complete
+    /// search.
     #[test]
     fn r1_12_groups_beyond_the_search() {
         let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();

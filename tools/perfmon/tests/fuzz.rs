@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the reader of the register map, and of the reader of a ring whose data and positions
-//! have any values.
+//! Fuzzers of two readers: the reader of the register map, and the reader of rings. The fuzzed
+//! rings have arbitrary data and arbitrary positions.
 
 use fuzz::{changed, words, Fuzzer};
 use perfmon::ring::{Reader, STACK_USER};
@@ -101,7 +101,7 @@ fn ring_input(flags: u32) -> Vec<u8> {
     all.flat_map(u64::to_ne_bytes).collect()
 }
 
-/// Reads a ring twice, the second time at another head.
+/// Reads a ring twice. Before the second read, the head of the ring is set to another position.
 fn read_ring(bytes: &[u8]) -> usize {
     let mut words = bytes.chunks_exact(8).map(|word| {
         let word = word.try_into().expect("8 bytes");
@@ -111,7 +111,7 @@ fn read_ring(bytes: &[u8]) -> usize {
         return 0;
     };
     let mut data: Vec<Word> = words.map(Word::new).collect();
-    // The mapping has checked that the size is a power of two.
+    // The size of the data must be a power of two, because `Mapping` rejects rings of other sizes.
     data.resize_with(data.len().next_power_of_two(), || Word::new(0));
     let (page, tail) = (Page::new(), Word::new(0));
     let size = data.len() as u64 * 8;

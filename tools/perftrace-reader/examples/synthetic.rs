@@ -288,8 +288,8 @@ fn corrupt() -> Case {
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // The first of the following two events has a time in the future. The second event has a
-        // time before the times of all earlier events.
+        // The event with n = 6 has a time in the future. The time of the event with n = 7 is
+        // earlier than the times of all other events.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
         .raw(&[0xff; 8]);

@@ -34,8 +34,8 @@ pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Res
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;
     // SAFETY: `PERFTRACE_CREATE` reads and writes a `Create`, which is borrowed until the call
-    // returns. The call also reads `filter_bytes` bytes of the filter, which is borrowed as well.
-    // All bit patterns of a `Create` are valid.
+    // returns. Besides the `Create`, `PERFTRACE_CREATE` reads `filter_bytes` bytes of the filter,
+    // which is borrowed until the call returns. All bit patterns of a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::CREATE }, Create>::new(create)) }
 }
 
@@ -60,8 +60,8 @@ pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()
     read.to = to.as_mut_ptr() as u64;
     read.bytes = u32::try_from(to.len()).unwrap_or(u32::MAX);
     // SAFETY: `PERFTRACE_READ` reads and writes a `Read`, which is borrowed until the call returns.
-    // The call also writes at most `bytes` bytes at `to`, which is borrowed and has at least
-    // `bytes` bytes. All bit patterns of a `Read` are valid.
+    // `PERFTRACE_READ` writes at most `bytes` bytes to the slice `to`, which has at least `bytes`
+    // bytes and is borrowed until the call returns. All bit patterns of a `Read` are valid.
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 

@@ -51,8 +51,8 @@ impl Clock {
         let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);
         let seconds = ticks.div_euclid(frequency);
         let rest = ticks.rem_euclid(frequency);
-        // The seconds and the rest fit into 64 bits, because ticks have 64 bits and the frequency
-        // is at least 1000.
+        // The seconds and the remaining ticks fit into 64 bits, because times in ticks have 64 bits
+        // and the frequency is at least 1000.
         (
             i64::try_from(seconds).unwrap_or_default(),
             u64::try_from(rest).unwrap_or_default(),

@@ -29,7 +29,7 @@ const MAX_READ_ATTEMPTS: usize = 1000;
 pub struct TraceConfig {
     /// The name of the trace.
     pub name: String,
-    /// Globs for names of markers, with single blanks between the globs. If the text is empty, the
+    /// Globs for names of markers, with single blanks between the globs. If `markers` is empty, the
     /// trace records all markers except those of the kernel.
     pub markers: String,
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.

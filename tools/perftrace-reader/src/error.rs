@@ -16,19 +16,19 @@ pub enum Error {
     NoTrace(String),
     /// A trace of this name already exists.
     Exists(String),
-    /// No further trace can be created, because the maximum number of traces exists.
+    /// The trace cannot be created, because the number of traces has reached its limit.
     TooManyTraces,
     /// The call is not allowed while traces exist.
     TracesExist,
     /// Another open file of the device already reads the trace.
     Busy,
-    /// The caller lacks a permission, which the text describes.
+    /// The kernel has denied the call. The value says why, for example which capability is needed.
     Denied(&'static str),
     /// The kernel has refused the filter; the value is the number of the invalid step.
     Filter(u32),
     /// The kernel has refused a name, globs, a size or flags.
     Invalid(String),
-    /// A system call has failed for another reason.
+    /// A system call has failed for a reason that no other variant describes.
     Call(&'static str, io::Error),
     /// The kernel returned invalid data.
     Corrupt(String),

@@ -15,9 +15,9 @@
 //! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
 //! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
 //!
-//! A comparison is false if the marker has no such field, if the field is a number and the constant
-//! a text, or if the field is a text and the constant a number. In these cases `!=` and `!~` are
-//! false as well, but `!(field == 3)` is true.
+//! A comparison with any operator, also with `!=` or `!~`, is false if the marker has no field of
+//! the given name, or if one of the field and the constant is a number and the other is a text. If
+//! the marker has no field `a`, for example, `a != 3` is false, but `!(a == 3)` is true.
 
 use std::fmt;
 

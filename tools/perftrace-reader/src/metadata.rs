@@ -13,8 +13,8 @@ use crate::source::{ProcessInfo, Source};
 use crate::syscalls;
 use trace_rules::abi::KEY_KERNEL;
 
-/// Maximum number of classes (distinct pairs of marker name and fields). The reader drops events of
-/// further classes.
+/// Maximum number of classes (distinct pairs of marker name and fields). When `MAX_CLASSES` classes
+/// exist, the reader drops the events of new classes.
 const MAX_CLASSES: usize = 1 << 16;
 
 /// A class of events. Markers with the same name and fields are one class.
@@ -26,8 +26,8 @@ pub struct Marker {
     pub name: String,
     /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
-    /// True if the events of this class are system calls. Outputs add the name of the system call
-    /// to such events (`syscalls.rs`).
+    /// True if the events of this class are system calls, to which outputs add the name of the call
+    /// (`syscalls.rs`).
     pub is_syscall: bool,
 }
 
@@ -182,10 +182,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round, that is, a pass over all buffers. In every `every`-th round, asks the
-    /// kernel about each cached process that was not looked up for more than `every` rounds, and
-    /// removes the process from the cache if it no longer exists. The kernel never reuses the keys
-    /// of processes. Returns the keys of the removed processes.
+    /// Begins another round, that is, a pass over all buffers. If the number of the round is a
+    /// multiple of `every`, checks all idle processes: those that were not looked up for more than
+    /// `every` rounds. Removes idle processes that no longer exist in the kernel from the cache.
+    /// The kernel never reuses the keys of processes. Returns the keys of the removed processes.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

@@ -19,7 +19,7 @@ use trace_rules::abi::KEY_SHARED;
 /// still exists.
 const IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
-/// the record was read. The clocks of different CPUs differ by less than this maximum.
+/// the record was read. The clocks of different CPUs differ by less than `MAX_AHEAD_MS`.
 const MAX_AHEAD_MS: u64 = 1000;
 /// Number of milliseconds within which a writer usually commits a record, after it has read the
 /// clock for the record.
@@ -80,7 +80,8 @@ impl Reader {
         self.totals
     }
 
-    /// Reads each buffer that has new records once. Returns the number of these buffers.
+    /// Makes one pass over all buffers, and reads those with new records. Returns the number of
+    /// buffers that were read.
     pub fn read_round(
         &mut self,
         source: &impl Source,
@@ -194,10 +195,10 @@ impl Reader {
                         None => packet.cut += record.bytes as u64,
                     }
                 }
-                // The counts in the `LOST` records of a buffer increase. The counts do not exceed
+                // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
                 // the buffer's total of lost events, because the reader has read the total after
-                // the records. Limit each count to the total nevertheless: a hostile writer can
-                // store any value.
+                // the records. A hostile writer can store any count, so limit each count to the
+                // total.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
@@ -242,9 +243,9 @@ impl Reader {
         }))
     }
 
-    /// Corrects the time of a record. Readers of the output rely on times that do not decrease
-    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the time at which the
-    /// buffer was read is replaced by the time at which the buffer was read.
+    /// Corrects the time of a record. Readers of the output rely on times that do not decrease from
+    /// one record of a buffer to the next. If a time is more than [`MAX_AHEAD_MS`] after the read
+    /// of the buffer, it is replaced by the time of the read.
     fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk
             .ticks

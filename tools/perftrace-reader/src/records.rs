@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Parses the records of a buffer. The program that wrote the records may be hostile, so the parser
-//! trusts no byte of a record. An invalid record ends the parsing; the remaining bytes are counted
-//! as cut.
+//! trusts no byte of a record. At an invalid record the parser discards the remaining bytes, and
+//! counts them in `cut`.
 
 use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 
-/// Number of bytes before the fields of a record, without the key of shared buffers.
+/// Size in bytes of a record's header. In shared buffers, a key of 8 bytes follows the header.
 const HEADER_BYTES: usize = 16;
 /// Number of bytes of a `LOST` record.
 const LOST_BYTES: usize = HEADER_BYTES + 8;
@@ -94,7 +94,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Returns the number of bytes so far that are not part of a valid record.
+    /// Returns the number of bytes that were discarded so far because a record was invalid.
     pub fn cut(&self) -> usize {
         self.cut
     }

@@ -79,8 +79,9 @@ pub struct Chunk {
     pub buffer: BufferId,
     /// The buffer's count of lost events.
     pub lost: u64,
-    /// Position in the buffer: the number of bytes that were written to the buffer before the bytes
-    /// that this read returned. In flight recorders the number includes the returned bytes.
+    /// Position in the buffer: the number of bytes that were written before the bytes of this read.
+    /// In a flight recorder, the position is the number of all bytes that were written to the
+    /// buffer.
     pub position: u64,
     /// The time at which the buffer was read, in ticks.
     pub ticks: u64,
@@ -121,8 +122,9 @@ pub trait Source {
     /// Returns the state of the trace.
     fn info(&self) -> Result<Info, Error>;
 
-    /// Reads the new bytes of the next buffer after `after`. Replaces the contents of `to` with
-    /// these bytes. Returns `None` if no other buffer has new bytes.
+    /// Searches the buffers that follow the buffer `after`, and reads the first one that has new
+    /// bytes. Replaces the contents of `to` with the bytes that were read. Returns `None` if no
+    /// buffer after `after` has new bytes.
     fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
     /// Returns the process with this key, or `None` if the process does not exist.

@@ -15,8 +15,8 @@ pub const FIELD: &str = "name";
 /// the name of call N.
 const TABLES: &str = include_str!("syscalls.txt");
 
-/// The bit in the numbers of x32 calls (`__X32_SYSCALL_BIT`). The index of a call in its table does
-/// not include this bit.
+/// The bit that is set in the number of every x32 call (`__X32_SYSCALL_BIT`). The index of an x32
+/// call in its table is the number without `X32_BIT`.
 const X32_BIT: i64 = 1 << 30;
 
 /// The table of an ABI: its name, and the names of its calls by number.

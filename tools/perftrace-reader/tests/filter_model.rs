@@ -66,8 +66,8 @@ fn expr() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Writes an expression as text, with the necessary parentheses. `precedence` is the precedence of
-/// the operator around the expression.
+/// Writes an expression as text, with the necessary parentheses. An expression whose operator has a
+/// lower precedence than `precedence` is put in parentheses.
 fn to_text(node: &Expr, precedence: u8) -> String {
     let parenthesize = |own_precedence: u8, text: String| match own_precedence < precedence {
         true => format!("({text})"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzers of the reader of traces, with all output formats: buffers, names and fields have any
-//! contents. Fuzzers of the compiler of filters: each text is compiled to a program that the kernel
-//! accepts, or refused at a position of the text.
+//! Fuzzers of the reader of traces: the reader must convert buffers, names and fields with
+//! arbitrary contents to all output formats. Fuzzers of the compiler of filters: for each text, the
+//! compiler must return a program that the kernel accepts, or an error with a position in the text.
 
 mod fake;
 
@@ -19,8 +19,9 @@ use protocols::filter::check;
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-/// The memory that a trace may need for each of its bytes: an event of 16 bytes is a line or an
-/// object of JSON in several outputs.
+/// Maximum number of bytes of memory that the reader may use for each byte of its input. The
+/// maximum is high, because each event of 16 bytes becomes a line of text or a JSON object in each
+/// of several outputs.
 const MEMORY_PER_BYTE: usize = 1024;
 
 fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
@@ -35,8 +36,8 @@ fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
     fake
 }
 
-/// Reads two rounds of buffers with these bytes, and writes the events in all formats. The files
-/// are written to `directory`.
+/// Reads traces whose buffers contain `bytes`, each in two passes over all buffers, and writes the
+/// events in all formats. The files are written to `directory`.
 fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
     let fakes = [
         (Fake::new(), 17),
@@ -75,11 +76,8 @@ fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
 }
 
 /// Runs a fuzzer with a directory for the files of a trace.
-fn with_directory(name: &str, run: impl Fn(&Path)) {
-    let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).expect("room");
-    run(&path);
-    fs::remove_dir_all(&path).expect("our own directory");
+fn with_directory(run: impl Fn(&Path)) {
+    run(tempfile::tempdir().expect("room").path());
 }
 
 fn valid_buffers() -> Vec<Vec<u8>> {
@@ -100,7 +98,7 @@ fn valid_buffers() -> Vec<Vec<u8>> {
 
 #[test]
 fn r3_7_fuzz_buffers_of_a_trace() {
-    with_directory("fuzz-buffers", |directory| {
+    with_directory(|directory| {
         let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MEMORY_PER_BYTE);
         fuzzer.run(changed(&valid_buffers()), |bytes| {
             read(bytes, directory, "app\x1b[31m", "a:u9");
@@ -114,7 +112,7 @@ fn r3_7_fuzz_names_and_fields_of_markers() {
         "a:", "b:", "s:str", "n:u8", "x64", "f32", "f16", "u", "64", " ", ":", "str", "_", "\"",
         "\\", "\x1b", "\n", "é", "\u{202e}", "}", "/", "..", "a",
     ];
-    with_directory("fuzz-names", |directory| {
+    with_directory(|directory| {
         let buffers = valid_buffers();
         Fuzzer::new("names of markers").run(words(&parts), |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
-//! count invalid bytes as cut.
+//! count invalid bytes in `Totals::cut`.
 
 mod fake;
 
@@ -263,8 +263,9 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[offset] = value;
-            // The same bytes are read as three buffers, which have 9 events in total. If no bytes
-            // were cut, the changed byte may hide at most one event of each buffer.
+            // The same bytes are read as three buffers, which have 9 events in total. If the reader
+            // reports no invalid bytes (`cut`), the changed byte may make at most one event of each
+            // buffer disappear.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }
@@ -293,27 +294,25 @@ fn r3_7_outputs_of_hostile_events_are_whole() {
     assert_eq!(text.lines().count(), 2, "{text:?}");
 
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
-    let path = std::env::temp_dir().join(format!("perftrace-{}.json", std::process::id()));
-    let file = std::fs::File::create(&path).expect("a file");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_owned();
     let about = TraceProperties::new(&info, Vec::new());
-    let mut json = Perfetto::new(file, about.clone()).expect("a file");
+    let mut json = Perfetto::new(file.reopen().expect("a file"), about.clone()).expect("a file");
     Reader::new(&info)
         .read_round(&fake, &mut json)
         .expect("it is read");
     // The file must be complete although finish() was not called.
     let bytes_of_file = std::fs::read(&path).expect("the file");
-    std::fs::remove_file(&path).expect("the file");
     let value: serde_json::Value = serde_json::from_slice(&bytes_of_file).expect("JSON");
     let events = value["traceEvents"].as_array().expect("events");
     assert_eq!(events.len(), 3, "{value}");
 
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
-    let directory = std::env::temp_dir().join(format!("perftrace-{}", std::process::id()));
-    let mut ctf = Ctf::create(&directory, &about).expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut ctf = Ctf::create(&directory.path().join("ctf"), &about).expect("a directory");
     Reader::new(&info)
         .read_round(&fake, &mut ctf)
         .expect("it is read");
     ctf.finish().expect("it is written");
-    std::fs::remove_dir_all(&directory).expect("the directory");
     assert!(ctf.bytes() > 0);
 }

@@ -12,6 +12,7 @@ use fake::{Fake, RecordBytes, NOW, REALTIME};
 use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
 use perftrace_reader::{Clock, Error, Reader, Source, KEY_KERNEL};
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn two_processes() -> Fake {
     Fake::new()
@@ -21,21 +22,20 @@ fn two_processes() -> Fake {
         .marker(18, 0, "other:event", "x:x16")
 }
 
-/// The path of the output of a test. The output is removed when the `TempPath` is dropped.
-struct TempPath(PathBuf);
-
-impl TempPath {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("perftrace-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Self(path)
-    }
+/// The path of the output of a test, in a directory of its own that is removed with the value.
+struct OutputPath {
+    path: PathBuf,
+    _directory: TempDir,
 }
 
-impl Drop for TempPath {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-        let _ = fs::remove_file(&self.0);
+impl OutputPath {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("output");
+        Self {
+            path,
+            _directory: directory,
+        }
     }
 }
 
@@ -109,14 +109,14 @@ fn r3_11_text_system_calls_have_the_name_in_their_abi() {
 
 #[test]
 fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
-    let (fake, output) = (system_calls(), TempPath::new("calls"));
+    let (fake, output) = (system_calls(), OutputPath::new());
     let properties = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.0, &properties).expect("a directory");
+    let mut ctf = Ctf::create(&output.path, &properties).expect("a directory");
     Reader::new(&fake.info)
         .read_round(&fake, &mut ctf)
         .expect("it is read");
     ctf.finish().expect("it is written");
-    let metadata = fs::read_to_string(output.0.join("metadata")).expect("metadata");
+    let metadata = fs::read_to_string(output.path.join("metadata")).expect("metadata");
     let class = metadata.lines().last().expect("a class");
     let class: Value = serde_json::from_str(class.trim_start_matches('\x1e')).expect("JSON");
     let members = class["payload-field-class"]["member-classes"].as_array();
@@ -124,7 +124,7 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
     let names: Vec<&str> = members.filter_map(|m| m["name"].as_str()).collect();
     assert_eq!(names, ["number", "abi", "name"]);
     let stream = format!("stream_{KEY_KERNEL}_0");
-    let bytes = fs::read(output.0.join(stream)).expect("a stream");
+    let bytes = fs::read(output.path.join(stream)).expect("a stream");
     for wanted in [
         &b"x86_64\0writev\0"[..],
         b"i386\0getpid\0",
@@ -134,15 +134,15 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
         let count = bytes.windows(wanted.len()).filter(|w| *w == wanted).count();
         assert_eq!(count, 1, "{wanted:?}");
     }
-    let (fake, json_path) = (system_calls(), TempPath::new("calls.json"));
-    let file = File::create(&json_path.0).expect("a file");
+    let (fake, json_path) = (system_calls(), OutputPath::new());
+    let file = File::create(&json_path.path).expect("a file");
     let properties = TraceProperties::new(&fake.info, Vec::new());
     let mut perfetto = Perfetto::new(file, properties).expect("a trace");
     Reader::new(&fake.info)
         .read_round(&fake, &mut perfetto)
         .expect("it is read");
     perfetto.finish().expect("it is written");
-    let text = fs::read_to_string(&json_path.0).expect("text");
+    let text = fs::read_to_string(&json_path.path).expect("text");
     let json: Value = serde_json::from_str(&text).expect("JSON");
     let events = json["traceEvents"].as_array().into_iter().flatten();
     let names: Vec<Option<&str>> = events
@@ -194,9 +194,9 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
     let mut fake = two_processes();
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 7)]);
-    let output = TempPath::new("gone");
+    let output = OutputPath::new();
     let about = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.0, &about).expect("a directory");
+    let mut ctf = Ctf::create(&output.path, &about).expect("a directory");
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is read");
     fake.remove_process(17);
@@ -252,22 +252,25 @@ fn json(path: &Path) -> Value {
 
 #[test]
 fn r3_11_perfettos_json_is_whole_at_any_time() {
-    let json_path = TempPath::new("json");
+    let json_path = OutputPath::new();
     let mut fake = two_processes();
     fake.info.began = NOW - 2_000_000;
-    let file = File::create(&json_path.0).expect("a file");
+    let file = File::create(&json_path.path).expect("a file");
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
     let mut output =
         Perfetto::new(file, TraceProperties::new(&fake.info, environment)).expect("a file");
-    assert_eq!(json(&json_path.0)["traceEvents"], Value::Array(Vec::new()));
+    assert_eq!(
+        json(&json_path.path)["traceEvents"],
+        Value::Array(Vec::new())
+    );
     let mut reader = Reader::new(&fake.info);
     for n in 0..3_u8 {
         let bytes = RecordBytes::default().event(0, 101, NOW - 1 + u64::from(n), &[n, b'"', 0]);
         fake.add_round(&[(17, 2, &bytes.0, 0)]);
         reader.read_round(&fake, &mut output).expect("it is read");
-        let all = json(&json_path.0);
+        let all = json(&json_path.path);
         let events = all["traceEvents"].as_array().expect("events");
-        // The first item of the array is the name of the process.
+        // The first item of `traceEvents` is the name of the process.
         assert_eq!(events.len(), usize::from(n) + 2);
         let last = &events[usize::from(n) + 1];
         assert_eq!(last["args"]["n"], n);
@@ -276,22 +279,22 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         assert_eq!((&last["pid"], &last["tid"]), (&100.into(), &101.into()));
     }
     output.finish().expect("it is written");
-    let all = json(&json_path.0);
+    let all = json(&json_path.path);
     assert_eq!(all["otherData"]["tracer"], "pfc");
     assert_eq!(all["traceEvents"][1]["ts"], 999.999);
     assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
     assert_eq!(
         output.bytes(),
-        fs::metadata(&json_path.0).expect("the file").len()
+        fs::metadata(&json_path.path).expect("the file").len()
     );
 }
 
 #[test]
 fn r3_11_ctf_goes_into_a_directory_of_its_own() {
-    let output = TempPath::new("ctf");
+    let output = OutputPath::new();
     let about = TraceProperties::new(&Fake::new().info, Vec::new());
-    assert!(Ctf::create(&output.0, &about).is_ok());
-    let error = Ctf::create(&output.0, &about).expect_err("there is one");
+    assert!(Ctf::create(&output.path, &about).is_ok());
+    let error = Ctf::create(&output.path, &about).expect_err("there is one");
     assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
 }
 
@@ -300,25 +303,25 @@ fn r3_7_ctf_is_not_written_through_a_link() {
     let mut fake = two_processes();
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 0)]);
-    let (output, link_target) = (TempPath::new("link"), TempPath::new("linked"));
+    let (output, link_target) = (OutputPath::new(), OutputPath::new());
     let about = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.0, &about).expect("a directory");
+    let mut ctf = Ctf::create(&output.path, &about).expect("a directory");
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is written");
-    let file = fs::read_dir(&output.0)
+    let file = fs::read_dir(&output.path)
         .expect("the directory")
         .map(|entry| entry.expect("an entry").path())
         .find(|path| !path.ends_with("metadata"))
         .expect("a stream");
-    fs::rename(&file, &link_target.0).expect("it is moved away");
-    std::os::unix::fs::symlink(&link_target.0, &file).expect("a link");
-    let before = fs::read(&link_target.0).expect("the stream");
+    fs::rename(&file, &link_target.path).expect("it is moved away");
+    std::os::unix::fs::symlink(&link_target.path, &file).expect("a link");
+    let before = fs::read(&link_target.path).expect("the stream");
     let more = RecordBytes::default().event(0, 1, 3000, b"\x01\0");
     fake.add_round(&[(17, 0, &more.0, 0)]);
     reader
         .read_round(&fake, &mut ctf)
         .expect_err("a link is in its way");
-    assert_eq!(fs::read(&link_target.0).expect("the stream"), before);
+    assert_eq!(fs::read(&link_target.path).expect("the stream"), before);
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub(crate) const WORDS: usize = map::WORDS as usize;
 pub(crate) const FILTERS: usize = map::FILTERS as usize;
 pub(crate) const READ_BYTES: usize = map::READ_BYTES as usize;
 pub(crate) const BUFFERS: usize = map::BUFFERS as usize;
-/// Maximum number of bytes of a record's fields, which is the size of a record without the header
-/// and the key of shared buffers.
+/// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
+/// minus the 8 bytes of the process key that a record in a shared buffer has.
 pub(crate) const PAYLOAD_MAX: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
 
 /// `struct perftrace_slot`: the state of a trace, which traced processes read. Only the kernel

@@ -18,9 +18,9 @@ use crate::abi::{Buffer, Slot};
 ///
 /// # Invariants
 ///
-/// `dst` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
-/// to the bytes that end at `head`. The buffer has space at `dst` for the words of `first` and of
-/// `second`, without overwriting records that have not been read.
+/// `dst` points into the area for records of `buffer`. The update writes its words from the
+/// position `head` on or, in flight recorders, before `head`. The buffer has space at `dst` for the
+/// words of `first` and of `second`, without overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {
@@ -38,8 +38,8 @@ pub(crate) struct Update<'a> {
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// If not 0, the update lowers `reserve` of the buffer to `value` before it writes any word.
-    /// Flight recorders, whose records are written backwards, use this field.
+    /// If `backwards` is not 0, the update lowers `reserve` of the buffer to `value` before it
+    /// writes any word. Flight recorders, whose records are written backwards, use this field.
     pub(crate) backwards: u64,
     /// The value that is stored last, and the word to which it is stored.
     pub(crate) value: u64,
@@ -182,9 +182,10 @@ impl Update<'_> {
         }
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
-            // The kernel copies records and then reads `reserve`. If the kernel has copied a byte
-            // of this record, it must see the lowered `reserve`. x86 keeps stores in order; this
-            // fence prevents the compiler from reordering them.
+            // The kernel copies records, and reads `reserve` afterwards. If the kernel has copied a
+            // byte of the new record, the kernel must see the lowered `reserve`. x86 keeps stores
+            // in order; the fence keeps the compiler from moving stores to the record before the
+            // store to `reserve`.
             compiler_fence(Ordering::SeqCst);
         }
         // SAFETY: By the invariant of `Update` there is space at `dst` for the words of `first` and

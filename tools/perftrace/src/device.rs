@@ -213,7 +213,8 @@ pub(crate) fn unregister(markers: &mut [Marker]) {
     if simulate::unregister(markers) {
         return;
     }
-    // An error means that the kernel has no such markers.
+    // Ignore errors: the kernel no longer has the markers, or the program has closed the
+    // descriptor.
     let _ = ioctl_markers(abi::UNREGISTER, markers);
 }
 
@@ -331,7 +332,7 @@ fn preserve_errno(f: impl FnOnce()) {
     unsafe { *libc::__errno_location() = saved };
 }
 
-/// The time when a wait ends. The first call of `has_passed` sets this time.
+/// The time at which a wait ends, which the first call of `has_passed` sets.
 pub(crate) struct Deadline(Option<u64>);
 
 impl Deadline {

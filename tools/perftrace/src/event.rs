@@ -21,7 +21,7 @@ pub fn unlikely() {}
 pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
     let packed;
     // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // value of each text holds the length of the text.
+    // `Value` of a text contains the address and the length of the text.
     unsafe {
         match const { payload_words(SHAPE) } {
             Some(0) => c::write_0(site),
@@ -97,8 +97,8 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and its fields take `words` words, at least one, which
-    /// can be read at `fields`.
+    /// `site` is live, and its invariants hold. The fields of its event take `words` words, which
+    /// can be read at `fields`. `words` is not 0.
     #[inline]
     pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
         // SAFETY: The caller guarantees a live site and `words` words of fields.
@@ -109,8 +109,8 @@ pub mod c {
         }
     }
 
-    /// Writes an event with texts. Truncates a text so that the record has room for at least the
-    /// shortest possible fields after the text.
+    /// Writes an event with texts. Truncates a text if the record would have no room for the fields
+    /// after it. Texts among those fields may be empty in the record.
     ///
     /// # Safety
     ///
@@ -136,8 +136,8 @@ pub mod c {
         // the copy's header. The copy has only the parts of a site that the fast path reads.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
         let sized_site = site.with_size(words);
-        // SAFETY: The caller guarantees that the site and its word are live. `sized_site` has the
-        // number of words of `fields`, which is not 0.
+        // SAFETY: The caller guarantees that the site and its marker word are live. The size in the
+        // header of `sized_site` is that of a record with `fields`, and `fields` is not empty.
         unsafe {
             let (at, words) = (fields.as_ptr(), fields.len());
             if fields.is_empty()
@@ -172,11 +172,12 @@ unsafe extern "C" fn write_0_cold(site: *const Site) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
-    // SAFETY: The caller guarantees a live site with one word of fields, which is `first`.
+    // SAFETY: The caller guarantees a live site with one word of fields. `[first]` has one word.
     unsafe { write_cold(site, [first].as_ptr(), 1) };
 }
 
-/// Writes an event with two words of fields into a flight recorder, or by the slow path.
+/// Writes an event with two words of fields: by the fast path of flight recorders or, if that path
+/// fails, by the slow path.
 ///
 /// # Safety
 ///
@@ -204,12 +205,12 @@ unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
     slow_path::write(unsafe { &*site }, &[first, second]);
 }
 
-/// Writes an event into a flight recorder, or by the slow path.
+/// Writes an event by the fast path of flight recorders or, if that path fails, by the slow path.
 ///
 /// # Safety
 ///
-/// `site` is live, its invariants hold, and its fields take `words` words, at least one, which can
-/// be read at `fields`.
+/// `site` is live, and its invariants hold. The fields of its event take `words` words, which can
+/// be read at `fields`. `words` is not 0.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: usize) {
@@ -221,7 +222,8 @@ unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: us
     }
 }
 
-/// Returns the minimum number of bytes that the fields of a shape take.
+/// Returns the minimum size in bytes of the fields whose types `shape` encodes. A text takes at
+/// least 1 byte, its NUL.
 fn min_size(shape: u64) -> usize {
     let (mut bytes, mut shape_left) = (0, shape);
     while shape_left != 0 {
@@ -283,12 +285,13 @@ impl Payload {
         unsafe { self.append((&raw const bits).cast(), bytes) };
     }
 
-    /// Appends a text, up to its NUL or its length, and a NUL. `after` is the minimum number of
-    /// bytes that the fields after the text need. A null pointer becomes the text "(null)".
+    /// Appends a text and a NUL. The text ends at its first NUL or at its maximum length. `after`
+    /// is the minimum number of bytes that the fields after the text need. A null pointer becomes
+    /// the text "(null)".
     ///
     /// # Safety
     ///
-    /// The text can be read up to its NUL or its length.
+    /// The text can be read up to its first NUL or its maximum length.
     unsafe fn append_text(&mut self, value: &Value<'_>, after: usize) {
         let max = self.remaining().saturating_sub(after + 1);
         let (from, max) = match value.bits {

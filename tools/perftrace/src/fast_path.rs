@@ -12,14 +12,17 @@
 //! C: generation again, in the sequence    F: generation odd;  G: sets marker words
 //! ```
 //!
-//! Suppose that a thread reads at B a word that the kernel stored at G. If the thread has read at A
-//! the generation that the kernel stored at F, it writes into the buffers of the new trace. If the
-//! thread has read an older generation at A, it sees at C that the generation has changed. The fast
-//! path has no fences: it relies on x86, which keeps loads in order and stores in order. Load A
-//! pairs with the stores E and F, load B with the stores D and G, load C with the stores E and F. A
-//! thread need not check that the generation is odd: while the generation is even, that is, between
-//! E and F, no marker word has the bit of the trace. A thread that reads the same even generation
-//! at A and C has therefore read at B a word without this bit.
+//! A thread may find the bit of the new trace in the marker's word (load B reads from store G). If
+//! its first load of the generation (load A) has returned the new generation (from store F), the
+//! thread writes into the buffers of the new trace. If the first load of the generation (load A)
+//! has returned an older generation, the second load (load C) finds the change, and the thread
+//! leaves the fast path. The fast path has no fences: it relies on x86, which keeps loads in order
+//! and stores in order. The two loads of the generation (A and C) pair with the two stores of the
+//! generation (E and F). The load of the marker's word (B) pairs with the two stores of marker
+//! words (D and G). A thread need not check that the generation is odd, because no marker word has
+//! the bit of the trace while the generation is even (from store E to store F). If both loads of
+//! the generation (A and C) return the same even value, the load of the marker's word between them
+//! (B) has returned a word without the bit of the trace.
 //!
 //! The restartable sequence ends with the store of `head`. If the thread is preempted, migrated or
 //! interrupted by a signal before this store, the kernel clears `rseq_cs` and lets the thread start
@@ -56,9 +59,9 @@ macro_rules! fast_path {
         let done: u64;
         // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
         // buffers. The CPU number is compared with the number of buffers. The record does not go
-        // beyond `limit`, which the kernel and the slow path keep inside the records and outside
-        // the records that have not been read. The caller guarantees that the site and its word are
-        // live.
+        // beyond `limit`. The kernel and the slow path choose `limit` so that the record lies in
+        // the area for records and overwrites no unread record. The caller guarantees that the site
+        // and its marker word are live.
         unsafe {
             asm!(
                 rseq_descriptor!(),
@@ -217,9 +220,9 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 /// `reserve` to the next `head` or further, the record takes the slow path.
 ///
 /// The comparison is signed, and each `head` of a flight recorder is below 0. A limit of 0
-/// therefore sends every record to the slow path, as in buffers that are written forwards. A flight
-/// recorder can have a limit of 0: a thread that has lost an event of the previous trace may store
-/// this limit late, after the next trace has begun to use the buffer as a flight recorder.
+/// therefore sends every record to the slow path, as in buffers that are written forwards. A thread
+/// that loses an event stores a limit of 0 in the buffer. If the trace ends before the store, the
+/// limit of 0 gets into the buffer of the slot's next trace, which may be a flight recorder.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(

@@ -14,8 +14,8 @@ use crate::site::Site;
 
 /// Returns true if the filter accepts the event. The kernel has checked the filter, and the
 /// evaluator tolerates any bytes. If the kernel changes the page during the evaluation, the result
-/// is arbitrary. The kernel also changes the generation of the trace in this case, so the caller
-/// does not commit the record.
+/// is arbitrary. When the kernel changes a filter, it also changes the generation of the trace, so
+/// the caller does not commit the record.
 pub(crate) fn accepts(
     filter: &[Word],
     site: &Site,

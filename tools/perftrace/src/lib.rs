@@ -14,10 +14,10 @@
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
 //! signal handlers. An event makes a system call in four cases:
 //!
-//! - it is the first event of a thread;
-//! - it wakes the reader of a buffer that is half full or has lost an event;
-//! - it waits for room in a buffer or for a free buffer;
-//! - it attaches the process to a device that has just appeared.
+//! - The event is the first event of its thread.
+//! - The event wakes the reader of a buffer that is half full or has lost an event.
+//! - The event waits for room in a buffer or for a free buffer.
+//! - The event attaches the process to a device that has just appeared.
 //!
 //! Environment variables:
 //!
@@ -142,7 +142,7 @@ macro_rules! event {
     }};
 }
 
-/// Expands to the code of a field type that [`shape`] expects.
+/// Expands to the number by which [`shape`] encodes a field type.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kind {

@@ -4,8 +4,8 @@
 //! Constructors add modules to the registry, and destructors remove them. A child of fork()
 //! inherits the registry. If the parent is traced, the kernel makes the child a traced process of
 //! its own when the child reaches its first marker. If the parent waits for a device, the child
-//! waits as well, and attaches itself. Both cases work without the handlers of pthread_atfork(),
-//! which do not run in every child (`wiped_page.rs`).
+//! waits as well, and attaches itself. A traced or waiting child is attached without the handlers
+//! of pthread_atfork(), which do not run in every child (`wiped_page.rs`).
 #![expect(
     unsafe_code,
     reason = "a list of other programs' memory, pthread_atfork"
@@ -41,8 +41,8 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// Number of object files of the module whose constructors have run. Only the C macro uses this
-    /// field.
+    /// Each object file of the module has a constructor; `users` is the number of constructors that
+    /// have run. Only the C macro uses this field.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
 }
@@ -76,7 +76,7 @@ struct Registry {
     has_fork_handlers: bool,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
-    /// The value of the word `wake` for which this process has last tried to attach.
+    /// The value of the word `wake` that caused the last attempt of this process to attach.
     last_wake_value: u32,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
@@ -204,8 +204,8 @@ pub(crate) fn attach_on_wake(value: u32) {
             AttachState::Attached => state::is_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
-        // Attach once for each value of the word, and never in a child process that shares this
-        // memory.
+        // Attach once for each `value` of the marker's word, and never in a child process that
+        // shares the memory of its parent.
         if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
             if page.is_new_child() {
                 // The thread-local words still have the values of the parent's thread: no fork
@@ -213,8 +213,8 @@ pub(crate) fn attach_on_wake(value: u32) {
                 thread::clear();
             }
             registry.reattach();
-            // Store `last_wake_value` last: a child that is created before the store then acts on
-            // the same value of the word as well.
+            // Store `last_wake_value` last: a child that is created before the store still has the
+            // previous value, so the child attaches as well.
             registry.last_wake_value = value;
         }
         page.unlock();
@@ -246,7 +246,7 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. Such a process would
+        // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
         // processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
@@ -307,9 +307,9 @@ impl Registry {
     /// Attaches again, and registers all markers again, because the device has appeared or may have
     /// appeared.
     ///
-    /// Each site keeps its word of the wake file until it gets a word of the device. Another thread
-    /// may create a child by a system call while sites have the word of the wake file. The word of
-    /// the wake file then announces the device to the child, which attaches itself.
+    /// Until a site gets a marker word of the device, its pointer `word` points into the wake file.
+    /// If another thread creates a child by a system call before the pointers change, the word in
+    /// the wake file announces the device to the child, and the child attaches itself.
     fn reattach(&mut self) {
         let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
         self.for_each_module(|module| {
@@ -337,8 +337,8 @@ impl Registry {
         let version = state::control().map(|control| control.version.load(Relaxed));
         self.attach_state = match version {
             Some(VERSION) => AttachState::Attached,
-            // Another copy of the library made the mappings, and the kernel has meanwhile replaced
-            // their control page by a page whose version is 0.
+            // The version 0 means that the kernel has removed the mappings, which another copy of
+            // the library in this process has made.
             Some(0) if self.wait_for_device() => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
@@ -404,8 +404,8 @@ impl Registry {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
                 // If the kernel no longer had an entry for this process, the attach has created a
-                // new entry with new mappings. This process still uses the mappings of the old
-                // entry, so it cannot register its markers.
+                // new entry with new mappings. A process that still uses the mappings of its old
+                // entry cannot register markers.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
@@ -506,9 +506,9 @@ impl Registry {
 
 /// Returns true if the value of an environment variable begins with `first_char`.
 fn env_starts_with(name: &CStr, first_char: u8) -> bool {
-    // SAFETY: `name` is a C string, and the value is read at once. The caller is a constructor,
-    // which runs before main() or in dlopen(), and the program must not change its environment in
-    // dlopen().
+    // SAFETY: `name` is a C string. The environment does not change before the value is read: the
+    // caller is a constructor, which runs before main() or in dlopen(), and the program must not
+    // change its environment in dlopen().
     unsafe {
         let value = libc::getenv(name.as_ptr());
         !value.is_null() && *value as u8 == first_char

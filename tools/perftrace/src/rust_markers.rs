@@ -31,8 +31,9 @@ static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(Module {
     reserved: 0,
 }));
 
-/// Returns the beginning and the end of the section in which the macro places sites, as the linker
-/// defines them. The two addresses are null if the program has no such section.
+/// Returns the beginning and the end of the section `perftrace_rust`, in which the macro places
+/// sites, as the linker defines them. Without a section `perftrace_rust`, the two addresses are
+/// null.
 fn section_bounds() -> (*const Site, *const Site) {
     let (first, last);
     // SAFETY: The instructions load the addresses of weak symbols. The addresses are not

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
-//! changes the file in the way in which the kernel changes its memory. Tests use the other files of
-//! the library as they are shipped.
+//! changes the file in the way in which the kernel changes its memory. Apart from the simulated
+//! kernel, tests use the code of the library that is shipped.
 //!
 //! The table of registered markers follows the buffers in the file. A process with
 //! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, with the
@@ -135,8 +135,8 @@ fn create_memfd() -> io::Result<File> {
     }
 }
 
-/// Simulates the open of the device and the attach of this process. `replace` has the mappings that
-/// the new mappings replace. Returns `None` if no simulation was set up.
+/// Simulates the open of the device and the attach of this process. The new mappings take the place
+/// of the old mappings in `replace`, if any. Returns `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
     // No mappings are to be replaced, and this copy of the library is still attached: it has
     // unregistered all of its markers, but has not detached.
@@ -244,8 +244,8 @@ pub(crate) fn notify() -> bool {
 }
 
 impl Kernel {
-    /// Opens the file as a simulated kernel. Also returns true if another copy of the library in
-    /// this process has created the simulated kernel, or false if the kernel is new.
+    /// Opens the simulated kernel that another copy of the library in this process has created in
+    /// the file, or creates a new one. The returned flag is false if the simulated kernel is new.
     fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_size() as u64 {
             let kernel = Self::map(file.try_clone()?, config)?;
@@ -439,8 +439,9 @@ impl Kernel {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores a limit of 0 in a buffer, to simulate a late thread. A thread that has lost an event
-    /// of the slot's previous trace may store this limit after the next trace has started.
+    /// Stores a limit of 0 in a buffer, to simulate a thread that has lost an event of the slot's
+    /// previous trace. A thread that has lost an event may store the limit of 0 late, after the
+    /// next trace of the slot has started.
     pub fn store_late_limit(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }

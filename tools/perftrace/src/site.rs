@@ -18,7 +18,7 @@ pub const MAX_NR_FIELDS: usize = 16;
 /// Maximum number of words that the fields of a marker without texts take.
 const FIXED_WORDS: usize = MAX_NR_FIELDS;
 
-/// The marker word of all sites whose markers no trace can record. This word is always 0.
+/// A marker word that is always 0. No trace can record the marker of a site that points to `OFF`.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
@@ -93,7 +93,7 @@ impl Site {
             .store(fixed_header(self.shape) | number, Relaxed);
         self.state.store(REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
-        // Release: pairs with the load in `enabled_traces()`, which depends on this address.
+        // Release: pairs with the load in `enabled_traces()` from the address that is stored here.
         self.word.store(word.cast_mut(), Release);
     }
 

@@ -6,7 +6,7 @@
 //! The slow path computes an update from plain loads. [`Update::commit`] carries the update out
 //! only if the loaded words have not changed. The slow path reads the clock after it has loaded
 //! `head`. If `head` is unchanged at the commit, no other record was committed between the load of
-//! `head` and the commit. Times therefore do not decrease along a buffer.
+//! `head` and the commit, so the times of the records in a buffer do not decrease.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -24,8 +24,8 @@ use crate::thread;
 /// Maximum number of passes over all buffers in which a thread without restartable sequences
 /// searches for a free buffer.
 const MAX_PASSES: u32 = 100;
-/// Maximum number of attempts to write an event into a shared buffer; after these attempts the
-/// event is lost. Also the maximum number of attempts to count a loss in a restartable sequence.
+/// Maximum number of attempts to write an event into a shared buffer, after which the event is
+/// lost, and of attempts to count a lost event in a restartable sequence.
 const MAX_TRIES: u32 = 1000;
 /// Number of words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
@@ -36,15 +36,15 @@ enum Outcome {
     /// The caller has to try again, because the state has changed or only a record that precedes
     /// the event was written.
     Retry,
-    /// The buffer is full. The value is the `tail` that was read: the buffer gets room when the
-    /// reader advances `tail`.
+    /// The buffer is full, and gets room when the reader advances `tail`. The variant contains the
+    /// `tail` at which the buffer was full.
     Full(u64),
     /// Other threads own all buffers. Occurs only without restartable sequences.
     AllOwned,
     /// No buffer is free, and the thread must not wait, because it owns a buffer itself. The thread
     /// is in a signal handler that has interrupted a write of the same thread. Signal handlers of
-    /// other threads may wait for the buffer of this thread, so a wait might never end. Also the
-    /// result if the thread has unregistered its restartable sequence.
+    /// other threads may wait for the buffer of this thread, so a wait might never end.
+    /// `CannotWait` is also the result if the thread has unregistered its restartable sequence.
     CannotWait,
 }
 
@@ -96,9 +96,10 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut deadline = device::Deadline::new();
     let mut tries = 0u32;
     loop {
-        // The loads of the generation and of the marker's word are loads A and B of the fast path;
-        // the update includes load C. Acquire: pairs with the kernel's stores to the slot and the
-        // words, whose order `fast_path.rs` describes.
+        // The loads of the generation and of the marker's word correspond to the loads A and B in
+        // `fast_path.rs`. The update loads the generation again, as load C in `fast_path.rs`.
+        // Acquire: pairs with the kernel's stores to the slot and the words, whose order
+        // `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
@@ -106,9 +107,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
-            // If the kernel is changing the filter, the result of the filter is arbitrary. The
-            // kernel then changes the generation of the trace as well, so a record that the filter
-            // accepts is not committed.
+            // If the kernel changes the filter during the evaluation, the result is arbitrary. When
+            // the kernel changes a filter, it also changes the generation of the trace, so a record
+            // that a changing filter accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process_id();
@@ -170,15 +171,15 @@ impl Record<'_> {
     }
 
     /// Returns true if a thread that cannot wait in the kernel may continue to poll for room. When
-    /// a wait times out, stores `tail` + 1 in `stalled`, so that no other event waits until the
-    /// reader has advanced `tail`.
+    /// a wait times out, stores `tail` + 1 in `stalled`. Until the reader advances `tail`, the
+    /// value in `stalled` keeps other events from polling.
     fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. An old value differs from `position`, because it belongs to
-        // an earlier `tail`.
+        // Relaxed: `stalled` is a hint. After the reader has advanced `tail`, the old value of
+        // `stalled` differs from `position`.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -270,8 +271,8 @@ impl Record<'_> {
             ..self.update(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
-            // A flight recorder is filled downwards. `floor` is the position at which the current
-            // pass through the buffer reaches the beginning of the buffer.
+            // A flight recorder is filled downwards, from the last byte of the buffer to the first.
+            // `floor` is the position of the first byte in the current pass through the buffer.
             let floor = head.wrapping_sub(1) & !self.mask;
             let to_end = head.wrapping_sub(floor);
             if to_end < bytes {
@@ -302,9 +303,9 @@ impl Record<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // Write a `LOST` record only if the event and the padding records fit behind it. With
-            // less room, the event would be lost after the `LOST` record, and would need another
-            // `LOST` record.
+            // Write a `LOST` record only if the event and the padding records fit behind it. If the
+            // event did not fit behind the `LOST` record, the event would be lost, and would need
+            // another `LOST` record.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
@@ -330,8 +331,9 @@ impl Record<'_> {
         }
         if end > limit {
             // `tail` only grows, so a limit that is computed from an old `tail` is at worst too
-            // low. An update stores the limit, and fails if another thread has lost an event
-            // meanwhile: the limit of 0 that the other thread stores must not be overwritten.
+            // low. Store the limit by an update, which fails if another thread has counted a lost
+            // event meanwhile. The failure preserves the limit of 0 that a thread stores after it
+            // has counted a lost event.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);
@@ -423,9 +425,10 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 sends the next event to the slow path. The limit may be stored late, after
-        // the buffer was reused for another trace. A late store is harmless, even if the other
-        // trace is a flight recorder: it only sends the next event of that trace to the slow path.
+        // A limit of 0 sends the next event to the slow path. If the trace ends before the store,
+        // the limit of 0 may get into the buffer of the slot's next trace. A limit of 0 is harmless
+        // in every buffer, also in a flight recorder: it only sends the next event to the slow
+        // path.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);

@@ -133,13 +133,14 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
         trace.bit.store(1 << n, Relaxed);
     }
     BANK.store(next, Release);
-    // Release: pairs with `control()`. A thread that sees the address sees all stores above.
+    // Release: pairs with `control()`. A thread that loads the new address from `CONTROL` also sees
+    // the stores to the traces and to `BANK`.
     CONTROL.store(page, Release);
 }
 
 /// Returns true if the kernel has removed the mappings of this process, because the module was
-/// unloaded or is about to be unloaded. The kernel has then replaced the control page by a page
-/// whose version is 0.
+/// unloaded or is about to be unloaded. When the kernel removes mappings, it replaces the control
+/// page by a page whose version is 0.
 pub(crate) fn is_released() -> bool {
     control().is_some_and(|control| control.version.load(Relaxed) == 0)
 }

@@ -95,9 +95,9 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 
 /// Returns the id of the calling thread in the upper half of a word, as in the header of a record.
 /// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
-/// Returns `None` in another process that shares this memory, such as a child of vfork(). Such a
-/// process has no restartable sequence, so it must not access the data that restartable sequences
-/// protect.
+/// Returns `None` in another process that shares this memory, such as a child of vfork(). A process
+/// that shares the memory of its parent has no restartable sequence, so it must not access the data
+/// that restartable sequences protect.
 pub(crate) fn thread_id() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as
@@ -115,8 +115,8 @@ pub(crate) fn thread_id() -> Option<u64> {
         (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
     // Check that the thread belongs to the process that owns this memory. If no thread id is
-    // stored, the ids of the calling process and of the process in the control page must be equal.
-    // If the stored thread id is marked as shared, it must be the id of the calling thread.
+    // stored, the process id in the control page must be the id of the calling process. If the
+    // stored thread id has the flag `THREAD_SHARED`, it must be the id of the calling thread.
     let is_own = match stored {
         0 => process == state::process_id(),
         _ => stored == id | THREAD_SHARED,
@@ -149,8 +149,8 @@ pub(crate) fn tls_offset() -> u64 {
 /// thread has another id.
 ///
 /// One instruction clears both words. With two stores, a signal handler between the stores could
-/// record an event, which sets both words. The second of the two stores would then clear only the
-/// id that the handler has set, and the fast path would be enabled without an id.
+/// record an event, which sets both words. Of two stores, the second would clear only the id that a
+/// handler between the stores has set, and would leave the fast path enabled without an id.
 pub(crate) fn clear() {
     // SAFETY: The instruction writes to this thread's static storage, which exists as long as the
     // thread, and is aligned to 16 bytes.

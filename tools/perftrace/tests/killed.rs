@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -59,22 +59,6 @@ fn run_writers(progress: &str) {
     });
 }
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 struct Writer {
     child: Child,
     kernel: Kernel,
@@ -82,8 +66,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(test: &str, flags: u32, tunables: &str, directory: &Directory) -> Self {
-        let progress = directory.0.join("progress");
+    fn new(test: &str, flags: u32, tunables: &str, directory: &Path) -> Self {
+        let progress = directory.join("progress");
         let file = File::options()
             .read(true)
             .write(true)
@@ -96,14 +80,14 @@ impl Writer {
             .args(["--exact", test, "--nocapture"])
             .env(CHILD, &progress);
         command
-            .env("PERFTRACE_SIMULATE", &directory.0)
+            .env("PERFTRACE_SIMULATE", directory)
             .env("GLIBC_TUNABLES", tunables);
         command.env("PERFTRACE_SIMULATE_FLAGS", flags.to_string());
         let child = command
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("it runs");
-        let path = directory.0.join(child.id().to_string());
+        let path = directory.join(child.id().to_string());
         let begin = Instant::now();
         while last_written
             .iter()
@@ -151,9 +135,9 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
     }
-    let directory = Directory::new(test);
+    let directory = tempfile::tempdir().expect("a directory");
     for round in 0..if long_run() { 200 } else { 40 } {
-        let mut writer = Writer::new(test, flags, tunables, &directory);
+        let mut writer = Writer::new(test, flags, tunables, directory.path());
         let mut records = Vec::new();
         // The writer runs for 50 microseconds to 3 milliseconds; the time differs from writer to
         // writer.
@@ -194,10 +178,10 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Returns the records of the flight recorders after the writer was killed. Leaves out all events
-/// that are older than the oldest event in a full buffer. If a thread has moved between CPUs, the
-/// full buffer of one CPU may have overwritten such an event, while even older events of the thread
-/// are in the buffer of another CPU.
+/// Returns the records of the flight recorders after the writer was killed. A full buffer has
+/// overwritten events. Events of a thread that are older than the overwritten ones may still be in
+/// the buffer of another CPU, on which the thread ran before. To avoid gaps in the events of a
+/// thread, leaves out all events that are older than the oldest event of any full buffer.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
@@ -244,8 +228,8 @@ fn r3_4_and_without_restartable_sequences() {
     );
 }
 
-/// Returns a time limit of `seconds`, multiplied by the environment variable PATIENCE on slow
-/// machines.
+/// Returns a time limit of `seconds` seconds. The environment variable PATIENCE, if set, is a
+/// factor that extends the limit on slow machines.
 fn patience(seconds: u64) -> Duration {
     let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
     Duration::from_secs(seconds * factor.unwrap_or(1u64))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the macro and the kernel accept the same names, also names that are as long as a
-//! limit or one character longer.
+//! Tests that the macro and the kernel accept the same names. The tested names include names of the
+//! maximum length, and names that are one character longer.
 
 use std::panic::catch_unwind;
 

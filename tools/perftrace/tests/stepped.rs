@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Ends a trace in the middle of an event, and starts a trace of another kind in the same slot. The
-//! test does so at each instruction of the event in turn, and checks that the records of the second
-//! trace are intact.
+//! test replaces the trace at each instruction of the event in turn, and checks that the records of
+//! the second trace are intact.
 
 mod common;
 
@@ -19,8 +19,8 @@ const TRACE: u32 = 3;
 /// sequence. A single step in the sequence interrupts it, and the thread starts again at the top of
 /// the fast path.
 const STEPS: usize = 600;
-/// Number of steps at the end whose addresses are checked. `LAST_STEPS` is more than the number of
-/// instructions from the top of the fast path to the restartable sequence.
+/// The test checks the instruction addresses of the last `LAST_STEPS` steps. `LAST_STEPS` is more
+/// than the number of instructions from the top of the fast path to the restartable sequence.
 const LAST_STEPS: usize = 100;
 
 static NEXT_FLAGS: AtomicUsize = AtomicUsize::new(0);
@@ -75,8 +75,8 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             kernel.end(TRACE);
         }
         assert!(nr_kept > 0);
-        // The last steps must have repeated the instructions from the top of the fast path to the
-        // restartable sequence.
+        // A step in the restartable sequence sends the thread back to the top of the fast path, so
+        // the last `LAST_STEPS` steps must have repeated a few instructions.
         assert!(
             addresses.len() < LAST_STEPS / 2,
             "{} places",

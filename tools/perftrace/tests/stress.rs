@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests threads that write at the same time, move between CPUs, and are interrupted by signals
-//! whose handlers write as well. Each event must be in a buffer once or be counted as lost, and
-//! times must not decrease along a buffer. The tests run with and without restartable sequences.
+//! whose handlers write as well. Each event must be in a buffer once or be counted as lost, and the
+//! times of the records in a buffer must not decrease. The tests run with and without restartable
+//! sequences.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 #![allow(clippy::disallowed_macros, reason = "output of a test")]
 
@@ -44,8 +45,8 @@ thread_local! {
 extern "C" fn handler(_: i32) {
     let n = STARTED.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
-    // Check the flag after incrementing STARTED: run_stress() sets the flag and then waits until
-    // all handlers that STARTED counts have returned.
+    // Check ENDING after incrementing STARTED: run_stress() sets ENDING, and then waits until
+    // RETURNED is equal to STARTED.
     if depth >= MAX_NESTING || ENDING.load(SeqCst) {
         RETURNED.fetch_add(1, SeqCst);
         return;
@@ -153,9 +154,9 @@ fn run_stress(flags: u32, time: Duration) {
             .map(|thread_nr| scope.spawn(move || write(thread_nr)))
             .collect();
         let begin = Instant::now();
-        // The writers continue until the reader has read an event of a handler. On a busy machine
-        // that can take long: possibly no thread is interrupted for some time, or the buffer is
-        // full.
+        // The writers continue until the reader has read an event of a handler. On a busy machine,
+        // the first event of a handler may come late, because no thread is interrupted for some
+        // time or because the buffer is full.
         while begin.elapsed() < time || events_read.signals.is_empty() {
             events_read.read(kernel, key_words);
             thread::sleep(Duration::from_micros(50));
@@ -186,7 +187,7 @@ fn run_stress(flags: u32, time: Duration) {
     for (cpu, reported) in &events_read.reported_lost {
         assert!(*reported <= kernel.lost(TRACE, *cpu));
     }
-    // The events of a thread must be in order if sorted by their times.
+    // If the events of a thread are sorted by time, their numbers must increase.
     for thread_nr in 0..THREADS {
         let mut own_events: Vec<_> = events_read
             .events

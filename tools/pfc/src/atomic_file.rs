@@ -207,9 +207,9 @@ fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// Calls `try_name` with up to 100 paths until a path does not exist yet. Returns the result of
-/// `try_name` and the path that did not exist. The path of a temporary file exists already if a
-/// killed process with the same process ID has left a file behind.
+/// Calls `try_name` with up to 100 paths from `name`, and skips paths that exist already. Returns
+/// the first path that did not exist yet, with the result of `try_name`. The path of a temporary
+/// file exists if a killed process with the same process ID has left a file.
 fn try_names<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,

@@ -14,13 +14,13 @@ use crate::record::now;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
-/// The sysfs file with the list of online CPUs. When the list changes, the kernel does not notify
-/// readers of the file.
+/// The sysfs file with the list of online CPUs. When a CPU goes offline or comes online, the kernel
+/// does not notify readers of this sysfs file.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that was
-/// offline when monitoring began can be online for this time before it gets its first context.
+/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that
+/// comes online for the first time gets its first context within `IDLE_INTERVAL`.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
@@ -55,11 +55,11 @@ pub struct MonitoredCpus {
     /// The CPUs that have lost their context and have no new one yet, and for each of these CPUs
     /// the time since which it has had no context.
     detached_at: BTreeMap<u32, u64>,
-    /// The gaps that have ended and have not been taken by [`Self::take_gaps`] or
-    /// [`Self::take_ended_gaps`] yet.
+    /// The gaps that have ended and that neither [`Self::take_gaps`] nor [`Self::take_ended_gaps`]
+    /// has returned yet.
     ended_gaps: Vec<Gap>,
-    /// The time at which monitoring began. The gap of a CPU that was offline at that time begins at
-    /// that time.
+    /// The time at which monitoring began. If a CPU was offline when monitoring began, its first
+    /// gap starts at `began_at`.
     began_at: u64,
     next_check: Instant,
 }
@@ -83,7 +83,7 @@ pub fn is_online(cpu: u32) -> bool {
 
 impl MonitoredCpus {
     /// Makes a `MonitoredCpus` in which the CPUs in `attached` have contexts. If `selects_all` is
-    /// true, all other CPUs are monitored from the time when they come online.
+    /// true, each CPU that is not in `attached` is monitored from the time when it comes online.
     pub fn new(attached: &[u32], selects_all: bool) -> Self {
         let attached: BTreeSet<u32> = attached.iter().copied().collect();
         Self {
@@ -96,14 +96,14 @@ impl MonitoredCpus {
         }
     }
 
-    /// Begins a gap of the CPU. Called when the context of the CPU has ended.
+    /// Begins a gap in the monitoring of the CPU `cpu`, which is offline or has lost its context.
     pub fn detach(&mut self, cpu: u32) {
         self.attached.remove(&cpu);
         self.detached_at.insert(cpu, now());
         self.next_check = Instant::now();
     }
 
-    /// Ends the gap of the CPU. Called when the CPU has a context again.
+    /// Ends the gap in the monitoring of the CPU `cpu`. Called when the CPU has a context again.
     pub fn attach(&mut self, cpu: u32) {
         let start = self.detached_at.remove(&cpu).unwrap_or(self.began_at);
         self.attached.insert(cpu);
@@ -124,8 +124,8 @@ impl MonitoredCpus {
         !self.detached_at.is_empty()
     }
 
-    /// Returns true if a CPU has lost its context and has no new one yet, or if a gap has ended and
-    /// has not been taken yet.
+    /// Returns true if a CPU has lost its context and has no new one yet, or if a gap in the
+    /// monitoring has ended and no call has returned this gap yet.
     pub fn had_gap(&self) -> bool {
         self.has_open_gap() || !self.ended_gaps.is_empty()
     }
@@ -153,8 +153,8 @@ impl MonitoredCpus {
         online.iter().filter(is_wanted).copied().collect()
     }
 
-    /// Returns all gaps that have not been taken yet. The gap of a CPU that still has no context is
-    /// divided: the part until now is returned, and the rest becomes a gap that begins now.
+    /// Returns all gaps in the monitoring that no call has returned yet. If a CPU still has no
+    /// context, its gap is divided: the part until now is returned, and a new gap begins now.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();
@@ -168,7 +168,7 @@ impl MonitoredCpus {
         gaps
     }
 
-    /// Returns the gaps that have ended and have not been taken yet.
+    /// Returns the ended gaps in the monitoring of CPUs that no call has returned yet.
     pub fn take_ended_gaps(&mut self) -> Vec<Gap> {
         std::mem::take(&mut self.ended_gaps)
     }

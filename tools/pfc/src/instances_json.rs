@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
+use serde_json::json;
 
 use crate::time;
 
@@ -72,7 +73,7 @@ fn format_instance(instance: &Instance) -> String {
         "\"number\":{},\"name\":{},\"kind\":\"{}\",\"unit\":\"{}\",\"exponent\":{},\
          \"state\":\"{}\",\"incarnation\":{},\"created_ns\":{},\"ended_ns\":{},\"help\":{}",
         instance.number,
-        format_string(&instance.name),
+        json!(instance.name),
         instance.kind_name(),
         instance.unit.name(),
         instance.exponent,
@@ -80,7 +81,7 @@ fn format_instance(instance: &Instance) -> String {
         instance.incarnation,
         instance.created_ns,
         instance.ended_ns,
-        format_string(&instance.help)
+        json!(instance.help)
     )
 }
 
@@ -109,10 +110,4 @@ fn format_reading(r: &Reading<'_>, per_cpu: bool) -> String {
 fn format_array<T: Display>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(T::to_string).collect();
     format!("[{}]", items.join(","))
-}
-
-/// Returns the text as a JSON string. Control characters need no escape, because the crate
-/// perfcounters has made control characters in names and help texts visible.
-fn format_string(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

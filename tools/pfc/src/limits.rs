@@ -22,13 +22,13 @@ pub fn raise() {
         current: former.maximum,
         maximum: former.maximum,
     };
-    // If the limit cannot be raised, pfc continues. A call that reaches the old limit fails later,
-    // with advice about the limit.
+    // If the limit on open files cannot be raised, pfc continues. If a later call of pfc exceeds
+    // the limit on open files, its error message has advice about the limit.
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = FORMER_LIMITS.set(former);
     }
-    // exec resets a signal that has a handler to its default action, but keeps an ignored signal
-    // ignored. The user's commands need the default action, so SIGXFSZ gets a handler.
+    // SIGXFSZ gets a handler and is not ignored: exec resets a handled signal to the default
+    // action, which the user's commands need, but keeps an ignored signal ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
@@ -43,7 +43,7 @@ pub fn restore() -> io::Result<()> {
 }
 
 /// Returns advice for the error of any call that has reached a limit or has found no room on a file
-/// system. Returns an empty text for other errors.
+/// system. If neither a limit nor a full file system has caused the error, the advice is empty.
 pub fn advice(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {

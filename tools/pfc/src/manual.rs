@@ -13,8 +13,8 @@ use crate::cli::Cli;
 use crate::error::Failure;
 use crate::output::Out;
 
-/// The heading that clap_mangen writes above the text after the options, and the first line of that
-/// text. All commands of pfc have this first line.
+/// The heading that clap_mangen writes above the text after the options, and the line `Examples:`.
+/// In all commands of pfc, the text after the options begins with the line `Examples:`.
 const EXTRA_HEADING: &str = ".SH EXTRA\nExamples:\n";
 
 pub fn print_completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {

@@ -22,8 +22,8 @@ pub fn stdout() -> Stdout {
     io::stdout()
 }
 
-/// Flushes standard output if the write before has succeeded; `written` is the result of that
-/// write. Converts an error of the write or the flush to a failure.
+/// Flushes standard output if `written`, the result of a write to standard output, is not an error.
+/// Converts an error of the write or the flush to a failure.
 pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
     written
         .and_then(|()| stdout().flush())
@@ -145,7 +145,7 @@ impl Out {
         io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
     }
 
-    /// Calls `write` with the output stream, for functions that write to any writer.
+    /// Calls `write`, which can pass this output to any function that takes an `io::Write`.
     pub fn write_with(
         &mut self,
         write: impl FnOnce(&mut Self) -> io::Result<()>,

@@ -76,7 +76,8 @@ pub fn remedy(path: &str, write: bool) -> String {
 }
 
 /// Returns the name for a user or group number from `file`, which is `/etc/passwd` or `/etc/group`.
-/// Returns the number as text if `file` has no entry for the number.
+/// Returns the number as text if `file` has no entry for the number. getpwuid() and getgrgid() are
+/// not used: in a statically linked program, they need the shared libraries of NSS at run time.
 fn lookup_name(file: &str, number: u32) -> String {
     let all = text_file::read(file).unwrap_or_default();
     let found = all.lines().find_map(|line| {

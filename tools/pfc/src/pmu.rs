@@ -20,12 +20,12 @@ use crate::table::{Align, Table};
 /// kernel loads the modules of the PMU descriptions when the first context is created.
 pub fn load_modules() {
     module::load("perfmon", perfmon::DEVICE);
-    // An error is ignored here. It is reported when the command creates its own contexts.
+    // An error of Context::create() is ignored here: the caller reports it when it uses perfmon.
     let _ = Context::create(Scope::Thread);
 }
 
-/// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the machine has
-/// no such list, and the result is empty.
+/// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the file
+/// /proc/perfmon_map does not exist, and the returned list is empty.
 pub fn read_registers() -> Result<Map, Failure> {
     match Map::read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
@@ -118,8 +118,8 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
 }
 
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
-/// for register 0 of a PMU. In the description of soft registers, bit 0 stands for the register
-/// with the lowest number, which is [`perfmon::FIRST_SOFT`] or above.
+/// for register 0 of a PMU. For soft registers, whose numbers begin at [`perfmon::FIRST_SOFT`], bit
+/// 0 of the mask stands for the register with the lowest number in the description.
 fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);

@@ -31,8 +31,8 @@ struct CallerTree {
     /// The functions of the tree. Each function follows the function that it called. The first
     /// element of the list is the root.
     all: Vec<Caller>,
-    /// The index of each function in `all`. The key is the index of the function that it called,
-    /// and its own name.
+    /// The index of each function in `all`, by the index of the function that it called and by its
+    /// own name.
     indices: HashMap<(usize, Rc<str>), usize>,
 }
 
@@ -122,13 +122,13 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        // The row of the report has the function of the sample. If the sample is in an inlined
-        // function, the callers begin with the inlined functions, before the function of the
-        // sample.
+        // The callers of a sample begin after its first frame, whose function the row of the report
+        // shows. If the first frame is inlined, the callers begin with the inlined functions,
+        // before the function of the sample.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // A known function that is not inlined is named by its symbol, shared by its frames.
+            // The name of a known function that is not inlined is its symbol, without a copy.
             if frame.is_known() && !frame.is_inlined {
                 return frame.symbol.clone();
             }
@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn r1_10_the_table_is_perfs() {
-        let path = std::env::temp_dir().join(format!("pfc-report-{}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path();
         let profile = synthetic();
         let args = ReportArgs {
             input: crate::cli::InputArgs {
@@ -424,10 +425,10 @@ mod tests {
             firefox: false,
             pprof: false,
         };
-        let mut out = Out::open(Some(&path)).expect("a file");
+        let mut out = Out::open(Some(path)).expect("a file");
         print_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
         out.finish().expect("room");
-        let text = std::fs::read_to_string(&path).expect("a file");
+        let text = std::fs::read_to_string(path).expect("a file");
         assert_eq!(
             text,
             "# Total Lost Samples: 2\n# Throttled: 3 times\n\
@@ -438,11 +439,10 @@ mod tests {
              75.00%  prog     prog           [.] f\n            \
              50.00% main\n            25.00% a;b\n\n\n"
         );
-        let mut out = Out::open(Some(&path)).expect("a file");
+        let mut out = Out::open(Some(path)).expect("a file");
         print_json(&profile, &args, &mut out).expect("room");
         out.finish().expect("room");
-        let text = std::fs::read_to_string(&path).expect("a file");
-        std::fs::remove_file(&path).expect("there");
+        let text = std::fs::read_to_string(path).expect("a file");
         let all: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&all["lost"], &all["throttled"]), (&2.into(), &3.into()));
         assert_eq!(all["offline"][0]["ns"], 2_301_000_000_u64);

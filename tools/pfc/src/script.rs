@@ -106,13 +106,11 @@ mod tests {
     use crate::profile::tests::synthetic;
 
     fn printed(profile: &Profile) -> String {
-        let path = std::env::temp_dir().join(format!("pfc-script-{}", std::process::id()));
-        let mut out = Out::open(Some(&path)).expect("a file");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut out = Out::open(Some(file.path())).expect("a file");
         print_sample(profile, &profile.samples[0], &mut out).expect("room");
         out.finish().expect("room");
-        let text = std::fs::read_to_string(&path).expect("a file");
-        std::fs::remove_file(path).expect("there");
-        text
+        std::fs::read_to_string(file).expect("a file")
     }
 
     #[test]

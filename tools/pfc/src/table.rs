@@ -22,8 +22,8 @@ pub struct Table {
 
 enum Row {
     Cells(Vec<String>, Option<Style>),
-    /// A line of text that is not divided into columns. The line is printed after the row that was
-    /// added before the line.
+    /// A line of text that is not divided into columns. Lines of text and rows of cells are printed
+    /// in the order in which they were added to the table.
     Line(String),
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls for the context of a thread or CPU.
+//! Makes system calls on the context of a thread or CPU.
 //!
 //! The kernel accepts calls for the context of a CPU only from that CPU.
 
@@ -21,8 +21,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// has ended, and `work` runs on any CPU.
 ///
 /// When a CPU goes offline, the kernel first moves all threads to other CPUs, and ends the CPU's
-/// context later. A call between these two steps fails with EBUSY. `work` is therefore repeated
-/// until it succeeds, fails with another error, or has run on the CPU itself.
+/// context later. Until the CPU's context has ended, a call from another CPU fails with EBUSY. If
+/// `work` fails with EBUSY and has not run on the CPU `target`, `work` is called again.
 pub fn on_target<T>(
     scope: Scope,
     target: u32,

@@ -25,10 +25,9 @@ mod tests {
 
     #[test]
     fn pfc_reads_numbers_beside_bytes_that_are_not_utf8() {
-        let path = std::env::temp_dir().join(format!("pfc-text-{}", std::process::id()));
-        std::fs::write(&path, b"Name:\tcaf\xe9\nTgid:\t7\n").expect("room");
-        let text = read(&path);
-        std::fs::remove_file(&path).expect("there");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, b"Name:\tcaf\xe9\nTgid:\t7\n").expect("room");
+        let text = read(file.path());
         assert_eq!(text.expect("a file"), "Name:\tcaf\\xe9\nTgid:\t7\n");
         let lines: Vec<&[u8]> = byte_lines(b"a\n\n\xe9").collect();
         assert_eq!(lines, [&b"a"[..], b"", b"\xe9"]);

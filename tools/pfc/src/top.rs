@@ -51,8 +51,8 @@ struct LiveProfile {
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<Table, Failure> {
         // pfc reads the ring buffers one after the other, so after the reads, only the records up
-        // to the time `until` are complete. Newer records are kept for the next table: the record
-        // of an exec that precedes a newer sample might still be in a ring buffer.
+        // to the time `until` are complete. Records after the time `until` are kept for the next
+        // table, because an older record, such as that of an exec, might still be in a ring buffer.
         let until = now();
         self.contexts.poll();
         self.contexts.record_gaps(MonitoredCpus::take_gaps);

@@ -43,8 +43,8 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds.
-    /// Formats other values as [`Self::format_amount`] does.
+    /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds. If
+    /// the unit is bytes or seconds or the exponent is not 0, calls [`Self::format_amount`].
     pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
@@ -74,15 +74,15 @@ impl ScaledUnit {
     }
 
     /// Returns the factor by which amounts are multiplied when instances with different units are
-    /// sorted. The factor makes amounts of different units roughly comparable. Without the factor,
-    /// a table of the busiest instances would begin with those that have the smallest units.
+    /// sorted. The factor makes amounts of different units roughly comparable. If amounts were
+    /// sorted without a factor, the instances with the smallest units would come first in a table.
     pub fn sort_weight(self) -> f64 {
         let unit_weight = match self.unit {
-            // 1,000 bytes have the weight of one packet, because a packet has about 1,000 bytes.
+            // For sorting, 1,000 bytes equal one packet, because a packet has about 1,000 bytes.
             Unit::Bytes => 1e-3,
             Unit::Cycles => 1e-6,
-            // A rate of one second per second means a CPU that is always busy. Such a rate has the
-            // weight of 10,000 events per second.
+            // A CPU that is always busy has a rate of one second per second. For sorting, a rate of
+            // one second per second equals a rate of 10,000 events per second.
             Unit::Seconds => 1e4,
             _ => 1.0,
         };

@@ -268,8 +268,8 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     };
     let first = table();
     assert!(first[0].contains("3 of 7 instances"), "{first:?}");
-    // The instance is removed and added again. Its change is therefore its new value (50), and not
-    // the difference from its old value (1000000).
+    // The instance is removed and added again. The change of the new instance is its value (50),
+    // and not the difference from the value of the removed instance (1000000).
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);

@@ -289,8 +289,8 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         // The thread that floods the server with connections must end also if an assertion fails.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
-            // This thread connects to the server in a loop. It keeps the newest 700 connections
-            // open and closes the older ones.
+            // This thread connects to the server in a loop. The thread keeps its newest 700
+            // connections open and closes older connections.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
@@ -303,8 +303,8 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
         // The server may disconnect a client that sends nothing for a second. On a busy machine,
-        // the sleep below may take a second. Only a disconnection in less than a second is
-        // therefore an error.
+        // the sleep below may take a second. A disconnection counts as an error only if it comes
+        // within a second of the connect.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
@@ -351,7 +351,7 @@ fn pfc_export_ends_when_told_to() {
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
-    // A server listens on the address again, so a further server cannot listen on it.
+    // While one server listens on an address, another server cannot listen on the same address.
     let run = device.run(&again);
     assert_eq!(run.exit_status, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);

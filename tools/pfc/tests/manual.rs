@@ -43,8 +43,8 @@ fn commands(help: &str) -> Vec<&str> {
 
 #[test]
 fn pfc_each_command_has_a_manual_page_that_says_what_its_help_says() {
-    let directory = std::env::temp_dir().join(format!("pfc-manual-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
     pfc(&["man", directory.to_str().expect("text")]);
     let mut left = vec!["pfc".to_owned()];
     let mut seen = 0;
@@ -73,8 +73,7 @@ fn pfc_each_command_has_a_manual_page_that_says_what_its_help_says() {
         }
         seen += 1;
     }
-    let pages = fs::read_dir(&directory).expect("pages").count();
+    let pages = fs::read_dir(directory).expect("pages").count();
     assert_eq!(pages, seen, "pages that no help lists");
     assert!(pages > 20, "{pages} pages");
-    fs::remove_dir_all(&directory).expect("the directory");
 }

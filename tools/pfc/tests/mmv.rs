@@ -15,20 +15,26 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use device::{patience, send_signal, Device, KillOnDrop};
+use tempfile::TempDir;
 
 /// A fake device, and a directory for the exported files.
 struct ExportTest {
     device: Device,
     directory: PathBuf,
+    _parent: TempDir,
 }
 
 impl ExportTest {
     fn new(cpus: u32) -> Self {
         let device = Device::new(cpus);
-        let name = device.path.file_name().expect("a name");
-        let directory = std::env::temp_dir().join(name).with_extension("mmv");
-        fs::create_dir_all(&directory).expect("a directory");
-        Self { device, directory }
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("mmv");
+        fs::create_dir(&directory).expect("room");
+        Self {
+            device,
+            directory,
+            _parent: parent,
+        }
     }
 
     fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
@@ -71,12 +77,6 @@ impl ExportTest {
             .collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for ExportTest {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -365,7 +365,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
-    // An instance that is not removed keeps the number of its metric.
+    // The metric of an instance that is not removed keeps its number in PCP and its value.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
     let end = Instant::now() + patience(60);
     while generations() != (0, 0) {

@@ -6,28 +6,22 @@
 mod device;
 
 use std::fs;
-use std::path::PathBuf;
 
 use device::{assert_refused, pfc};
+use tempfile::NamedTempFile;
 
 /// A file of `pfc ppa record` with given lines. The file is removed when the test ends.
-struct TemporaryFile(PathBuf);
+struct Recording(NamedTempFile);
 
-impl TemporaryFile {
-    fn new(name: &str, lines: &[&str]) -> Self {
-        let path = std::env::temp_dir().join(format!("pfc-{}-{name}.ppa", std::process::id()));
-        fs::write(&path, lines.join("\n")).expect("a file");
-        Self(path)
+impl Recording {
+    fn new(lines: &[&str]) -> Self {
+        let file = NamedTempFile::new().expect("a file");
+        fs::write(&file, lines.join("\n")).expect("room");
+        Self(file)
     }
 
     fn name(&self) -> &str {
-        self.0.to_str().expect("text")
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        self.0.path().to_str().expect("text")
     }
 }
 
@@ -39,7 +33,7 @@ const LINES: [&str; 3] = [
 
 #[test]
 fn r4_2_a_record_is_a_table_a_picture_and_json() {
-    let file = TemporaryFile::new("whole", &LINES);
+    let file = Recording::new(&LINES);
     let text = pfc(&["ppa", "report", file.name()]).ok();
     let words: Vec<Vec<&str>> = text
         .lines()
@@ -52,7 +46,7 @@ fn r4_2_a_record_is_a_table_a_picture_and_json() {
     );
     let json = pfc(&["ppa", "report", file.name(), "--json"]).json();
     assert_eq!(json["total"]["user"], 400_000);
-    let svg = TemporaryFile::new("svg", &[]);
+    let svg = Recording::new(&[]);
     assert_eq!(
         pfc(&["ppa", "report", file.name(), "-o", svg.name()]).ok(),
         ""
@@ -66,7 +60,7 @@ fn r4_2_a_record_is_a_table_a_picture_and_json() {
 
 #[test]
 fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
-    let old = TemporaryFile::new("old", &["old"]);
+    let old = Recording::new(&["old"]);
     let exe = std::env::current_exe().expect("a path");
     let exe = exe.to_string_lossy();
     assert_refused(
@@ -79,7 +73,7 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
     );
     assert_refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
     assert_refused(&["ppa", "report", "/"], "cannot read");
-    let torn = TemporaryFile::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
+    let torn = Recording::new(&[LINES[0], LINES[1], "{}", LINES[2]]);
     assert_refused(&["ppa", "report", torn.name(), "-o", old.name()], "line 3");
     assert_eq!(fs::read_to_string(&old.0).expect("the file"), "old");
 }

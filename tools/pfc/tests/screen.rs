@@ -43,7 +43,8 @@ fn set_size(master: &File, columns: u16, rows: u16) {
 }
 
 impl Screen {
-    /// Starts `pfc watch` with SIGHUP ignored. `prefix` is a command that runs it, such as setsid.
+    /// Starts `pfc watch` with SIGHUP ignored. `prefix` is empty, or a command that runs
+    /// `pfc watch`, such as setsid.
     fn start(prefix: &[&str], args: &[&str]) -> Self {
         let device = Device::with_instances();
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
@@ -73,8 +74,8 @@ impl Screen {
         }
     }
 
-    /// Reads the output of pfc until `text` follows the text of the previous call. Returns all
-    /// output.
+    /// Reads the output of pfc until it contains `text`. Searches only after the text that the
+    /// previous call has found. Returns all output.
     fn read_until(&mut self, text: &str) -> String {
         let deadline = Instant::now() + patience(20);
         loop {
@@ -175,7 +176,8 @@ fn pfc_watch_does_not_wait_for_the_end_of_a_key() {
     let n = screen.device.fake.find("syscalls/getpid").expect("there");
     screen.device.fake.cpu(0).adjust(n, 987_654);
     screen.read_until("987");
-    // With this byte, the key Down is complete. It selects a row, which is drawn in reverse.
+    // The byte B completes the escape sequence of the key Down. The key Down selects a row, and
+    // `pfc watch` draws the selected row in reverse video.
     screen.type_bytes(b"B");
     screen.read_until("\x1b[7m");
     screen.type_bytes(b"\x1b[");

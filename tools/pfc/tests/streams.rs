@@ -82,8 +82,8 @@ fn pfc_errors_show_control_characters_of_arguments() {
         (&["list", "no\x1b[31m\x07"], "no\\x1b[31m\\x07"),
         (&["list", "--no\x07x\x1b[31m"], "unexpected argument"),
     ] {
-        // clap writes colours to a pipe only if CLICOLOR_FORCE is set. It then also copies escape
-        // sequences of the arguments to its output.
+        // clap writes colours to a pipe only if CLICOLOR_FORCE is set. With CLICOLOR_FORCE, clap
+        // also copies escape sequences of the arguments to its output.
         let mut command = device.command(args);
         let run = command.env("CLICOLOR_FORCE", "1").output();
         let err = String::from_utf8(run.expect("pfc runs").stderr).expect("text");

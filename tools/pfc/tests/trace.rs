@@ -81,14 +81,13 @@ fn r3_11_help_has_examples() {
 
 #[test]
 fn r3_11_there_are_manual_pages_and_completions() {
-    let directory = std::env::temp_dir().join(format!("pfc-man-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
     assert_eq!(pfc(&["man", directory.to_str().expect("text")]).ok(), "");
     for page in ["pfc-trace", "pfc-trace-start", "pfc-trace-snapshot"] {
         let text = fs::read_to_string(directory.join(format!("{page}.1"))).expect(page);
         assert!(text.contains(".SH EXAMPLES"), "{page}");
     }
-    fs::remove_dir_all(&directory).expect("the directory");
     for shell in ["bash", "zsh", "fish"] {
         let text = pfc(&["completions", shell]).ok();
         assert!(
@@ -103,7 +102,8 @@ fn r3_11_without_the_module_it_says_what_to_do() {
     if std::path::Path::new(perftrace_reader::DEVICE).exists() {
         return;
     }
-    let directory = std::env::temp_dir().join(format!("pfc-trace-{}", std::process::id()));
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("trace");
     let directory = directory.to_str().expect("text");
     for args in [
         &["trace", "start", "a", "-o", directory][..],

@@ -29,7 +29,8 @@ enum Event {
     /// A softirq that is interrupted once: the ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
-    /// The task with this index gets another record, whose history has the values of the old one.
+    /// The task with this index gets a new record. The values of the old record are kept in the
+    /// history of the task.
     Replace(usize),
     /// All values are read and compared with the model.
     Read,
@@ -347,8 +348,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         cpu.switch((prev, SwitchReason::Blocked), after, || next.is_none(), now);
     };
     switch(&cpu, None, Some(&last), 1100);
-    // The CPU is about to go offline. The time of the running task is still accounted, but idle
-    // time is not.
+    // While the CPU goes offline, the time of the running task is accounted, but idle time is not.
     cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
@@ -538,7 +538,8 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.end(now);
     let pairs = history(3, 2);
     pairs.append(&old, None);
-    // The next record has counted nothing. The history of the next record has groups of three CPUs.
+    // The task does not run while it has the record `next`. The values of `pairs` and of `next` are
+    // added to the history `threes`, which has groups of three CPUs.
     let next = record(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);
@@ -554,7 +555,8 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     let mut groups = [[0; NR_VALUES]; 3];
     read_with(&pairs, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 110]);
-    // The values of the group of CPUs 2 and 3 are added to the group that contains CPU 2.
+    // In the history `threes`, the values of CPUs 2 and 3, which are one group in `pairs`, belong
+    // to the group of CPUs 0 to 2.
     let mut groups = [[0; NR_VALUES]; 2];
     let read = read_with(&threes, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);

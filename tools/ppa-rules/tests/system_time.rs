@@ -29,7 +29,8 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
         cpu.begin(true, 1000);
     }
     assert!(!switch(0, true, 1000));
-    // Seccomp checks a system call that begins 20 ticks later and takes 10 ticks.
+    // Seccomp checks a system call at tick 1100. The system call begins at tick 1120 and takes 10
+    // ticks.
     cpus[0].syscall_check(|| 1100);
     assert_eq!(system(0, 1110), 10);
     cpus[0].syscall_enter(Some(&task), || 1120);
@@ -48,8 +49,8 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
     assert!(switch(1, true, 1400), "the return to user mode is needed");
     cpus[1].syscall_exit(Some(&task), || 1430);
     assert_eq!(system(1, 1500), 85);
-    // A page fault on CPU 1 lasts until CPU 1 enters user mode. Before the fault, CPU 0 enters user
-    // mode without an accounted task.
+    // A page fault on CPU 1 lasts until CPU 1 enters user mode. Before the page fault on CPU 1, CPU
+    // 0 enters user mode without an accounted task.
     cpus[0].syscall_exit(None::<&Task<Vec<Word>>>, || 1450);
     cpus[1].enter_kernel(|| 1500);
     cpus[1].syscall_exit(Some(&task), || 1540);

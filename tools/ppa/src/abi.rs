@@ -43,8 +43,8 @@ pub const LEVEL_SCHED: u32 = 0x01;
 pub const LEVEL_IRQ: u32 = 0x02;
 /// Level: system calls are measured.
 pub const LEVEL_SYSCALL: u32 = 0x04;
-/// Level: the time of switches is measured, and how often the scheduler chooses the same task
-/// again.
+/// Level: two values are measured, the time of switches and the number of times that the scheduler
+/// chooses the same task again.
 pub const LEVEL_SWITCH: u32 = 0x08;
 
 /// Bit of [`Info::flags`]: ticks are those of the time stamp counter, and the kernel has marked the

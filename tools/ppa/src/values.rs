@@ -130,8 +130,8 @@ impl Task {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
-        // If the histogram of latencies was enabled between the two reads, all counts of the
-        // histogram are increments.
+        // If the histogram of latencies was enabled after the first of the two reads, its counts
+        // started at 0, so the increments are the counts themselves.
         let latencies = match before.has_flag(TASK_LATENCIES) {
             true => deltas(&self.latencies, &before.latencies),
             false => self.latencies,

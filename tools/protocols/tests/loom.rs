@@ -12,10 +12,10 @@
 //! `Documentation/barriers.md` has the run time of these tests.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! the word, loom forgets earlier loads by other threads and does not explore some orders. Tests
-//! whose threads load a word that they store to therefore did not detect some broken protocols. The
-//! writers in this file never load a word: they keep the value of the word in `OwnedWord`. The
-//! exception is `ChangeWriter::Module`, the writer of the kernel modules, which loads.
+//! the word, loom forgets earlier loads by other threads and does not explore some orders. Some
+//! broken protocols were not detected by tests in which a thread loads a word before it stores to
+//! the word. Except `ChangeWriter::Module`, the code of the kernel modules, the writers in this
+//! file never load a word: they keep the value of the word in `OwnedWord`.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the tests try the nested updates at every point where they can occur. Each update
@@ -79,7 +79,7 @@ impl<'a> OwnedWord<'a> {
         self.value.get()
     }
 
-    /// Adds `delta` to the word. On a real CPU the addition is one instruction.
+    /// Adds `delta` to the word. On a real CPU, one instruction adds to the word.
     fn add(&self, delta: u64) {
         self.word.store_relaxed(self.advance(delta));
     }
@@ -184,8 +184,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
 }
 
 /// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
-/// the values are copied. The 2002 protocol does not detect an update that begins and completes
-/// between the two checks.
+/// the values are copied. The 2002 protocol does not detect an update that begins after the first
+/// check of the flag and completes before the second check.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
@@ -358,7 +358,7 @@ fn change_twice(header: &Header, changer: ChangeWriter) {
     }
 }
 
-/// Runs two changes concurrently with a reader that reads twice.
+/// Makes two changes of the set of instances, concurrently with a reader that reads twice.
 fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
     model(PREEMPTIONS, move || {
         let header = Header::new();
@@ -470,7 +470,7 @@ fn loom_finds_a_count_without_barrier() {
     growth(true, false);
 }
 
-/// The defect of a broken revival.
+/// A way to revive a deleted instance: the correct way, or a way with a defect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
     Correct,
@@ -560,8 +560,9 @@ fn revive(revival: Revival) {
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reader_thread.join().expect("the reader ends");
-        // All updates have ended. If the second update found the instance live, the value is that
-        // of the second update; otherwise it is 0. No earlier update is in the value.
+        // All updates have ended. The value is 1 if the update after the deletion found the
+        // instance live, and 0 if that update found it dormant. The value is never 10, the value of
+        // the update that began before the deletion.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

@@ -208,8 +208,8 @@ fn r2_7_forward_with_a_tail_records_across_the_end() {
     forward_with_tail(&[3, 3, 2], 2);
 }
 
-/// Checks a consumer of a backward ring. Each time, the consumer reads from the newest record back
-/// to the last record that it has read before.
+/// Checks a consumer of a backward ring, which runs three times. In each run, the consumer reads
+/// from the newest record back to the records that it has already read.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);

@@ -351,8 +351,8 @@ proptest! {
                         } else {
                             let found = read(&b.shared(), head, *at, &mut [0; 64]);
                             assert_eq!(found, ReadResult::Overwritten);
-                            // The positions of newer records are not known, so the reader continues
-                            // at the head.
+                            // A reader that was overtaken does not know where the next intact
+                            // record starts, so it continues at the head.
                             next = b.written_records.len();
                         }
                     }
@@ -556,7 +556,8 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [WriteResult::Full, WriteResult::Lost]
     );
 
-    // If whole records cannot reach the watermark, the last record that fits wakes the reader.
+    // If all records that fit have fewer bytes than the watermark, the last record that fits wakes
+    // the reader.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);

@@ -22,8 +22,8 @@ struct StopFlags {
 }
 
 /// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
-/// The writer ends only when the reader has read enough records. On a loaded machine the writer
-/// could otherwise write all records before the reader is scheduled.
+/// The writer keeps writing until the reader has read enough records, because on a loaded machine
+/// the writer could write `records` records before the reader is scheduled.
 fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();

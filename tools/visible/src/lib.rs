@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replaces bytes of names and paths that cannot be printed by escape sequences.
+//! Escapes those bytes of names and paths that cannot be printed.
 //!
 //! The name of a process, a file or a function may contain any bytes. A terminal interprets control
 //! characters, line breaks break tables and lines, and some bytes are not UTF-8. The functions of
-//! this crate replace each such byte by an escape sequence of printable characters:
+//! this crate write an escape sequence of printable characters in place of each byte that cannot be
+//! printed:
 //!
 //! | in the name | shown as |
 //! |---|---|

@@ -3,7 +3,7 @@
  * symbols: debug
  *
  * A program whose hot code is in a function that is inlined in another inlined function. The tests
- * pfc_names.sh and pfc_names_perf.sh sample it. Usage: inlined MILLISECONDS
+ * pfc_names.sh and pfc_names_perf.sh sample this program. Usage: inlined MILLISECONDS
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

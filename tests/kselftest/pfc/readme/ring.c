@@ -16,7 +16,7 @@
 #include <linux/perfmon_ring.h>
 
 #define MS	1000000ULL
-#define MAX_WORDS	1024	/* words; a record with 2 stacks and 64 values is smaller */
+#define MAX_WORDS	1024	/* 64-bit words; a sample with 2 stacks and 64 values has fewer */
 
 static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;

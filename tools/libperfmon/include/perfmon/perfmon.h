@@ -64,27 +64,29 @@ int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
 /*
- * Reads sums over the runs of event sets; struct perfmon_runs describes the sums. A run of a set
- * lasts from the switch to this set until the switch to another set. perfmon2 does not have this
- * function.
+ * Reads sums over all runs of an event set, for example the sums of the times and of the counts;
+ * struct perfmon_runs describes the sums. A run of an event set lasts from the switch to the event
+ * set until the switch to another event set or until PERFMON_UNLOAD. perfmon2 does not have
+ * pfm_read_runs().
  */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
 /*
  * Returns the state of a context and its statistics since it was attached. perfmon2 does not have
- * this function. The caller may run on any CPU. If PERFMON_STATUS_ENDED is set, read() returns a
- * message with the reason: PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere
- * is the time for which the thread ran without being counted, on CPUs that lack some of the
- * context's registers.
+ * pfm_get_status(). The caller may run on any CPU. If PERFMON_STATUS_ENDED is set, read() returns a
+ * message whose type is the reason (PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED). A thread that
+ * attached the context to itself gets no PFM_MSG_END. The field
+ * perfmon_status.elsewhere is the time for which the thread ran without being counted, on CPUs that
+ * lack a register of the context or are of another core type.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 
 /*
  * Read the counters of the calling thread without a system call. perfmon2 does not have these
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
- * the value cannot be computed from the self page `page`, pfm_self_read() makes a system call. It
- * always makes a system call if `page` is NULL, or if the context is attached to another thread and
- * counts.
+ * the value cannot be computed from the self page `page`, pfm_self_read() makes a system call. The
+ * value cannot be computed from the self page if `page` is NULL, or while the context is attached
+ * to another thread and is counting.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);

@@ -74,9 +74,10 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_str	5
 
 /*
- * The size of a field in bytes. A text counts as 1024 bytes, which is more than
- * the sum of all possible other fields. If the sum of all sizes is
- * PERFTRACE_LONG_ or more, the event has a text.
+ * The size of a field in bytes. A field of the type str counts as
+ * PERFTRACE_LONG_ bytes, which is more than 16 fields of other types can have
+ * together. If the sizes of an event's fields add up to PERFTRACE_LONG_ or
+ * more, at least one of the fields is a str.
  */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
@@ -85,8 +86,8 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_TEXT_(type, name, value)	" " #name ":" #type
 #define PERFTRACE_VALUE_(type, name, value)	perftrace_##type##_(value)
 /*
- * Declares a member of a struct, so that a field name that is used twice, or is too long, does not
- * compile.
+ * Declares a member, named after the field, of a struct that only checks names. The struct does not
+ * compile if two fields have the same name, or if a name has more than 31 characters.
  */
 #define PERFTRACE_NAME_(type, name, value)	char perftrace_##name[sizeof(#name) <= 32 ? 1 : -1]
 
@@ -189,10 +190,10 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 
 #ifdef __cplusplus
 /*
- * A static variable of an inline function or of a template cannot be in a section that other
- * variables use. The site is therefore a static member of a template in an unnamed namespace. The
- * argument of the template is a local type, so each use of the macro has an instance of the
- * template, and a site, of its own.
+ * In C++ the site of a marker is a static member of a template in an unnamed namespace, because a
+ * static variable of an inline function or of a template cannot be in a section that other
+ * variables use. Each use of the macro defines a local type and passes it as the argument of the
+ * template, so each use has its own instance of the template and its own site.
  */
 namespace {
 template <class Here> struct perftrace_where_ {

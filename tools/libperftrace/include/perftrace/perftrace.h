@@ -29,8 +29,8 @@ extern "C" {
 /**
  * struct perftrace_site - a marker in the program; only the library changes it
  * @word: address of the word with a bit for each trace that records the marker
- * @header: number of the marker; in the upper half the size of a record in 8-byte words, or 0 if
- *          the event has texts
+ * @header: bits 0 to 15: number of the marker; bits 16 to 31: size of a record in 8-byte words, or
+ *          0 if the event has texts
  * @state: whether the marker is registered in the kernel
  * @text: "provider:event", a NUL, and the fields with a blank before each field
  * @shape: PERFTRACE_KIND_* of each field, four bits for each field, the first field in the lowest

@@ -20,7 +20,7 @@ const DESC_BYTES: u64 = abi::MAX_INSTANCES as u64 * size_of::<Desc>() as u64;
 ///
 /// # Invariants
 ///
-/// The file contains all words of both parts.
+/// The file contains all words of `counters` and all words of `descs`.
 pub(crate) struct Memory {
     counters: Region,
     descs: Region,
@@ -50,7 +50,8 @@ impl Memory {
             None => (&self.counters, offset),
         };
         assert!(offset % 8 == 0);
-        // SAFETY: By the type's invariant the file contains all words of the part.
+        // SAFETY: By the type's invariant the file contains all words of `counters` and of `descs`,
+        // and `part` is one of the two.
         unsafe { part.words(offset as usize / 8, count) }
     }
 }

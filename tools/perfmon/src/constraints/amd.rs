@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The constraints of AMD processors, from perf's arch/x86/events/amd/core.c:
-//! `amd_get_event_constraints_f15h()`, and the events that need merged counters from family 17h on.
-//! libpfm4 has no constraints for AMD.
+//! The constraints of AMD processors, from the file arch/x86/events/amd/core.c of perf. The rules
+//! of family 15h are those of `amd_get_event_constraints_f15h()`. From family 17h on, some events
+//! need two merged counters. libpfm4 has no constraints for AMD.
 
 /// Counter masks that the rules of family 15h use.
 const ONLY_0: u64 = 0x01;
@@ -34,8 +34,9 @@ pub(super) fn counters(family: u32, code: u64) -> u64 {
 
 fn counters_15h(code: u64) -> u64 {
     let event = event(code);
-    // The upper hexadecimal digit of the event number selects a unit of the processor. Exceptions
-    // for single events come before the general rule of a unit.
+    // The upper hexadecimal digit of the event number selects a unit of the processor. For each
+    // unit of the processor, the rules for single events come before the rule for the unit's other
+    // events.
     match (event & 0xf0, event) {
         (0x00 | 0x10, 0x000) if code & 0xf000 != 0 && code & 0x0f00 != 0 => ONLY_3,
         (0x00 | 0x10, 0x004) if has_many_units(code) => ONLY_3,

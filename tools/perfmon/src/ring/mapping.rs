@@ -10,7 +10,8 @@ use protocols::PAGE_SIZE;
 
 use crate::area::Area;
 
-/// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
+/// Upper limit in bytes for the data size of a ring. A ring with a larger data size is treated as
+/// invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
 
 /// The mappings of a ring.
@@ -21,7 +22,7 @@ pub struct Mapping {
     /// overwritten.
     tail: Option<Area>,
     /// The word that serves as the tail if the ring has no tail page. The kernel does not access
-    /// this word.
+    /// `private_tail`.
     private_tail: Word,
     /// Offset of the data in `area`, in words.
     data: usize,
@@ -83,19 +84,10 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file with the layout of the file of a context. `protocols::ring` initializes the
-    /// control page in this file.
-    fn ring_file(name: &str, flags: u32, data: u32, size: u64) -> File {
-        let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
-        let mut options = File::options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path)
-            .expect("a file");
-        std::fs::remove_file(path).expect("its name");
+    /// Returns a file that can be mapped like a context with a ring. `protocols::ring` initializes
+    /// the control page of the returned file.
+    fn ring_file(flags: u32, data: u32, size: u64) -> File {
+        let file = tempfile::tempfile().expect("a file");
         file.set_len(TAIL_OFFSET + PAGE_SIZE as u64)
             .expect("sparse");
         let area = Area::writable(file.as_raw_fd(), 0, PAGE_SIZE).expect("a page");
@@ -106,7 +98,7 @@ mod tests {
     #[test]
     fn r1_9_the_reader_sees_what_the_writer_wrote() {
         let page = PAGE_SIZE as u32;
-        let file = ring_file("whole", 0, page, 1 << 14);
+        let file = ring_file(0, page, 1 << 14);
         let Ok(mapping) = Mapping::new(file.as_raw_fd()) else {
             // Skip the test if the file system does not support files of this size.
             return;
@@ -137,18 +129,15 @@ mod tests {
     #[test]
     fn r1_9_what_is_no_ring_is_refused() {
         let page = PAGE_SIZE as u32;
-        for (n, (data, size)) in [
+        for (data, size) in [
             (0, 1 << 14),
             (page + 8, 1 << 14),
             (page, 0),
             (page, 5000),
             (page, 1 << 63),
             (page, 8),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let file = ring_file(&format!("wrong{n}"), 0, data, size);
+        ] {
+            let file = ring_file(0, data, size);
             assert!(Mapping::new(file.as_raw_fd()).is_err(), "{data} {size}");
         }
     }

@@ -61,8 +61,8 @@ impl Ring {
 /// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, the reader has read the records below this
-    /// position. In a backward ring, it has read the records from this position on.
+    /// Position of the reader. In a forward ring, the reader has read the records below `position`.
+    /// In a backward ring, the reader has read the records from `position` on.
     position: u64,
     /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
@@ -171,7 +171,7 @@ impl Reader {
 pub struct Records<'a> {
     reader: &'a mut Reader,
     ring: Shared<'a>,
-    /// Head of the ring when the iterator was made. The iterator ends at this position.
+    /// Head of the ring when the iterator was made. The iterator ends at `head`.
     head: u64,
     /// The records of a backward ring, which were read when the iterator was made.
     backward_records: Option<vec::IntoIter<Record>>,

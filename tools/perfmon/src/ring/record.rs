@@ -21,14 +21,14 @@ pub enum Record {
     /// A report of lost records: the number of records that the kernel dropped before the next
     /// record.
     Lost(u64),
-    /// The kernel has paused sampling, because sampling took too much time. The value is the
+    /// The kernel has paused sampling, because sampling took too much time. `Throttle` holds the
     /// `CLOCK_MONOTONIC` time in nanoseconds at which sampling was paused.
     Throttle(u64),
-    /// The kernel has resumed sampling. The value is the `CLOCK_MONOTONIC` time of the resumption
-    /// in nanoseconds.
+    /// The kernel has resumed sampling. `Unthrottle` holds the `CLOCK_MONOTONIC` time in
+    /// nanoseconds at which sampling was resumed.
     Unthrottle(u64),
-    /// The thread has called execve(). The value is the `CLOCK_MONOTONIC` time of the call in
-    /// nanoseconds.
+    /// The thread has called execve(). `Exec` holds the `CLOCK_MONOTONIC` time in nanoseconds at
+    /// which the thread called execve().
     Exec(u64),
     /// A record of an unknown type, or a record whose words do not match its type.
     Other {

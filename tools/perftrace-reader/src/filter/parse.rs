@@ -283,8 +283,8 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Consumes a text in quotes. Returns the offset of the text, and the characters between the
-    /// quotes with their escapes.
+    /// Consumes a text in quotes. Returns the offset of the character after the opening quote, and
+    /// the characters between the quotes. Escapes such as `\"` are not resolved.
     fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;

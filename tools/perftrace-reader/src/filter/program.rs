@@ -12,14 +12,15 @@ use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 use super::parse::{Compare, Condition, Node};
 use super::{error, Error};
 
-/// The target of a step's branch: the end of the filter, or a label that is bound to a step later.
+/// The target of a step's branch: the end of the filter, or a label for a step that does not exist
+/// yet.
 #[derive(Clone, Copy)]
 enum Target {
     End(u16),
     Label(usize),
 }
 
-/// A step before the offsets of its texts and the numbers of its targets are known.
+/// A step whose text offsets and branch targets are not resolved to numbers yet.
 struct UnboundStep {
     op: u8,
     field: usize,

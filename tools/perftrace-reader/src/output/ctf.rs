@@ -20,8 +20,8 @@ use crate::output::schema::{self, MAGIC, STREAM_CLASS};
 use crate::output::{Event, Output, Packet, TraceProperties};
 use crate::source::BufferId;
 
-/// Flag of open(): do not follow links. The directory may belong to another user, who could place a
-/// link to any file in the directory.
+/// Flag of open(): do not follow links. If links were followed, another user who owns the output
+/// directory could redirect the output to any file by a link.
 const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// The file of a data stream.
@@ -136,8 +136,9 @@ impl Ctf {
 }
 
 impl Stream {
-    /// Writes the events as one packet. If that fails, splits them into smaller packets, and writes
-    /// as many events as possible. Returns the number of bytes and of events that were written.
+    /// Writes the events as one packet. If the write of a packet fails, splits its events into two
+    /// smaller packets, and writes as many events as possible. Returns the number of bytes and of
+    /// events that were written.
     fn write_fitting(&mut self, cpu: u32, events: &[Event<'_>]) -> (u64, u64, io::Result<()>) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else {
             return (0, 0, Ok(()));

@@ -71,7 +71,7 @@ pub struct Event<'a> {
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Index in the packet of the event that follows the lost events.
+    /// Number of events in the packet that precede the lost events.
     pub before: usize,
     /// The time of the report in ticks.
     pub time: u64,

@@ -16,8 +16,8 @@ use crate::fields::Value;
 use crate::output::{Event, Output, Packet, TraceProperties};
 
 const CLOSING: &[u8] = b"\n]}\n";
-/// Largest integer that the output writes as a number. Readers that store all numbers as doubles
-/// cannot represent all larger integers exactly.
+/// Integers whose absolute value is `MAX_EXACT` or more are written as texts. Readers that store
+/// numbers as doubles cannot represent all integers above 2^53 exactly.
 const MAX_EXACT: u64 = 1 << 53;
 
 /// The output, which writes JSON to a file or a pipe.
@@ -103,8 +103,8 @@ impl Perfetto {
         self.written += end as u64;
         self.events += events;
         self.clear_pending();
-        // Write the closing brackets before the file is truncated, over text that is already in the
-        // file: the disk is full, and after the truncation it may have no space for the brackets.
+        // Write the closing brackets over text that is already in the file, and truncate the file
+        // afterwards. On a full disk, there may be no space for the brackets after a truncation.
         let _ = self.file.write_all_at(CLOSING, self.written);
         let _ = self.file.set_len(self.written + CLOSING.len() as u64);
     }
@@ -132,8 +132,8 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
-        // A process outside the pid namespace of the reader has no id in that namespace. Write the
-        // key of the process instead.
+        // A process outside the pid namespace of the reader has no process id for the reader. Write
+        // the key of such a process as its id.
         let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),

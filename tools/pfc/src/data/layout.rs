@@ -84,8 +84,8 @@ const FEATURES: [u32; 5] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC];
 pub(super) struct FileLayout {
     attributes: Vec<Attribute>,
     stacks: bool,
-    /// The contents of the features other than the list of build IDs, in the order of [`FEATURES`].
-    /// The contents of these features precede the records.
+    /// The contents of all features except the list of build IDs, in the order of [`FEATURES`]. In
+    /// the file, the `contents` of the features precede the records.
     contents: [Vec<u8>; FEATURES.len() - 1],
     /// The size of all records in bytes.
     pub(super) record_bytes: u64,
@@ -179,8 +179,8 @@ impl FileLayout {
     }
 
     /// Returns the table of features, which follows the records of the file. `more_records` is the
-    /// size in bytes of the records that are written together with the table. The list of build IDs
-    /// follows the table.
+    /// size in bytes of the records that are written together with the table. In the file, the list
+    /// of build IDs follows the table of features.
     pub(super) fn encode_table(&self, more_records: u64, build_ids: u64) -> Vec<u8> {
         let mut sections = vec![(
             self.data_end() + more_records + TABLE_SIZE as u64,
@@ -213,7 +213,7 @@ impl FileLayout {
 }
 
 /// Returns the text as a perf header string: a length of 32 bits, the text, and NUL bytes. The
-/// length is the size of the text with the NUL bytes, a multiple of 64.
+/// length at the start of the string is the size of the text with its NUL bytes, a multiple of 64.
 pub(super) fn encode_string(text: &[u8]) -> Vec<u8> {
     let bytes = text.len() / 64 * 64 + 64;
     let mut to = (bytes as u32).to_le_bytes().to_vec();

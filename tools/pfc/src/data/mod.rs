@@ -22,13 +22,12 @@ pub use layout::Attribute;
 pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
 pub use write::{encode_file, Writer};
 
-/// The default file: `pfc record` writes it, and `pfc report` reads it, if the user names no other
-/// file.
+/// The file that `pfc record` writes and `pfc report` reads if the user names no file.
 pub const DEFAULT_FILE: &str = "pfc.data";
 
-/// The lowest address of the kernel. All lower addresses belong to user space.
+/// The lowest address of the kernel. All addresses below `KERNEL_START` belong to user space.
 pub const KERNEL_START: u64 = 1 << 63;
 /// PERF_CONTEXT_MAX, the lowest context marker. In a call chain, a value at or above
-/// PERF_CONTEXT_MAX is not an address. Such a value says whether the frames that follow are of the
-/// kernel or of user space.
+/// PERF_CONTEXT_MAX is a context marker and not an address. A context marker says whether the
+/// frames that follow are of the kernel or of user space.
 pub const CONTEXT_MAX: u64 = -4095_i64 as u64;

@@ -3,7 +3,7 @@
 //! Tests of perf.data files that were not completed, because a write failed or the process was
 //! killed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use perfmon::ring::Sample;
@@ -40,13 +40,10 @@ fn create(path: &Path) -> std::io::Result<Writer> {
     Writer::create(path, &[event], false, &["pfc".into()])
 }
 
-fn temporary_path(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("pfc-{name}-{}", std::process::id()))
-}
-
 #[test]
 fn r1_9_a_file_is_readable_after_each_write() {
-    let path = temporary_path("unfinished");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("data");
     let mut writer = create(&path).expect("room");
     assert!(!path.exists(), "a file without samples has no name");
     for n in 1..5 {
@@ -63,7 +60,6 @@ fn r1_9_a_file_is_readable_after_each_write() {
     std::mem::forget(writer);
     let profile = Profile::load(Some(&path), true).expect("samples");
     assert_eq!(profile.samples.len(), 12);
-    std::fs::remove_file(&path).expect("there");
 }
 
 /// Writes samples until a write fails, and then the number of samples to a second file.
@@ -83,7 +79,8 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
     if let Some(path) = std::env::var_os(FILE) {
         return write_until_failure(Path::new(&path));
     }
-    let path = temporary_path("limited");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("data");
     let program = std::env::current_exe().expect("a path");
     let mut nr_kept = Vec::new();
     // `ulimit -f` has blocks of 512 bytes in some shells, and of 1024 bytes in others.

@@ -247,9 +247,9 @@ impl Encoder {
         self.set_size(at);
     }
 
-    /// Copies a record that the kernel has written for an event. The fields at the end of the
-    /// record are TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]; the last field of the copy is
-    /// set to `id`.
+    /// Copies a record that the kernel has written for an event. The kernel's record ends with the
+    /// fields TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]. In the copy, the last field
+    /// (IDENTIFIER) is set to `id`.
     pub fn copy_record(&mut self, record: &[u8], id: u64) {
         self.bytes.extend(record);
         let at = self.bytes.len() - 8;
@@ -283,7 +283,7 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
             // In a sample, the time follows the header, the event's ID, the address, and the
             // process and thread ID.
             SAMPLE => Some(32),
-            // In other records, the time precedes the CPU and the event's ID, which end the record.
+            // A record other than a sample ends with the time, the CPU and the event's ID.
             _ => record.len().checked_sub(24),
         };
         Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))

@@ -16,8 +16,9 @@ use crate::atomic_file::AtomicFile;
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
-/// - While a call overwrites the table of features, the file's header says that the file has no
-///   features, and gives the size that all records had before the call.
+/// - While a call of [`Self::write`] overwrites the table of features, the file's header says that
+///   the file has no features. Until the new records are complete, the header has the size of the
+///   older records.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -69,7 +70,7 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // If this call has overwritten an older table, a new table fits into the file.
+                // If the file already had a table of features, its space suffices for a new table.
                 let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
                 complete_records(records, room.saturating_sub(TABLE_SIZE))
             }
@@ -77,7 +78,7 @@ impl Writer {
         if result.is_err() {
             let table = layout.encode_table(kept as u64, 0);
             let at = layout.data_end() + kept as u64;
-            // If this write of the table fails, the file is left without features.
+            // If the new table cannot be written either, the header still lists no features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
                 let _ = self.file.truncate(layout.data_end());
                 return result;
@@ -193,7 +194,8 @@ mod tests {
     /// of time.
     #[test]
     fn r1_9_a_file_is_read_as_it_was_written() {
-        let path = std::env::temp_dir().join(format!("pfc-data-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| Attribute {
             name: name.to_owned(),
             id,
@@ -303,13 +305,12 @@ mod tests {
         assert_eq!(addresses(0), [in_kernel, 0x9000]);
         assert_eq!(addresses(1), [0x5010, 0x5020]);
         assert!(profile.select_event(Some("none")).is_err());
-
-        std::fs::remove_file(&path).expect("there");
     }
 
     #[test]
     fn r1_9_names_and_paths_keep_their_bytes() {
-        let path = std::env::temp_dir().join(format!("pfc-bytes-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let event = Attribute {
             id: 1,
             ..Attribute::default()
@@ -345,7 +346,6 @@ mod tests {
         writer.write(&encoder.bytes).expect("room");
         writer.finish(&[]).expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
-        std::fs::remove_file(&path).expect("there");
         assert_eq!(profile.command, ["pfc", "caf\\xe9"]);
         let sample = &profile.samples[0];
         assert_eq!(&*sample.command, "abc\\xc3");
@@ -354,7 +354,8 @@ mod tests {
 
     #[test]
     fn r1_9_a_file_that_is_not_whole_is_refused_or_read_in_part() {
-        let path = std::env::temp_dir().join(format!("pfc-broken-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
         let event = Attribute {
             id: 1,
             ..Attribute::default()
@@ -390,6 +391,5 @@ mod tests {
             std::fs::write(&path, &bytes).expect("room");
             let _ = crate::profile::Profile::load(Some(&path), true);
         }
-        std::fs::remove_file(&path).expect("there");
     }
 }

@@ -167,7 +167,7 @@ fn check_watchdog(has_pmu: bool) -> Check {
     }
 }
 
-/// Checks for guests of KVM, whose virtual PMUs use the counters of the host's PMU.
+/// Checks whether processes run KVM guests, whose virtual PMUs use counters of the host's PMU.
 fn check_kvm_guests() -> Check {
     let subject = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
@@ -196,8 +196,8 @@ fn check_kvm_guests() -> Check {
     }
 }
 
-/// Returns the name and the ID of each process that has a file open whose link in /proc/PID/fd
-/// points to `link`. The process of pfc itself is left out.
+/// Returns the name and the ID of each process that has a link with the target `link` in its
+/// directory /proc/PID/fd. The process of pfc itself is left out.
 fn processes_with_open(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();

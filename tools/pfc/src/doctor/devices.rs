@@ -63,8 +63,8 @@ pub fn check_tracing_device(modules: &Modules) -> Check {
     }
 }
 
-/// Returns true if the module `name` is loaded or its device file exists. If neither is the case,
-/// the device is not checked, because not every machine loads the module.
+/// Returns true if the module `name` is loaded or its device file exists. A device without a loaded
+/// module and without a device file is not checked, because not every machine loads the module.
 fn is_wanted(modules: &Modules, name: &str, device: &str) -> bool {
     modules.has((name, true)) || Path::new(device).exists()
 }

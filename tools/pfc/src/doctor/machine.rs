@@ -179,8 +179,8 @@ fn check_paranoid() -> Check {
 fn check_memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// The minimum limit on locked memory, in bytes. A ring of `pfc record` for one CPU needs 512
-    /// KiB by default; the rest is a reserve.
+    /// The lowest sufficient limit on locked memory, in bytes: 512 KiB for the ring that
+    /// `pfc record` uses for one CPU by default, and 512 KiB as a reserve.
     const MIN_BYTES: u64 = 1 << 20;
     let subject = "memlock";
     let is_unlimited =

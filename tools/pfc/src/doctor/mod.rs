@@ -29,8 +29,8 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::text_file;
 
-/// Version of the `--json` format. The version of the format changes when an existing field changes
-/// its meaning.
+/// Version of the JSON format of `pfc doctor`. The version changes when the meaning of an existing
+/// field of the JSON format changes.
 const SCHEMA: u32 = 1;
 
 /// The result of a check of `pfc doctor`.

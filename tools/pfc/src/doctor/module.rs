@@ -351,7 +351,8 @@ pub(super) mod tests {
 
     #[test]
     fn doctor_finds_packed_files_that_are_none() {
-        let path = std::env::temp_dir().join(format!("pfc-doctor-{}.ko.xz", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.ko.xz");
         assert_eq!(
             examine_compressed(&path).expect_err("not there"),
             ExamineError::Unreadable
@@ -360,7 +361,6 @@ pub(super) mod tests {
         let empty = examine_compressed(&path);
         fs::write(&path, b"no xz").expect("a file");
         let other = examine_compressed(&path).expect_err("no module");
-        fs::remove_file(&path).expect("ours");
         assert_eq!(empty, Err(ExamineError::NotAModule));
         // The result for a compressed module file depends on whether kmod's modinfo is installed on
         // this machine.

@@ -264,13 +264,12 @@ mod tests {
     }
     #[test]
     fn doctor_names_the_service_where_there_is_one() {
-        let root = std::env::temp_dir().join(format!("pfc-doctor-{}", std::process::id()));
-        assert!(load_remedy(&root).contains("/etc/modules-load.d/perfcounters.conf"));
-        let dir = root.join("usr/lib/systemd/system");
+        let root = tempfile::tempdir().expect("a directory");
+        assert!(load_remedy(root.path()).contains("/etc/modules-load.d/perfcounters.conf"));
+        let dir = root.path().join("usr/lib/systemd/system");
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join("perfcounters.service"), "").expect("a file");
-        let remedy = load_remedy(&root);
-        std::fs::remove_dir_all(&root).expect("ours");
+        let remedy = load_remedy(root.path());
         for part in [
             "modprobe perfcounters",
             "systemctl enable --now perfcounters",

@@ -6,14 +6,16 @@
 //!
 //! - Each connection serves one request. The server closes a connection after [`MAX_LIFETIME`] at
 //!   the latest.
-//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. If another client connects,
-//!   its connection replaces the oldest open connection. Clients that send or read slowly, or not
-//!   at all, therefore do not block other clients.
-//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. While all open connections are
-//!   younger than that, new connections wait in the listen backlog. A client that sends its request
-//!   at once is therefore served, even if many other clients connect.
+//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. While [`MAX_CONNECTIONS`]
+//!   connections are open, a new connection replaces the oldest one, so that clients that send or
+//!   read slowly, or not at all, do not block other clients.
+//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. While all of
+//!   [`MAX_CONNECTIONS`] open connections are younger than [`MIN_LIFETIME`], new connections wait
+//!   in the listen backlog. The minimum lifetime lets the server serve a client that sends its
+//!   request at once, even if many others connect.
 //! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. If a new response
-//!   would exceed this limit, the server aborts the connections with the oldest responses.
+//!   would raise the total size of the responses above [`MAX_RESPONSE_BYTES`], the server aborts
+//!   other connections with responses in flight, the oldest connection first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,18 +49,18 @@ const MAX_CONNECTIONS: usize = 128;
 /// Length of the listen backlog: the maximum number of connections that wait in the kernel until
 /// the server accepts them.
 ///
-/// If all clients are slow, the server accepts [`MAX_CONNECTIONS`] connections per
-/// [`MIN_LIFETIME`], so the last connection of a full backlog waits for eight seconds. Prometheus
-/// waits ten seconds for a response by default. If the backlog is full, the client's TCP repeats
-/// its SYN after a second or more.
+/// If all clients are slow, the server accepts 128 connections ([`MAX_CONNECTIONS`]) per second
+/// ([`MIN_LIFETIME`]), so the last of 1024 connections in a full backlog waits for eight seconds.
+/// Prometheus waits ten seconds for a response by default. If the backlog is full, the client's TCP
+/// repeats its SYN after a second or more.
 const BACKLOG: u32 = 1024;
 /// Minimum age at which a new connection may replace an open connection.
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
 /// While [`MAX_CONNECTIONS`] connections are open, the server checks at this interval whether it
 /// can accept another connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum size of all responses in flight together, in bytes. A single response that exceeds this
-/// size fails with an error.
+/// Maximum size of all responses in flight together, in bytes. A request whose response would be
+/// larger than `MAX_RESPONSE_BYTES` gets an error response.
 const MAX_RESPONSE_BYTES: usize = 128 << 20;
 /// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -263,8 +265,8 @@ impl Server {
         Ok(text.0)
     }
 
-    /// Aborts the connections with the oldest responses until a new response of `bytes` bytes fits
-    /// into [`MAX_RESPONSE_BYTES`].
+    /// Aborts connections with responses in flight, the oldest connection first, until a new
+    /// response of `bytes` bytes fits into [`MAX_RESPONSE_BYTES`].
     fn limit_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
         let connections = self.connections.borrow();
         let is_in_flight = |connection: &&Connection| {

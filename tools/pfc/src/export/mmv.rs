@@ -42,8 +42,8 @@ use layout::{plan_files, FileLayout, ValueSource};
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
 /// Delay between a change of the MMV files and a second modification of their directory. pmdammv
-/// compares the directory's modification time in whole seconds. Without the second modification,
-/// pmdammv would miss a change of the files in the same second as its last scan.
+/// compares the directory's modification time in whole seconds. Without a second modification of
+/// the directory, pmdammv would miss a change of the files in the same second as its last scan.
 const RESCAN_DELAY: Duration = Duration::from_millis(1100);
 
 /// Writes and updates the files for PCP until a signal stops the export.
@@ -161,8 +161,8 @@ impl Exporter {
     }
 
     fn replace_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
-        // The generation number is the current time with bit 0 set. It is therefore not 0, and
-        // differs from the generation numbers of all earlier files.
+        // The generation number is the current time with bit 0 set, so that it is not 0 and differs
+        // from the generation numbers of all earlier files.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan_files(&self.name, snapshot, self.sum);
         let files: Result<Vec<MappedFile>, Failure> = planned

@@ -199,7 +199,7 @@ pub struct Scraper {
     counters: Counters,
     tasks: Option<tasks::TaskScraper>,
     /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
-    /// more than one scrape. With these options, a missing permission to read tasks causes a
+    /// more than one scrape. If `is_repeated` is true, a missing permission to read tasks causes a
     /// warning, and only counters are exported.
     is_repeated: bool,
 }
@@ -294,7 +294,7 @@ impl StopSignals {
 /// Gives SIGINT, SIGTERM and SIGHUP their default action during writes to files other than regular
 /// files.
 ///
-/// A write to a full pipe blocks in the kernel, so these signals must end the process at once.
+/// While a write to a full pipe blocks, only the default action of a signal can end the process.
 /// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
 struct DefaultSignals(Arc<AtomicBool>);
 

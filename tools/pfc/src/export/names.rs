@@ -3,13 +3,14 @@
 //! Makes the names of OpenMetrics metrics from the names of instances. For example,
 //! `block/sda/reads` becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
 //!
-//! Every sample has the name of its instance as a label. Two instances can therefore never become
-//! one series, even if their metrics have the same name.
+//! Every sample has the name of its instance as a label, so two instances can never become one
+//! series, even if their metrics have the same name.
 //!
 //! Two metric families must not have the same name. If two families would have the same name, the
-//! family whose first instance has the lower number gets the name. The name of the other family
-//! additionally contains its type: `perfcounters_x_gauge`. Families are made from all instances of
-//! the catalogue, so the name of a family does not depend on the instances that the user selects.
+//! family whose first instance has the lower number gets the name. A family whose name is already
+//! used gets a name that contains its metric type, such as `perfcounters_x_gauge`. Families are
+//! made from all instances of the catalogue, so the name of a family does not depend on the
+//! instances that the user selects.
 
 use std::collections::{HashMap, HashSet};
 
@@ -153,8 +154,8 @@ pub struct SplitName {
 }
 
 /// Splits the name of an instance into the name of a metric and labels. For names that begin with
-/// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. In other names
-/// with three or more parts, the middle parts become the label `id`.
+/// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. In a name
+/// without a special rule that has three or more parts, the middle parts become the label `id`.
 pub fn split_name(name: &str) -> SplitName {
     let parts: Vec<&str> = name.split('/').collect();
     let (base, labels) = match parts.as_slice() {
@@ -221,7 +222,7 @@ fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
 }
 
 /// Returns the shortest family name that makes all sample names of the family different from those
-/// in `used_names`. Adds these sample names to `used_names`.
+/// in `used_names`. Adds the sample names of the family to `used_names`.
 fn unique_name(
     base: &str,
     kind: MetricType,

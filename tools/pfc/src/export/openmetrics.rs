@@ -183,9 +183,9 @@ fn write_metadata(
     writeln!(out, "# HELP {name} {}", escape(help))
 }
 
-/// Writes the metrics of the busiest tasks. Task IDs are reused, and the counters of a later task
-/// with the same ID start at 0. A sample therefore has the task's name as a label, in addition to
-/// its ID.
+/// Writes the metrics of the busiest tasks. Each sample has the task's name as a label in addition
+/// to the task ID, because task IDs are reused. The counters of a later task with the same ID start
+/// at 0.
 fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
     let help = "number of accounted tasks, of which the busiest are exported";

@@ -3,9 +3,9 @@
 //! Selects the busiest accounted tasks for the export, up to a maximum number of tasks.
 //!
 //! Tasks are ranked by a score: their run time, weighted by age with a half-life of one minute. A
-//! task stays among the busiest tasks until another task has more than twice its score. The factor
-//! of two keeps the set of busiest tasks stable. For a monitoring system, series that appear and
-//! disappear cost more than permanent series.
+//! task stays among the busiest tasks until another task has more than twice its score, which keeps
+//! the set of busiest tasks stable. For a monitoring system, series that appear and disappear cost
+//! more than permanent series.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -183,8 +183,8 @@ impl TaskScraper {
 }
 
 /// If `is_repeated` is true, turns a missing permission to read tasks, or a missing device, into a
-/// warning and `None`. After the warning, the caller continues without tasks and does not read tasks
-/// again, so the warning is printed once.
+/// warning and `None`. After the warning, the caller continues without tasks and does not read
+/// tasks again, so the warning is printed once.
 pub fn warn_if_denied<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
@@ -347,8 +347,8 @@ mod tests {
         // After ten minutes, the earlier run time of a task has almost no weight.
         assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
         assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
-        // A sample without tasks has no busiest tasks. A task that appears in a later sample is one
-        // of the busiest tasks.
+        // A sample without tasks has no busiest tasks. If task 9 is the only task of a sample, it
+        // is one of the busiest tasks.
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
         assert_eq!(pids(&again), [9]);

@@ -2,8 +2,8 @@
 
 //! Reads keys from the bytes that a terminal sends.
 
-/// Maximum length of an escape sequence that is read as one key, in bytes. No terminal sends a
-/// longer sequence for a key.
+/// Maximum length of an escape sequence that is read as one key, in bytes. No terminal sends an
+/// escape sequence longer than `MAX_SEQUENCE` for a key.
 const MAX_SEQUENCE: usize = 32;
 
 /// A key of the terminal's keyboard.
@@ -72,8 +72,8 @@ fn parse_char(bytes: &[u8]) -> Option<(Key, usize)> {
 /// Reads a key whose first byte is an escape character, from the bytes after the escape character.
 fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
     match bytes {
-        // A terminal sends the bytes of an escape sequence at once. An escape character that is
-        // followed by nothing, or by another escape character, is therefore the key Esc.
+        // Because a terminal sends the bytes of an escape sequence at once, an escape character
+        // that is followed by nothing, or by another escape character, is the key Esc.
         [] | [0x1b, ..] => Some((Key::Esc, 0)),
         // The Linux console sends ESC [ [ A for F1.
         [b'[', b'[', rest @ ..] => rest.first().map(|last| match last {
@@ -180,8 +180,8 @@ mod tests {
         fuzz::Fuzzer::new("keys").run(fuzz::words(&parts), |bytes| {
             let mut left = bytes.to_vec();
             take_keys(&mut left);
-            // The number of bytes that stay is bounded, so a terminal cannot make pfc use unlimited
-            // memory.
+            // The number of bytes that take_keys() keeps for an incomplete key is bounded, so a
+            // terminal cannot make pfc use unlimited memory.
             assert!(left.len() <= MAX_SEQUENCE + 2, "{}", left.escape_ascii());
         });
     }

@@ -2,10 +2,10 @@
 
 //! The terminal of a live screen: raw mode, keys, and output that a signal can interrupt.
 //!
-//! pfc opens the terminal a second time, in non-blocking mode. If pfc set O_NONBLOCK on the file
-//! descriptions that it has inherited, the shell would be affected, because it shares them. In
-//! non-blocking mode, a write to a terminal that accepts no bytes does not block, and one poll()
-//! waits for the terminal and for signals.
+//! pfc opens the terminal a second time, in non-blocking mode. pfc does not set O_NONBLOCK on the
+//! file descriptions that it has inherited, because the shell uses the inherited file descriptions,
+//! too. In non-blocking mode, a write to a terminal that accepts no bytes does not block, and one
+//! poll() waits for the terminal and for signals.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -192,7 +192,7 @@ impl LiveTerminal {
                 self.pending.extend(bytes.iter().take(len));
                 Ok(TerminalEvent::Keys(take_keys(&mut self.pending)))
             }
-            // Another process that reads from the terminal has taken the bytes.
+            // read() finds no bytes if another process has already read them from the terminal.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(TerminalEvent::Timeout),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(TerminalEvent::Timeout),
             Err(e) => Err(e),

@@ -36,7 +36,7 @@ pub struct Change {
 
 impl Change {
     /// Computes the increments of all values from the frame `before` to the frame `now`. Leaves out
-    /// tasks whose values have not changed in between.
+    /// tasks whose values have not changed between the frames `before` and `now`.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let since = |t: &Task| t.since(by_pid.get(&t.pid).copied());

@@ -37,8 +37,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. The number of CPUs per group of values is
-    /// kept.
+    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs per group
+    /// of values.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -53,8 +53,8 @@ impl ControlFiles {
             .map_err(|e| file_failure(&self.flags, &e))
     }
 
-    /// Switches the individual accounting of the tasks `pids` on or off. Each of these tasks has a
-    /// separate group of values for each CPU.
+    /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
+    /// task has a separate group of values for each CPU.
     fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -191,21 +191,24 @@ fn status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, S
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
+    use tempfile::TempDir;
 
-    fn control(name: &str, flags: &str) -> ControlFiles {
-        let dir = std::env::temp_dir().join(format!("pfc-ppa-{}-{name}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory");
-        fs::write(dir.join("ppa"), flags).expect("a file");
-        ControlFiles {
-            flags: dir.join("ppa"),
-            levels: dir.join("ppa_levels"),
-            tasks: dir.join("ppactl"),
-        }
+    /// Returns files with these flags, and their directory, which is removed when it is dropped.
+    fn control(flags: &str) -> (ControlFiles, TempDir) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name| directory.path().join(name);
+        fs::write(path("ppa"), flags).expect("a file");
+        let files = ControlFiles {
+            flags: path("ppa"),
+            levels: path("ppa_levels"),
+            tasks: path("ppactl"),
+        };
+        (files, directory)
     }
 
     #[test]
     fn r4_8_groups_stay_as_large_as_they_were() {
-        let control = control("groups", "0\t0\t1\t4\n");
+        let (control, _directory) = control("0\t0\t1\t4\n");
         let now = || fs::read_to_string(&control.flags).expect("the file");
         control.set_accounting(true).expect("it is switched");
         assert_eq!(now(), "1 1 0 4\n");
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn r4_8_what_is_no_four_numbers_is_left_alone() {
         for text in ["", "1 1 0", "1 1 0 4 5", "1 1 0 x", "1 1 0 -4", "\x1b[2J"] {
-            let control = control("hostile", text);
+            let (control, _directory) = control(text);
             let error = control
                 .set_accounting(true)
                 .expect_err("it is refused")
@@ -229,7 +232,7 @@ mod tests {
 
     #[test]
     fn r4_8_levels_are_a_number() {
-        let control = control("levels", "0 0 0 1");
+        let (control, _directory) = control("0 0 0 1");
         let now = || fs::read_to_string(&control.levels).expect("the file");
         control.set_levels(&[Level::Syscall]).expect("they are set");
         assert_eq!(now(), "5\n");
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn r4_7_tasks_by_themselves_are_a_line_each() {
-        let control = control("tasks", "0 0 0 1");
+        let (control, _directory) = control("0 0 0 1");
         control
             .set_task_accounting(&[7, 8], true)
             .expect("they are set");

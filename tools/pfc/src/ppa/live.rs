@@ -24,7 +24,7 @@ use crate::stat::WAIT;
 /// Default number of rows of a table that is written to a pipe.
 const DEFAULT_ROWS: usize = 20;
 
-/// Reads the values of tasks and CPUs as frames, and keeps the last frame.
+/// Reads the values of tasks and CPUs, and keeps the last values to compute later changes.
 struct FrameReader {
     device: Device,
     khz: u32,

@@ -20,8 +20,8 @@ const MIN_WIDTH: f64 = 1.0;
 /// distinguish these colours.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
-/// CSS rules for the colour of the axes. On a dark page, these rules also darken the colour of
-/// blocked time.
+/// CSS rules for the colour of the axes. On a page with a dark colour scheme, the CSS rules make
+/// the axes light and the colour of blocked time dark.
 const STYLE: &str = "line{stroke:#1f2328}\
      @media (prefers-color-scheme: dark){line{stroke:#e6edf3}rect[fill='#e4e4e4']{fill:#3d444d}}";
 

@@ -15,7 +15,7 @@ pub struct Interval {
     /// Time from the first read of the recording to the beginning of the interval, in ticks.
     pub from: u64,
     /// The ticks of each part of the task's time, in the order of [`PART_NAMES`]. The sum of the
-    /// parts is the length of the interval.
+    /// parts of the task's time is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -107,9 +107,9 @@ impl Timeline {
             delta.waiting(),
             0,
         ];
-        // The kernel adds a wakeup latency to the task's values when the latency ends. A latency
-        // that began before the interval can therefore make the sum of the parts exceed the
-        // interval. In this case the parts are scaled down.
+        // The kernel adds a wakeup latency to the task's values when the latency ends. If a wakeup
+        // latency began before the interval, the parts of the task's time can add up to more than
+        // the interval. If the sum of the parts exceeds the interval, all parts are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);

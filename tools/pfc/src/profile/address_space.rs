@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use super::files::Identity;
 
-/// The maximum number of mappings that all copies of shared address spaces have in total; these
-/// mappings need about 100 MiB. If a process adds a mapping to an address space that it shares, and
-/// a copy would exceed this limit, the process loses the shared mappings.
+/// The maximum number of mappings that are copied for all processes together; the copies need about
+/// 100 MiB. A process that adds a mapping to a shared address space gets a copy of it. If the copy
+/// would exceed `MAX_COPIED_REGIONS`, the process loses the shared mappings.
 const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
@@ -109,9 +109,9 @@ impl Processes {
         Rc::make_mut(space).insert(start, region);
     }
 
-    /// Returns the name of a thread. If the name is unknown, returns the name of its process; if
-    /// both are unknown, returns the thread ID after a colon, as perf does. The name of process 0
-    /// is "swapper".
+    /// Returns the name of a thread. If the thread's name is unknown, returns the name of the
+    /// thread's process. If the names of the thread and of its process are unknown, returns the
+    /// thread ID after a colon, as perf does. The name of process 0 is "swapper".
     pub fn thread_name(&mut self, pid: i32, tid: i32) -> Rc<str> {
         if pid == 0 {
             return "swapper".into();

@@ -10,11 +10,11 @@ pub const FEATURE_EVENT_DESC: usize = 12;
 /// The maximum size of an event attribute in bytes. The kernel's perf_event_attr is smaller.
 const MAX_ATTR_SIZE: u64 = 4096;
 /// The sizes of the published versions of perf_event_attr: PERF_ATTR_SIZE_VER0 to _VER7. Later
-/// versions are larger. If an attribute has any other size, linux-perf-data reads only a part of
-/// it, and then takes size fields from wrong offsets.
+/// versions are larger. If the size of an attribute is neither published nor above that of _VER7,
+/// linux-perf-data reads a part of the attribute, and then takes size fields from wrong offsets.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
-/// The maximum number of events in a file. The limit bounds the size of a pprof profile, in which
-/// each sample has a value for each event.
+/// The maximum number of events in a file. The limit on events bounds the size of a pprof profile,
+/// in which each sample has a value for each event.
 pub const MAX_EVENTS: usize = 1024;
 /// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
 /// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(attribute(size), None, "{size}");
         }
         // Set the size field of the attribute in HEADER_EVENT_DESC, the second copy, to 65. With
-        // this size, linux-perf-data would read the number of IDs from a wrong offset.
+        // the attribute size 65, linux-perf-data would read the number of IDs from a wrong offset.
         let mut bytes = file(1);
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;

@@ -17,7 +17,7 @@ use super::files::{open_in_root, read_whole, MAX_FILE_SIZE};
 /// The directory under which distributions install debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// The minimum length of a build ID in bytes. A shorter build ID does not identify a file.
+/// The minimum length of a build ID in bytes. A build ID of less than 8 bytes identifies no file.
 const MIN_BUILD_ID_LENGTH: usize = 8;
 
 /// The build ID and the debug link of an ELF file, which identify its debug file.
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn r1_9_a_debug_file_is_used_only_if_it_belongs_to_the_file() {
-        let root = std::env::temp_dir().join(format!("pfc-debug-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("room");
+        let root = directory.path();
         let debug = root.join("usr/lib/debug/opt/app");
         std::fs::create_dir_all(&debug).expect("room");
         std::fs::write(debug.join("app.debug"), b"123456789").expect("room");
@@ -138,7 +139,7 @@ mod tests {
             build_id: None,
             name_and_crc: Some((name.to_vec(), crc)),
         };
-        let read = |link: DebugLink| link.read_in_root(&root, Path::new("/opt/app/app"));
+        let read = |link: DebugLink| link.read_in_root(root, Path::new("/opt/app/app"));
         let found = read(link(b"app.debug", 0xcbf4_3926));
         assert_eq!(found.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(read(link(b"app.debug", 0xcbf4_3927)), None);
@@ -154,7 +155,6 @@ mod tests {
             assert_eq!(found.read_in_root(&inner, Path::new("/opt/app/app")), None);
             std::fs::remove_file(path).expect("there");
         }
-        std::fs::remove_dir_all(&root).expect("there");
     }
 
     #[test]
@@ -165,8 +165,9 @@ mod tests {
         let Some(id) = link.build_id.clone() else {
             return;
         };
-        let root = std::env::temp_dir().join(format!("pfc-debug-id-{}", std::process::id()));
-        let read = |link: &DebugLink| link.read_in_root(&root, Path::new("/opt/app"));
+        let directory = tempfile::tempdir().expect("room");
+        let root = directory.path();
+        let read = |link: &DebugLink| link.read_in_root(root, Path::new("/opt/app"));
         for id in [id.clone(), vec![0; 20]] {
             let path = build_id_path(&id);
             let path = root.join(path.strip_prefix("/").expect("an absolute path"));
@@ -178,7 +179,6 @@ mod tests {
         // ID.
         link.build_id = Some(vec![0; 20]);
         assert_eq!(read(&link), None);
-        std::fs::remove_dir_all(&root).expect("there");
     }
 
     #[test]

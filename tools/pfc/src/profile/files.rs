@@ -37,7 +37,7 @@ const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 /// The identity of a mapped file, which distinguishes it from other files with the same path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// The identity is unknown. Any file with the path is used.
+    /// The identity of the mapped file is unknown, so any file at the path of the mapping is used.
     #[default]
     Any,
     BuildId(Rc<[u8]>),
@@ -48,9 +48,9 @@ pub enum Identity {
     },
 }
 
-/// Returns the paths under which the file of a process's mapping may be found: `path` below the
-/// root directory of the process (/proc/PID/root), the link /proc/PID/exe to its executable, and
-/// `path` itself. The list is empty for a mapping without a file, such as anonymous memory.
+/// Returns the paths under which the file of a process's mapping may be found. The paths are `path`
+/// below the root directory of the process (/proc/PID/root), the link /proc/PID/exe, and `path`
+/// itself. A mapping without a file, such as anonymous memory, has no paths.
 pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     let bytes = path.as_os_str().as_bytes();
     let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
@@ -58,7 +58,7 @@ pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     in_root.push(path);
     let paths = [
         PathBuf::from(in_root),
-        // The executable of the process can be opened by this link even if it has been deleted.
+        // The link /proc/PID/exe opens the executable even if the executable has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
     ];
@@ -89,7 +89,7 @@ pub fn open_regular(path: &Path) -> Result<File, &'static str> {
 }
 
 /// Opens a regular file under a path in a root directory, such as that of another process. A
-/// symbolic link in this root directory cannot lead to a file outside of it.
+/// symbolic link in the directory `root` cannot lead to a file outside of `root`.
 pub fn open_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
@@ -124,8 +124,8 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if the file belongs to root, to the user of pfc, or to the user of the process that
-/// the file describes. The contents of a file with such an owner can be trusted.
+/// Returns true if the owner of a file can be trusted: root, the user of pfc, or the user of the
+/// process that the file describes.
 pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
     let is_of_process = || {
         let process = fs::metadata(format!("/proc/{pid}"));
@@ -139,7 +139,7 @@ pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
 ///
 /// # Errors
 ///
-/// [`NOT_FOUND`], [`ANOTHER_BUILD`], or another reason in words.
+/// The reason why the file cannot be used: [`NOT_FOUND`], [`ANOTHER_BUILD`], or another text.
 pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
     let file = open_regular(path)?;
     let is_mapped_file = match identity {
@@ -197,16 +197,16 @@ where
 mod tests {
     use super::*;
 
-    fn copy_of_this_program(name: &str) -> PathBuf {
+    fn copy_this_program(path: &Path) {
         let program = std::env::current_exe().expect("a path");
-        let path = std::env::temp_dir().join(format!("pfc-{}-{name}", std::process::id()));
-        fs::copy(program, &path).expect("room");
-        path
+        fs::copy(program, path).expect("room");
     }
 
     #[test]
     fn r1_9_a_file_is_read_only_if_it_is_the_mapped_one() {
-        let path = copy_of_this_program("files");
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("files");
+        copy_this_program(&path);
         let file = File::open(&path).expect("a file");
         let metadata = file.metadata().expect("a file");
         let dev = metadata.dev();
@@ -228,7 +228,8 @@ mod tests {
             assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
         }
         // Replace the file by a copy with the same contents but another inode.
-        let other = copy_of_this_program("other");
+        let other = directory.path().join("other");
+        copy_this_program(&other);
         fs::rename(&other, &path).expect("the same folder");
         assert_eq!(
             read_mapped_file(&path, &inode(metadata.ino())),

@@ -18,8 +18,8 @@ fn folded_name(name: &str) -> String {
     visible::escape(name).replace(';', ":")
 }
 
-/// The different stacks of the samples, in the order of their names. Each name is stored only once,
-/// because complete lines with deep stacks of long names would need much memory.
+/// The different stacks of the samples, sorted by name from the outermost to the innermost frame.
+/// Each name is stored only once, because complete lines of deep stacks would need much memory.
 #[derive(Debug, Default)]
 pub struct FoldedStacks {
     /// All names, in ascending order.

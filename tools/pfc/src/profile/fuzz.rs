@@ -3,11 +3,12 @@
 //! Fuzzers of the readers of samples: files of samples, ELF files with debugging information, perf
 //! maps, the kernel's symbols and mangled names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Parser;
 use fuzz::{changed, words, Fuzzer};
 use perfmon::ring;
+use tempfile::{NamedTempFile, TempPath};
 
 use super::check::MAGIC;
 use super::debug_files::DebugLink;
@@ -32,21 +33,11 @@ const MEMORY_PER_BYTE: usize = 2048;
 const KERNEL_TEXT: &str = "ffffffff81000000 T _text\nffffffff81000100 t one\n\
                            ffffffffc0000000 t two\t[mod]\n";
 
-/// A file in the directory for temporary files. The file is removed when the `TempFile` is dropped.
-pub struct TempFile(pub PathBuf);
-
-impl TempFile {
-    pub fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("pfc-fuzz-{name}-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("room");
-        Self(path)
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// Returns a temporary file with these contents.
+pub fn file_of(bytes: &[u8]) -> TempPath {
+    let file = NamedTempFile::new().expect("a file");
+    std::fs::write(&file, bytes).expect("room");
+    file.into_temp_path()
 }
 
 /// A section of an ELF file: its name, type, flags, link, size of an entry, and contents.
@@ -355,14 +346,14 @@ fn fuzz_samples(name: &'static str, valid: &[Vec<u8>]) {
 
 #[test]
 fn r1_10_fuzz_files_of_samples() {
-    let program = TempFile::new("file", &program());
-    fuzz_samples("perf.data", &perf_data(&program.0));
+    let program = file_of(&program());
+    fuzz_samples("perf.data", &perf_data(&program));
 }
 
 #[test]
 fn r1_10_fuzz_streams_of_samples() {
-    let program = TempFile::new("stream", &program());
-    fuzz_samples("perf.data in a pipe", &streams(&program.0));
+    let program = file_of(&program());
+    fuzz_samples("perf.data in a pipe", &streams(&program));
 }
 
 /// Reads an ELF file as `pfc report` does, with its inlined functions.

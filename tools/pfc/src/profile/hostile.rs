@@ -7,7 +7,7 @@ use fuzz::Fuzzer;
 use perfmon::ring::Sample;
 
 use super::demangle::MAX_LENGTH;
-use super::fuzz::{commands, elf_file, read, records, show_all, TempFile, SHOWING_STACK};
+use super::fuzz::{commands, elf_file, file_of, read, records, show_all, SHOWING_STACK};
 use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
@@ -97,8 +97,8 @@ fn r1_9_long_names_of_functions_are_cut() {
         (".symtab", 2, 0, 3, 24, symbols),
         (".strtab", 3, 0, 0, 0, format!("\0{long}\0").into_bytes()),
     ]);
-    let program = TempFile::new("long", &program);
-    let profile = read_records(false, &records(&program.0, false));
+    let program = file_of(&program);
+    let profile = read_records(false, &records(&program, false));
     let longest = profile.frames.iter().map(|f| f.symbol.len()).max();
     assert_eq!(longest, Some(MAX_LENGTH + 3));
 }
@@ -116,7 +116,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     // Overwrite the address and the size of the code's segment in its program header.
     program[80..88].copy_from_slice(&1_u64.to_le_bytes());
     program[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
-    let program = TempFile::new("offset", &program);
+    let program = file_of(&program);
     let mut encoder = Encoder {
         has_stacks: true,
         ..Encoder::default()
@@ -125,7 +125,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
         start: 0x1000,
         end: 0x2000,
         offset: u64::MAX - 1,
-        path: program.0.clone().into(),
+        path: program.to_path_buf().into(),
         ..Region::default()
     };
     encoder.mmap2(&region, &sample_id(10, 1));

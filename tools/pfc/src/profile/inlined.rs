@@ -4,9 +4,9 @@
 //!
 //! The library gimli decodes DWARF. The crate addr2line, which is built on gimli, is not used: it
 //! recurses once for each nested inlined function of a file, and reads a list of address ranges
-//! again for each reference to the list. A small file could therefore overflow the stack of pfc, or
-//! take hours. The code in this file does not recurse, and reads only units that contain sampled
-//! addresses. [`InlinedFunctions::budget`] limits the work on one ELF file.
+//! again for each reference to the list. With addr2line, a small file could overflow the stack of
+//! pfc, or take hours. The code in this file does not recurse, and reads only units that contain
+//! sampled addresses. [`InlinedFunctions::budget`] limits the work on one ELF file.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -61,8 +61,8 @@ pub struct InlinedFunctions {
     /// Abbreviation tables by their offsets in .debug_abbrev, and the sum of their sizes.
     abbreviations: (HashMap<usize, Arc<gimli::Abbreviations>>, usize),
     /// The work that is left: the number of entries, attributes, ranges and bytes that may still be
-    /// read. The limit is needed because a hostile file can refer to the same bytes any number of
-    /// times.
+    /// read. Without a limit on the work, a hostile file could make pfc read the same bytes any
+    /// number of times.
     budget: u64,
 }
 
@@ -296,8 +296,8 @@ impl InlinedFunctions {
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
-        // The functions that enclose the current entry, outermost first, as pairs: the function's
-        // depth in the tree of entries, and the inlining depth of the functions inlined in it.
+        // The functions that enclose the current entry, outermost first. Each pair has the
+        // function's depth in the tree of entries, and the inlining depth of its inlined functions.
         let mut enclosing: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let depth = entries.next_depth();

@@ -178,8 +178,8 @@ impl Profile {
         sample.stack.iter().map(|n| &self.frames[*n])
     }
 
-    /// Returns the frame of the function where a sample was taken. Functions that are inlined in
-    /// this function are passed over.
+    /// Returns the frame of the function where a sample was taken: the innermost frame that is not
+    /// the frame of an inlined function.
     pub fn leaf_frame(&self, sample: &Sample) -> &Frame {
         let is_leaf = |n: &&usize| !self.frames[**n].is_inlined;
         let leaf = sample.stack.iter().find(is_leaf);
@@ -191,9 +191,9 @@ impl Profile {
 pub mod tests {
     use super::*;
 
-    /// Returns a profile with two events and five samples. Three samples are in `f`, which `main`
-    /// called twice and `a;b` once; one sample is in the kernel, and one sample has an unknown
-    /// address.
+    /// Returns a profile with two events and five samples. Three samples are in `f`: two with the
+    /// caller `main`, and one with the caller `a;b`. One sample is in the kernel, and one sample
+    /// has an unknown address.
     pub fn synthetic() -> Profile {
         let frame = |address, object: &str, symbol: &str| Frame {
             address,

@@ -24,7 +24,7 @@ const HEADER_ATTR: u32 = 64;
 const TRACING_DATA: u32 = 66;
 const HEADER_BUILD_ID: u32 = 67;
 const HEADER_FEATURE: u32 = 80;
-/// Feature numbers are below this one. Records of features with other numbers are skipped.
+/// The limit of perf's feature numbers; records of features at or above `NR_FEATURES` are skipped.
 const NR_FEATURES: usize = 64;
 /// The flag in a record's header which says that the record contains the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
@@ -103,8 +103,8 @@ pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
                 let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
                 build_ids.insert(path, id);
             }
-            // Skip the tracepoint formats that follow this record, padded to 8 bytes. Samples can
-            // be read without them.
+            // Skip the tracepoint formats that follow a TRACING_DATA record, padded to 8 bytes.
+            // Samples can be read without the tracepoint formats.
             TRACING_DATA => {
                 let size = ByteReader(body).u32().ok_or(INCONSISTENT)?;
                 rest.take(u64::from(size).next_multiple_of(8))
@@ -129,9 +129,9 @@ fn check_attribute(body: &[u8]) -> Option<()> {
     (ids % 8 == 0).then_some(())
 }
 
-/// Checks a record with a feature: the number of the feature, and its contents. Returns true if
-/// perf has such a feature. The crate linux-perf-data searches all features for each one that it
-/// reads, so their number is limited.
+/// Checks a record with a feature: the number of the feature, and its contents. Returns true if the
+/// number of the feature is below [`NR_FEATURES`]. The crate linux-perf-data searches all features
+/// for each feature that it reads, so the number of features is limited.
 fn check_feature(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
     let number = usize::try_from(body.u64()?).ok()?;
@@ -157,7 +157,6 @@ fn parse_build_id(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use perfmon::ring::Sample;
 
@@ -224,18 +223,16 @@ mod tests {
         (file, stream)
     }
 
-    fn load(name: &str, bytes: &[u8]) -> Result<Profile, Failure> {
-        let path = std::env::temp_dir().join(format!("pfc-pipe-{name}-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("room");
-        let profile = Profile::load(Some(Path::new(&path)), true);
-        std::fs::remove_file(path).expect("there");
-        profile
+    fn load(bytes: &[u8]) -> Result<Profile, Failure> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, bytes).expect("room");
+        Profile::load(Some(file.path()), true)
     }
 
     #[test]
     fn r1_9_a_stream_of_perf_record_has_the_samples_of_the_file() {
         let (file, stream) = file_and_stream();
-        let (file, stream) = (load("file", &file), load("stream", &stream));
+        let (file, stream) = (load(&file), load(&stream));
         let (file, stream) = (file.expect("samples"), stream.expect("samples"));
         assert_eq!(stream.events, ["cycles:u", "faults"]);
         assert_eq!(stream.events, file.events);
@@ -257,7 +254,7 @@ mod tests {
         // Move the last record of the stream, which is a sample, before the attributes.
         let at = stream.len() - 56;
         let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
-        assert_eq!(load("moved", &moved).expect("samples").samples.len(), 2);
+        assert_eq!(load(&moved).expect("samples").samples.len(), 2);
     }
 
     #[test]
@@ -265,14 +262,14 @@ mod tests {
         let (_, stream) = file_and_stream();
         let mut nr_read = 0;
         for end in 0..stream.len() {
-            nr_read += usize::from(load("cut", &stream[..end]).is_ok());
+            nr_read += usize::from(load(&stream[..end]).is_ok());
         }
         // If a stream ends after a complete sample, it is accepted without an error.
         assert!((1..=2).contains(&nr_read), "{nr_read}");
         for at in 0..stream.len() {
             let mut bytes = stream.clone();
             bytes[at] ^= 0xff;
-            let _ = load("wrong", &bytes);
+            let _ = load(&bytes);
         }
     }
 

@@ -129,16 +129,16 @@ fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
-    /// The start of the gap of each CPU that is offline at this point of the file.
+    /// The time since which each offline CPU is offline, as of the last record that was read.
     offline_since: HashMap<u32, u64>,
     symbolizer: Symbolizer,
-    /// The indices of the frames for each address of a process, or of the kernel (`None`): the
-    /// frames of inlined functions, with the innermost frame first, and then the frame of the
-    /// function that contains them. The entry of a process is dropped when the mappings of the
-    /// process change.
+    /// The frames of each address of a process or of the kernel (key `None`), as indices in
+    /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
+    /// first, and then the frame of the containing function. The frames of a process are dropped
+    /// when its mappings change.
     frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
-    /// The function is part of the key because two builds of a file may have run under one path.
+    /// The function is part of the key because two builds of a program may have run at one path.
     frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
@@ -153,8 +153,8 @@ impl Reader {
         reader
     }
 
-    /// Adds the samples of a complete file or stream to the profile. The names of the events and
-    /// the command line of the profile become those of the added file.
+    /// Adds the samples of a complete file or stream to the profile. The event names of the added
+    /// file, and its command line if it has one, replace those of the profile.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         if pipe::is_pipe_format(&bytes) {
             let stream = pipe::read_stream(&bytes)?;

@@ -39,8 +39,8 @@ pub struct Symbolizer {
     pub perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
-    /// The path of each mapped file in the form that frames show. All frames of a file share this
-    /// text.
+    /// The path of each mapped file in the form that frames show. All frames of a file share one
+    /// copy of the path.
     shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
     /// True if inlined functions are searched for.
     pub finds_inlined: bool,

@@ -63,15 +63,15 @@ pub struct Symbols {
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
     debug_source: Option<DebugSource>,
-    /// The inlined functions, once they were read. `Some(None)` means that the file has none.
+    /// The inlined functions, once they were read; `Some(None)` if there are none.
     inlined: Option<Option<InlinedFunctions>>,
 }
 
 impl Symbols {
     pub fn new(mut functions: Vec<(u64, u64, Rc<str>)>) -> Self {
-        // If several functions have the same address, the largest one is kept. If their sizes are
-        // equal, the first one in `functions` is kept. The caller lists functions before local
-        // labels.
+        // If several functions have the same address, the largest one is kept. If functions with
+        // the same address also have the same size, the first one in `functions` is kept. The
+        // caller lists functions before local labels.
         functions.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
         functions.dedup_by_key(|s| s.0);
         Self {
@@ -86,15 +86,15 @@ impl Symbols {
     ///
     /// # Errors
     ///
-    /// The reason, in words; [`ANOTHER_BUILD`] if a file with that path was found, but no file with
-    /// the given identity.
+    /// The reason, in words, why no symbols were read. The reason is [`ANOTHER_BUILD`] if a file at
+    /// the path was found, but no file with the given identity.
     pub fn read_mapped_file(
         pid: i32,
         path: &Path,
         identity: &Identity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
-        // If the file's identity is unknown, use the path itself, but no path in /proc/PID.
+        // If the file's identity is unknown, read only the file at `path`, and none in /proc/PID.
         let is_usable =
             |candidate: &PathBuf| *identity != Identity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
@@ -192,15 +192,15 @@ impl Symbols {
         };
         let code: HashSet<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
-        // A limit is needed because many symbols of a hostile file may share one long name. Their
-        // names then need more memory than the file.
+        // A limit is needed because many symbols of a hostile file may share one long name. The
+        // copies of a shared name can need more memory than the file.
         let mut left = bytes.len().saturating_mul(MAX_NAME_FACTOR);
         let mut take = |s: object::Symbol<'_, '_>| {
             let name = s.name_bytes().unwrap_or_default();
             if name.is_empty() || name.len() > left {
                 return;
             }
-            // Subtract the size after escaping: an escape sequence is longer than its byte.
+            // Subtract the size of the escaped name: an escape sequence is longer than its byte.
             let name = visible::decode(name);
             left = left.saturating_sub(name.len());
             let symbol = (s.address(), s.size(), name.into());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sampling contexts of a recording: one context for each thread or CPU. All have the same
-//! configuration, and each has its own ring.
+//! The sampling contexts of a recording: one context for each thread or CPU. All contexts of a
+//! recording have the same configuration, and each context has its own ring.
 
 mod cpus;
 
@@ -94,8 +94,8 @@ struct ActiveContext {
 }
 
 impl ActiveContext {
-    /// Reads the messages of the context. If the context has ended before its thread or CPU did,
-    /// returns the causes.
+    /// Reads the messages of the context. If a message says why samples of the context are missing,
+    /// returns the cause.
     fn read_messages(&mut self, scope: Scope) -> ShortCauses {
         while !self.is_ended {
             match self.context.read_message() {
@@ -142,8 +142,8 @@ pub struct Contexts {
     /// [`Contexts::take_throttling`] returned.
     closed_throttling: Throttling,
     reported_throttling: Throttling,
-    /// True if a full ring overwrites its oldest records. Such rings are read only when a file is
-    /// written.
+    /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
+    /// only when a file is written or their CPU goes offline.
     is_flight_recorder: bool,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
@@ -154,13 +154,13 @@ pub struct Contexts {
     gaps: BTreeMap<u32, Duration>,
     /// The CPUs that could not be sampled again after they had come online, with the error.
     failed_cpus: BTreeMap<u32, io::Error>,
-    /// True if pfc runs in a PID namespace other than the initial one. Samples of CPUs can then
+    /// True if pfc runs in a PID namespace other than the initial one, so that samples of CPUs can
     /// belong to processes that have no ID in pfc's namespace.
     in_child_pid_namespace: bool,
 }
 
-/// The target of the link /proc/self/ns/pid in the initial PID namespace. Its inode number is the
-/// kernel's PROC_PID_INIT_INO.
+/// The target of the link /proc/self/ns/pid in the initial PID namespace. The inode number of the
+/// initial PID namespace is the kernel's PROC_PID_INIT_INO.
 const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 fn in_child_pid_namespace() -> bool {
@@ -273,8 +273,8 @@ impl Contexts {
         self.drain_task_events();
     }
 
-    /// Reads the kernel's records of processes. The caller reads the samples first, so the records
-    /// that precede a sample are read before the sample is written.
+    /// Reads the kernel's records of processes. Called after samples are read and before they are
+    /// written, so that all records of processes older than a written sample have been read.
     fn drain_task_events(&mut self) {
         if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
@@ -282,7 +282,7 @@ impl Contexts {
     }
 
     /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
-    /// After the read, those contexts of a flight recorder that have ended are closed.
+    /// The contexts of a flight recorder that have ended are closed after their rings are read.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
@@ -378,8 +378,8 @@ impl Contexts {
             }
         }
         self.tasks.check_sampled();
-        // If records are lost after the last record in the ring, no record reports this loss. Only
-        // the ring's count of lost records includes the loss.
+        // If records are lost after the last record in the ring, only the ring's count of lost
+        // records includes the loss: no record in the ring reports it.
         let lost = live.ring.lost();
         drained.lost += lost.saturating_sub(live.reported_lost);
         live.reported_lost = lost;
@@ -406,8 +406,8 @@ impl Contexts {
         });
     }
 
-    /// Returns true if all contexts have ended for good. The context of an offline CPU has not: it
-    /// is replaced when the CPU is online again.
+    /// Returns true if all contexts have ended for good. While a sampled CPU is offline, returns
+    /// false, because the CPU gets a new context when it is online again.
     pub fn all_ended(&self) -> bool {
         let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
         !has_open_gap && self.live.values().all(|live| live.is_ended)
@@ -508,7 +508,7 @@ impl FollowHandler for Contexts {
     }
 
     fn before_thread_exit(&mut self, thread: u32) {
-        // After the exit, the mappings of the process can no longer be read from /proc.
+        // After a process has exited, its mappings can no longer be read from /proc.
         self.tasks.record_exit(thread, now());
     }
 
@@ -544,11 +544,11 @@ impl Contexts {
     }
 
     /// Opens perf events for records of the given threads' processes, or of all processes. Reads
-    /// names and mappings that already exist from /proc. If the kernel refuses the events, /proc is
-    /// also read later.
+    /// names and mappings that already exist from /proc. If the kernel refuses to open the perf
+    /// events, /proc is also read during the recording.
     pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
-        // Names and mappings from /proc get a time before all of the kernel's records. If a process
-        // changes while /proc is read, the kernel's record therefore has precedence.
+        // Names and mappings from /proc get a time before all of the kernel's records, so that the
+        // kernel's record of a process that changes while /proc is read has precedence.
         let time = now();
         let processes = threads.map(process_ids);
         self.open_task_events(processes.as_deref());

@@ -35,8 +35,8 @@ impl Run<'_> {
     }
 
     /// Writes the records that were read from the rings to the open file. The file gets its name
-    /// when its first sample is written. From that time on, the file is kept if pfc is killed. If
-    /// the write fails, sampling stops, and [`Self::incomplete`] is set.
+    /// when its first sample is written. If pfc is killed, a file that has its name is kept. If the
+    /// write fails, sampling stops, and [`Self::incomplete`] is set.
     pub(super) fn write_records(&mut self) {
         let contexts = &mut self.contexts;
         let Some(file) = &mut self.file else {
@@ -47,7 +47,7 @@ impl Run<'_> {
             return;
         };
         // The records of processes are written before the samples. If the file system becomes full,
-        // the file then has the process names for the samples that it contains.
+        // the file has the process names for all samples that it contains.
         let mut bytes = match self.args.switch_output || self.args.overwrite {
             // The recording has only one file, so the records of processes are not needed again.
             false => contexts.tasks.take_records(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Computes sampling periods for a requested frequency. Clock events have a fixed period. For any
-//! other event, the period is adjusted according to the times between the samples that were read.
+//! Computes sampling periods for a requested frequency. Clock events have a fixed period. The
+//! period of every event other than a clock event is adjusted to the times between its samples.
 
 /// The minimum number of gaps (times between two samples) from which a new period is computed.
 const MIN_GAPS: usize = 16;
@@ -38,8 +38,8 @@ impl FreqController {
     }
 
     /// Returns a new period if the period should change. The new period is computed from the median
-    /// gap, so that a few long gaps, in which the thread slept, have no effect. All gaps are
-    /// dropped after a computation.
+    /// gap, so that a few long gaps, in which the thread slept, have no effect. After the new
+    /// period is computed, all recorded gaps between samples are dropped.
     pub fn adjust(&mut self) -> Option<u64> {
         if self.gaps.len() < MIN_GAPS {
             return None;

@@ -68,8 +68,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    // The event loop catches signals as soon as it exists. It is created first, because the
-    // preparation of the contexts can take long.
+    // The event loop catches signals as soon as it exists. The event loop is created before the
+    // contexts are prepared, because their preparation can take long.
     let event_loop = match args.switch_output || args.overwrite {
         true => EventLoop::with_sigusr2(),
         false => EventLoop::new(),
@@ -368,12 +368,12 @@ struct Run<'a> {
     attributes: Vec<Attribute>,
     /// The path of the output file: the path that the user gave, or the default path.
     path: PathBuf,
-    /// The open output file. In a flight recorder it is `None` until the rings are read. After a
-    /// failed write it is `None`, too.
+    /// The open output file. In a flight recorder, `file` is `None` except while a file is written.
+    /// After a failed write, `file` is `None` in every recording.
     file: Option<Writer>,
     /// The position up to which the records of processes have been written to the open file.
     tasks_in_file: TaskPosition,
-    /// The failure of a write to the output file. After such a failure, no samples are taken.
+    /// The failure of a write to the output file. After a failed write, no samples are taken.
     incomplete: Option<Failure>,
     nr_files: usize,
     wakeups: usize,
@@ -398,8 +398,8 @@ impl Run<'_> {
         self.incomplete.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a signal or for readable rings, at most [`POLL_INTERVAL`]. Then reads the rings
-    /// and writes the records to the file. Returns the reason why the wait ended.
+    /// Waits for a signal or for readable rings, at most [`POLL_INTERVAL`], and then reads the
+    /// rings and writes the records to the file. Returns the reason why the wait ended.
     fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + POLL_INTERVAL);
         let wake = self
@@ -508,8 +508,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the command exits or the user interrupts. Without a command, the wait also ends
-    /// when all contexts have ended or a write has failed.
+    /// Waits until the command exits or the user interrupts. If there is no command, this function
+    /// also returns when all contexts have ended or a write has failed.
     fn wait_for_targets(
         &mut self,
         mut child: Option<&mut std::process::Child>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Opens perf events that count nothing, with perf_event_open(2), and maps their rings. The kernel
-//! writes records of processes to these rings: fork, comm (also at an exec), exit, and executable
-//! mappings with build IDs.
+//! writes records of processes to the rings of the perf events: fork, comm (also at an exec), exit,
+//! and executable mappings with build IDs.
 //!
 //! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
 #![expect(unsafe_code, reason = "perf_event_open, ioctl")]

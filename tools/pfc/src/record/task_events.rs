@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The kernel's records of processes, which pfc reads in addition to the samples. The kernel writes
-//! these records to the rings of dummy perf events (see `perf_event.rs`). The events are open on
-//! all online CPUs, for all tasks or for some threads and their descendants.
+//! its records of processes to the rings of dummy perf events (see `perf_event.rs`). The events are
+//! open on all online CPUs, for all tasks or for some threads and their descendants.
 //!
 //! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
-//! mapping. The names in a profile are therefore those of the program that ran when the sample was
-//! taken, even if the program soon ended or its file was replaced.
+//! mapping. Because all changes are recorded, the names in a profile are those of the program that
+//! ran when the sample was taken, even if the program soon ended or its file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -87,8 +87,8 @@ impl TaskEvents {
     /// Opens events for the given threads, and for all threads and processes that the given threads
     /// will start.
     ///
-    /// An event is opened for each thread on each CPU. If that many events would exceed the limit
-    /// of open files, one event for all tasks is opened on each CPU instead.
+    /// An event is opened for each thread on each CPU. If one event per thread and CPU would exceed
+    /// the limit of open files, one event for all tasks is opened on each CPU.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ impl TaskEvents {
     }
 }
 
-/// Copies the records of processes from `bytes` to `output`. Returns the sum of the losses that
-/// lost records in `bytes` report.
+/// Copies the records of processes from `bytes` to `output`. Returns the number of records that the
+/// kernel dropped, which is the sum of the counts in the LOST records in `bytes`.
 pub(super) fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
     while let Some(size) = read_u16(bytes, 6).map(usize::from) {

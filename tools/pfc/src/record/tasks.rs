@@ -6,16 +6,16 @@
 //! Names and mappings that exist when the recording starts are read from /proc. The kernel's
 //! records (`task_events.rs`) describe all changes after the start of the recording.
 //!
-//! If the kernel refuses perf_event_open(2), /proc is also read during the recording, in three
-//! cases:
+//! If the kernel refuses perf_event_open(2), pfc also reads /proc during the recording:
 //!
-//! - at each exec, and before each exit of a traced thread;
-//! - when the address of a sample is in no known mapping of its process;
-//! - when a sample of a process was read, to detect a new name or a new program of that process.
+//! - At each exec, and when a traced thread starts or exits, pfc reads names and mappings.
+//! - If the address of a sample is in no known mapping of its process, pfc reads the mappings.
+//! - After the samples of a process were read, pfc checks the process for a new name or program.
+//! - Before a file is completed, pfc reads the names of all threads of known processes.
 //!
-//! In the last two cases, the mappings of a process are read at most once in 50 ms, and so are its
-//! name and program. A mapping that is read after the exec of its process is recorded as if it had
-//! existed since the exec, because libraries are mapped soon after the exec.
+//! For samples, pfc reads the mappings of a process at most once in 50 ms, and checks its name and
+//! program at most once in 50 ms. A mapping that is read after the exec of its process is recorded
+//! as if it had existed since the exec, because libraries are mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -41,8 +41,8 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
 /// keeps for the next file.
 const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// The time after which no more samples of an ended process are expected. It is measured from the
-/// last read of the process's mappings.
+/// The time for which samples of an ended process are still expected, measured from the last read
+/// of the process's mappings.
 const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(5);
 const MIN_REAP_SIZE: usize = 1024;
 
@@ -170,7 +170,7 @@ impl Tasks {
     }
 
     /// Returns the records that were collected since the last call with the same position. If older
-    /// records have been replaced since that call, all records are returned.
+    /// records have been replaced since the last call, returns all records.
     pub fn records_since(&self, position: &mut TaskPosition) -> &[u8] {
         let begin = match position.nr_shrinks == self.nr_shrinks {
             true => position.bytes,
@@ -221,8 +221,8 @@ impl Tasks {
     }
 
     /// Replaces the older half of the records by the present contents of /proc. If a process has
-    /// ended, its name and mappings in the older half are lost, and its samples in the next file
-    /// have no names.
+    /// ended, its name and mappings in the older half of the records are lost, and its samples in
+    /// the next file have no names.
     fn shrink_records(&mut self) {
         self.nr_shrinks += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
@@ -266,8 +266,8 @@ impl Tasks {
     }
 
     /// Reads the name of a thread other than the thread-group leader, and records a changed name.
-    /// The record gets the start time of the thread, because most threads are named soon after they
-    /// start.
+    /// The record of a changed name gets the start time of the thread, because most threads are
+    /// named soon after they start.
     fn read_thread_name(&mut self, pid: u32, tid: u32) {
         let Some(name) = read_name(&format!("/proc/{pid}/task/{tid}/comm")) else {
             return;
@@ -344,8 +344,8 @@ impl Tasks {
         self.processes.insert(pid, process);
     }
 
-    /// Records that a thread is about to exit. Before that, reads the thread's name, or for a
-    /// thread-group leader the mappings of the process.
+    /// Records that a thread is about to exit. Before recording the exit, reads the thread's name,
+    /// or for a thread-group leader the mappings of the process.
     pub fn record_exit(&mut self, thread: u32, time: u64) {
         if self.has_kernel_records {
             return;
@@ -406,9 +406,9 @@ impl Tasks {
         }
     }
 
-    /// Checks the name and the executable of each process in `to_check`. The check finds an exec
-    /// that no ring has reported. The caller has read a ring to its end, so every exec that the
-    /// ring reports is already recorded.
+    /// Checks the name and the executable of each process in `to_check`, to detect an exec that no
+    /// ring has reported. The caller has read a ring to its end, so every exec that the ring
+    /// reports is already recorded.
     pub fn check_sampled(&mut self) {
         for pid in std::mem::take(&mut self.to_check) {
             self.check_process(pid, now());
@@ -517,9 +517,9 @@ fn encode_kernel_maps(output: &mut Encoder, id: u64) {
         return;
     };
     let modules = loaded_modules();
-    // The kernel's mapping is recorded as the range up to the first module, which includes BPF
-    // programs. The end of the kernel's text is not read from /proc/kallsyms: its symbol is near
-    // the end of the file, and reading the whole file takes long.
+    // The range recorded for the kernel ends at the first module, so it includes BPF programs below
+    // the first module. The end of the kernel's text is not read from /proc/kallsyms: its symbol is
+    // near the end of the file, and reading the whole file takes long.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
@@ -552,7 +552,7 @@ pub(super) fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
         let [name, size, ..] = words[..] else {
             return None;
         };
-        // The address is the last word, or the word before the module's taint flags.
+        // The address of a module is the last word of its line, or the word before the taint flags.
         let at = words.iter().rev().find_map(|w| w.strip_prefix("0x"))?;
         let at = u64::from_str_radix(at, 16).ok().filter(|at| *at != 0)?;
         Some((format!("[{name}]"), at, size.parse().ok()?))

@@ -7,8 +7,8 @@ use perfmon::{Map, PmuDescription, RegisterValue};
 
 use super::events::{Event, EventCode, EventSource};
 
-/// The number of the PMC that controls Intel's fixed counters. The PMD of the first fixed counter
-/// has the same number.
+/// The number of the PMC that controls Intel's fixed counters, and also the number of the PMD of
+/// the first fixed counter.
 const FIRST_FIXED: u16 = 16;
 
 const COUNT_USER: u64 = 1 << 16;
@@ -31,8 +31,8 @@ pub enum Placement {
 pub struct Plan {
     /// The result of the assignment for each event, in the order of the events.
     pub placements: Vec<Placement>,
-    /// The event set of each event, in the order of the events. The element is meaningful only for
-    /// events on hardware counters. The vector is empty if one event set is enough.
+    /// The event set of each event, in the order of the events; empty if one event set is enough.
+    /// The number of the event set has a meaning only for events on hardware counters.
     pub sets: Vec<u16>,
     /// The number of event sets; 0 if one event set is enough.
     pub nr_sets: u16,
@@ -84,9 +84,9 @@ struct Assigner<'a> {
 /// Assigns the events to the registers of one event set.
 ///
 /// Events that no fixed counter can count are assigned first, to general counters. Events that a
-/// fixed counter can count are assigned next. They get general counters as long as one is free, and
-/// then their fixed counters. Within each of these two classes, the events that the fewest counters
-/// can count are assigned first.
+/// fixed counter can count are assigned next: to general counters as long as one is free, and then
+/// to their fixed counters. Among the events with a fixed counter, and among those without one, the
+/// events that the fewest counters can count are assigned first.
 pub fn assign(events: &[Event], map: &Map) -> Plan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
@@ -275,8 +275,8 @@ impl Assigner<'_> {
     fn assign_hardware(&mut self, code: EventCode) -> Placement {
         let value = pmc_value(code);
         let fixed = code.fixed.map(|n| FIRST_FIXED + n);
-        // A PMC does not keep reserved bits. If `value` had such bits, the counter of this PMC
-        // would count another event.
+        // A write does not change the reserved bits of a PMC. If `value` had bits that are reserved
+        // in a PMC, the counter of the PMC would count another event.
         let can_count = |n: &u16| {
             let pmc = self.description.and_then(|d| d.pmc(*n));
             can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)

@@ -36,8 +36,8 @@ pub trait FollowHandler {
     /// Takes over a context that the thread `thread` has attached to itself.
     fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
-    /// Attaches a context to a new thread, which has not run yet. The implementation of the trait
-    /// records a failure itself, because no error is returned.
+    /// Attaches a context to a new thread, which has not run yet. This function returns no error,
+    /// so an implementation of [`FollowHandler`] keeps the error of a failed attachment.
     fn attach_new_thread(&mut self, thread: u32);
 
     /// This function is called when the command's process exists and has not executed the command's

@@ -48,8 +48,8 @@ pub struct Threshold {
 pub struct ContextConfig {
     pub scope: Scope,
     pub pmcs: Vec<RegisterValue>,
-    /// The source of each event that is counted, in the order of the events. If the machine has a
-    /// clock PMD, the last source is [`Self::clock_pmd`].
+    /// The sources of the counts: one source for each event that is counted, in the order of the
+    /// events, and then [`Self::clock_pmd`] if it is `Some`.
     pub sources: Vec<CountSource>,
     /// The PMD that measures for how long events are counted, if the machine has such a PMD.
     pub clock_pmd: Option<u16>,
@@ -222,8 +222,8 @@ impl ContextConfig {
 /// A context that is attached to a thread or CPU, or that was attached and has ended.
 struct AttachedContext {
     context: Context,
-    /// `Some` after the context has ended, with the causes if the context ended before its thread
-    /// or CPU did.
+    /// The causes of missing counts that messages of the context have named; `None` before the
+    /// context has ended.
     end_causes: Option<ShortCauses>,
 }
 
@@ -287,8 +287,8 @@ impl ContextGroup {
     }
 
     /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it is
-    /// online again. If `counts_all` is true, every other CPU is counted, too, when it comes
-    /// online.
+    /// online again. If `counts_all` is true, a CPU that is not in `cpus` is counted from the time
+    /// when it comes online.
     pub fn attach_cpus(&mut self, cpus: &[u32], counts_all: bool) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
@@ -332,8 +332,8 @@ impl ContextGroup {
                     cpus.attach(cpu);
                     self.failed_cpus.remove(&cpu);
                 }
-                // The CPU may have gone offline before the context was attached. The next check
-                // tries again.
+                // The CPU may have gone offline before the context was attached. The next call of
+                // update_cpus() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
                     self.failed_cpus.insert(cpu, error);
@@ -358,9 +358,9 @@ impl ContextGroup {
             let values = self
                 .config
                 .on_target(cpu, || self.config.read_sums(&attached.context))?;
-            // The kernel marks the values of an ended context as short, without a reason. The mark
-            // is removed here: the reason is known (the CPU is offline), and values of later
-            // intervals are complete again.
+            // The kernel sets PERFMON_REGFL_SHORT for the values of an ended context, without a
+            // reason. The cause `ShortCauses::SHORT` is removed for an offline CPU: the reason is
+            // known, and values of later intervals are complete again.
             let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
             self.short_counts.add(cpu, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);
@@ -428,8 +428,8 @@ impl ContextGroup {
             self.short_counts.add(*target, all_causes(&values));
             add_sums(&mut sums, &values);
         }
-        // The messages of the contexts are read after the values. If a context ended before its
-        // values were read, the values are therefore marked as short.
+        // The messages of the contexts are read after the values, so that the returned sums have
+        // the causes of all contexts that ended before their values were read.
         let mut early_causes = self.read_messages()?;
         if self.cpus.as_ref().is_some_and(MonitoredCpus::had_gap) {
             early_causes = early_causes.union(ShortCauses::OFFLINE);
@@ -441,7 +441,7 @@ impl ContextGroup {
     }
 
     /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns the
-    /// causes of all other contexts that ended before their threads or CPUs did.
+    /// union of the causes of missing counts that messages of the remaining contexts have named.
     fn read_messages(&mut self) -> io::Result<ShortCauses> {
         let running = self
             .contexts

@@ -2,10 +2,10 @@
 
 //! Computes scaled counts and error bars for events that were counted for a part of the time.
 //!
-//! A turn of an event set is one interval in which the set is loaded. The turns of an event set are
-//! a statistical sample of the whole time. The count of a turn is assumed to be proportional to the
-//! length of the turn, apart from an error that differs from turn to turn. The ratio estimator of
-//! sampling theory (Cochran, Sampling Techniques, chapter 6) gives the total count and its
+//! The intervals in which an event set is loaded are its turns. Statistically, the turns of an
+//! event set are a sample of the whole time. The count of a turn is assumed to be proportional to
+//! the length of the turn, apart from an error that differs from turn to turn. The ratio estimator
+//! of sampling theory (Cochran, Sampling Techniques, chapter 6) gives the total count and its
 //! variance. Only the part of the time in which the set was not loaded contributes to the error.
 //!
 //! The turns of the event sets follow each other in a fixed order, not at random. If the behaviour
@@ -39,7 +39,7 @@ pub struct Sums {
 
 impl Sums {
     /// Makes the `Sums` of an event that is counted all the time. The count is `value`. The sums
-    /// over turns are 0, because such an event has no turns.
+    /// over turns are 0, because an event that is counted all the time has no turns.
     pub const fn from_value(value: u64) -> Self {
         Self {
             value,
@@ -103,9 +103,9 @@ impl Sums {
         self.combine(other, u128::wrapping_add)
     }
 
-    /// Returns the difference between `self` and earlier sums of the same event. The causes are
-    /// those of `self`: if a context has ended early, its counts are missing in every later
-    /// interval, and the counts of an offline CPU are missing until it is counted again.
+    /// Returns the difference between `self` and earlier sums of the same event, with the causes of
+    /// `self` for missing counts. The counts of a context that has ended early are missing in every
+    /// later interval. The counts of an offline CPU are missing until the CPU is counted again.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             causes: self.causes,
@@ -152,9 +152,9 @@ impl Sums {
 /// Lengthens the error bar of a skewed count.
 ///
 /// Counts are not negative, and bursts of events make the distribution of counts skewed. If no turn
-/// contains a burst, both the estimated value and the estimated error are too small. The longer
-/// error bar is the upper half of a bar on a logarithmic scale, value * (exp(error / value)
-/// - 1), to the second order.
+/// contains a burst, both the estimated value and the estimated error are too small. The lengthened
+/// error is the second-order approximation of value * (exp(error / value) - 1), the upper half of
+/// an error bar on a logarithmic scale.
 fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),

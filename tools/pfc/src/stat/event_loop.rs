@@ -133,8 +133,8 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// Waits until the time `until`. Returns false if a signal that ends pfc arrives before that
-    /// time.
+    /// Waits until the time `until`. Returns false if a signal that ends pfc arrives before the
+    /// time `until`.
     pub fn sleep_until(&mut self, until: Instant) -> io::Result<bool> {
         loop {
             match self.wait(Some(until))? {

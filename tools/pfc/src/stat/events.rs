@@ -41,7 +41,7 @@ pub struct EventCode {
     /// Event select, unit mask and the other bits of the PMC (control register), without the bits
     /// of user and kernel mode.
     pub select: u64,
-    /// The number of the Intel fixed counter that counts the same event.
+    /// The number of the Intel fixed counter that can count the event, if there is such a counter.
     pub fixed: Option<u16>,
     /// True if no general counter can count the event.
     pub is_fixed_only: bool,
@@ -107,8 +107,8 @@ const fn event_code(select: u64) -> EventCode {
     }
 }
 
-/// Makes the event code for a raw event select. On Intel, the code also has the fixed counter for
-/// the event. On Intel, codes with event number 0 are for fixed counters only.
+/// Makes the event code for a raw event select. On Intel, [`EventCode::fixed`] is set if a fixed
+/// counter can count the event. On Intel, codes with event number 0 are for fixed counters only.
 fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
     let mut event_code = event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
@@ -132,8 +132,8 @@ fn resolve_generic(
     map: &Map,
 ) -> Option<Option<EventCode>> {
     use Vendor::{Amd, Intel};
-    // AMD's families from 0x17 on are Zen and later processors. Earlier families of AMD's
-    // processors have other cache events.
+    // AMD's families from 0x17 on are Zen and later processors. AMD's families before 0x17 have
+    // other codes for cache events than Zen.
     let is_zen = family >= 0x17;
     // AMD's event for reference cycles exists since PerfMonV2.
     let has_perfmon_v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
@@ -213,8 +213,8 @@ fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
 
 impl Machine {
     /// Reads the properties of this machine. `counted` has the CPUs that are counted; `None` if
-    /// threads are counted, which run on any CPU. Registers that one of these CPUs lacks are left
-    /// out.
+    /// threads are counted, which run on any CPU. The result has only those registers that exist on
+    /// all counted CPUs or, if threads are counted, on all CPUs of the machine.
     pub fn read(counted: Option<&[u32]>) -> Result<Self, Failure> {
         let is_on_all = |list: &str| match (counted, parse_cpu_list(list)) {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
@@ -357,8 +357,8 @@ impl Machine {
         let code = raw_event_code(event.select, vendor);
         let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // An event that needs a second register is not supported. If the second register is
-            // known, with_counters() returns an error with the name of that register.
+            // An event that needs a second register is not supported. If with_counters() knows the
+            // second register of the event, the error of with_counters() names the second register.
             (libpfm::Kind::Core, true) => self.with_counters(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),

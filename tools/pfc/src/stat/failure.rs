@@ -16,8 +16,8 @@ fn may_open(device: &str) -> bool {
     access(device, Access::READ_OK | Access::WRITE_OK).is_ok()
 }
 
-/// Makes the error for a failed system call. `action` is the action that failed. The message of the
-/// error also has advice.
+/// Makes the error for a failed system call. `action` is the action that failed. The error's
+/// message names the action and the cause, and in most cases gives advice.
 pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;

@@ -69,13 +69,13 @@ pub use counting::ContextConfig;
 pub use failure::syscall_failure;
 pub use target::{parse_cpu_list, select_target, Target};
 
-/// Actions for the messages of [`TryingTo`].
+/// Names of actions for [`TryingTo`], which puts them into error messages after "cannot".
 const READ_COUNTS: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
 
 /// The result of one run; the option `-r` makes several runs.
 pub struct Counts {
-    /// The sums of each source, in the order of the configuration's sources.
+    /// The sums of each counted event, in the order of [`ContextConfig::sources`].
     pub values: Vec<Sums>,
     /// The time for which each CPU was not counted.
     pub gaps: BTreeMap<u32, Duration>,
@@ -451,8 +451,8 @@ impl Session<'_> {
             match wake.trying_to(WAIT)? {
                 WakeReason::Timeout => {
                     timer.tick_if_due(group, report)?;
-                    // After a failed write, pfc waits only for a command. Without a command, the
-                    // run ends.
+                    // If a write has failed and there is no command, the run ends. With a command,
+                    // the run continues after a failed write until the command exits.
                     if timer.failure.is_some() && child.is_none() {
                         break;
                     }

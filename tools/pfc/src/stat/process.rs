@@ -45,8 +45,8 @@ fn check_result(result: c_long) -> io::Result<c_long> {
 /// Runs `child` in a new process, which then exits with the status that `child` returns. The
 /// calling thread must be the only thread of its process.
 pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
-    // SAFETY: The process has one thread, so no other thread can hold a lock at the fork that the
-    // child needs. The signal handlers of this program only write to a pipe.
+    // SAFETY: The process has one thread, so that at the time of the fork, no other thread can hold
+    // a lock that the child needs. The signal handlers of this program only write to a pipe.
     match unsafe { libc::fork() } {
         0 => {
             let status = child();
@@ -58,7 +58,7 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
     }
 }
 
-/// Has the process of `command` restore the limits of pfc's caller before it executes its program.
+/// Makes the child process of `command` restore the limits of pfc's caller before exec.
 pub fn restore_limits(command: &mut Command) {
     // SAFETY: pre_exec() requires that the function only makes calls that are safe in the child of
     // a process with threads. limits::restore() makes one system call, takes no lock and allocates
@@ -175,7 +175,7 @@ pub fn kill(pid: pid_t, signal: i32) {
 pub fn reaped_children_times() -> (f64, f64) {
     // SAFETY: `rusage` consists of integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: getrusage() writes to `usage` only, a local variable of that type.
+    // SAFETY: getrusage() writes only to `usage`, a local variable of the type `rusage`.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     (seconds(usage.ru_utime), seconds(usage.ru_stime))

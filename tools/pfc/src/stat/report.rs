@@ -34,8 +34,8 @@ pub struct Report<'a> {
     sources: Vec<CountSource>,
     /// True if a count for a part of the time is scaled to the whole time.
     is_scaled: bool,
-    /// The smallest fraction of the time for which a value is printed, from the option
-    /// `--refuse-below`.
+    /// The minimum fraction of the time for which an event must be counted so that its value is
+    /// printed, from the option `--refuse-below`.
     min_share: f64,
     out: Out,
     /// The sums of all sources at the end of the previous interval.
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             title,
             events,
             plan,
-            // If the configuration has a clock PMD, it is the last source.
+            // If the configuration has a clock PMD, it is the last element of `config.sources`.
             clock_index: config.clock_pmd.map(|_| config.sources.len() - 1),
             sources: config.sources.clone(),
             is_scaled: !args.no_scale,
@@ -188,8 +188,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns one event per CPU that had gaps. Its value is the mean duration of the CPU's gaps per
-/// run, in nanoseconds.
+/// Returns an event `not-counted:cpuN` for each CPU that was not counted for some time. The value
+/// of the event is the mean duration of the CPU's gaps per run, in nanoseconds.
 fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
     let cpus: BTreeSet<u32> = runs.iter().flat_map(|r| r.gaps.keys().copied()).collect();
     let gap_event = |cpu: u32| {

@@ -17,8 +17,8 @@ pub struct Row<'a> {
     pub run_ns: u64,
     /// The fraction of the time in which the event was counted, if there were several event sets.
     pub share: Option<f64>,
-    /// The half length of the error bar, if the value was scaled. The inner `None` means that the
-    /// length of the error bar is not known.
+    /// The half length of the error bar; `None` if the value was not scaled, `Some(None)` if the
+    /// value was scaled and the length of the error bar is not known.
     pub error: Option<Option<f64>>,
     /// The fraction of the time in which the event was counted, if the fraction is too small for
     /// the value to be printed.
@@ -31,8 +31,8 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Makes a row for a time of `ns` nanoseconds that pfc has measured itself. With `is_repeated`,
-    /// the row has a standard error, which is 0, so that it has the fields of other rows.
+    /// Makes a row for a time of `ns` nanoseconds that pfc has measured itself. If `is_repeated` is
+    /// true, the standard error is 0, because rows of repeated runs show a standard error.
     pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
         Self {
             event,

@@ -19,7 +19,7 @@ impl ShortCauses {
     pub const EVICTED: Self = Self(2);
     /// The CPU was offline for some time, or its context has not been replaced since.
     pub const OFFLINE: Self = Self(4);
-    /// A value is marked as short, but no message has given the reason.
+    /// The kernel has set PERFMON_REGFL_SHORT for a value, but no message has given the reason.
     pub const SHORT: Self = Self(8);
     /// The thread ran for some time on CPUs that lack some registers of the context, and was not
     /// counted there.
@@ -55,8 +55,8 @@ impl ShortCauses {
         ),
     ];
 
-    /// Returns the cause that a message of a context names, if the context has ended before its
-    /// thread or CPU did.
+    /// Returns the cause of missing counts that a message of a context names; [`Self::NONE`] if the
+    /// message names no cause of missing counts.
     pub fn from_message(message: Message, scope: Scope) -> Self {
         match message {
             Message::Fault => Self::FAULT,
@@ -113,8 +113,8 @@ impl ShortCounts {
         }
     }
 
-    /// Returns a sentence for each cause for which counts are missing. `activity` is the activity
-    /// that each sentence names, such as "counting".
+    /// Returns a sentence for each cause for which counts are missing. `activity` is the word for
+    /// the activity in the returned sentences, such as "counting".
     pub fn sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
         let sentence = |(cause, _, text): &(ShortCauses, &str, &str)| {
             let affected = self.targets.iter().filter(|(_, c)| c.contains(*cause));

@@ -19,11 +19,11 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that `arm` increments. The counter follows the words of
-/// the markers and precedes the filters.
+/// Offset in the wake file of the counter that `arm` increments. In the wake file, the counter of
+/// `arm` is between the words of the markers and the filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter of calls of `arm`, which is copied into the word of each marker. In this
-/// word, the counter is between the bits of traces and the bit `WAKE`.
+/// Mask of the counter that `arm` increments and then copies into the word of each marker. In the
+/// word of a marker, the counter is between the bits of traces and the bit `WAKE`.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -91,7 +91,7 @@ fn open_wake_file() -> Result<File, Failure> {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
     let bytes = file.metadata().map_err(wake_file_failure)?.len();
-    // Programs have mapped the wake file, so a longer wake file is not truncated.
+    // A file longer than `READ_BYTES` is not truncated, because programs may have mapped it.
     if bytes < READ_BYTES {
         file.set_len(READ_BYTES).map_err(wake_file_failure)?;
     }

@@ -45,8 +45,8 @@ fn load_module() {
     if !module::load("perftrace", DEVICE) {
         return;
     }
-    // Programs that found no device when they started attach only after a call of `arm`. If `arm`
-    // fails, only these programs are not traced, so the error is printed as a warning.
+    // Programs that found no device when they started attach only after a call of `arm`. An error
+    // of `arm` is only a warning, because programs that start later are traced without `arm`.
     if let Err(error) = arm::arm() {
         message!("pfc: programs that began before are not traced: {error}");
     }
@@ -118,8 +118,8 @@ fn glob_matches(glob: &str, name: &str) -> bool {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            // A write error of the reader becomes `Failure::Write`, so that `pfc` exits without an
-            // error message if the error is a closed pipe.
+            // An error of writing the output becomes `Failure::Write`, so that `pfc` exits without
+            // an error message if the output is a closed pipe.
             Error::Write(e) => Self::Write(e),
             error => Self::Tracing(error),
         }

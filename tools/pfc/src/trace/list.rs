@@ -116,7 +116,7 @@ fn trace_json(info: &Info) -> Value {
     })
 }
 
-/// The processes that have a marker, with the marker's name and fields as the key.
+/// A map from the name and the fields of a marker to the processes that have the marker.
 type MarkersByName = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
 
 fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {

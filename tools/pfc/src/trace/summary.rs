@@ -35,8 +35,8 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
 
 /// Returns a line for each reason why events, bytes or times are missing or wrong.
 fn missing_messages(totals: &Totals, info: &Info) -> Vec<String> {
-    // The kernel's count of lost events may be larger than the count in the buffers, which lacks
-    // losses that no record has reported yet.
+    // The kernel's count of lost events may be larger than the reader's count: the reader gets the
+    // count of a buffer only when it reads the buffer.
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [

@@ -75,8 +75,8 @@ fn add_cpus(
             )
         })
         .collect();
-    // Maximum number of CPUs for which each CPU gets a line with a bar. If there are more CPUs,
-    // each line shows the values of several CPUs, without bars.
+    // Maximum number of CPUs for which each CPU gets a line with a bar. If a machine has more than
+    // `MAX_WITH_BARS` CPUs, each line shows the values of several CPUs, without bars.
     const MAX_WITH_BARS: usize = 16;
     if cells.len() <= MAX_WITH_BARS {
         let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();

@@ -5,34 +5,31 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
 use perfcounters::fake::Fake;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A fake counter device. Each test has a device of its own.
 pub struct Device {
     pub fake: Fake,
     pub path: PathBuf,
+    _directory: TempDir,
 }
 
 impl Device {
     pub fn new(cpus: u32) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pfc-test-{}-{n}", std::process::id());
-        let shm = PathBuf::from("/dev/shm");
-        let dir = if shm.is_dir() {
-            shm
-        } else {
-            std::env::temp_dir()
-        };
-        let path = dir.join(name);
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let path = directory.path().join("perfcounters");
         let fake = Fake::create(&path, cpus, 1).expect("a file");
-        Self { fake, path }
+        Self {
+            fake,
+            path,
+            _directory: directory,
+        }
     }
 
     /// Makes a device with two CPUs and one or more instances of most kinds. One of the instances
@@ -88,12 +85,6 @@ impl Device {
             .stderr(Stdio::piped())
             .spawn()
             .expect("pfc runs")
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

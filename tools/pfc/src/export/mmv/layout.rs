@@ -4,9 +4,9 @@
 //!
 //! A metric's number in PCP consists of a cluster and an item. Memory-mapped values can use 2,047
 //! clusters, and a cluster has 1,024 items. For a counter instance, cluster and item are computed
-//! from the instance number in the counter pages, which is below 65,536. A metric therefore keeps
-//! its number as long as its instance exists, even if other instances are added or removed. The
-//! clusters are:
+//! from the instance number in the counter pages, which is below 65,536. Because the number of a
+//! metric depends only on its own instance, the metric keeps its number even if other instances are
+//! added or removed. The clusters are:
 //!
 //! | cluster | metrics |
 //! |---|---|
@@ -28,7 +28,7 @@ const ITEMS_PER_CLUSTER: u32 = 1024;
 const CONTROL_CLUSTER: u32 = 1023;
 const ALL_CLUSTER: u32 = 1024;
 const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
-/// Maximum number of values in a file; pmdammv ignores files with more. The maximum suffices for a
+/// Maximum number of values in a file; pmdammv ignores files with more. 10,000 values suffice for a
 /// metric that has a value for each of 8,192 CPUs.
 const MAX_VALUES: usize = 10_000;
 /// The serial number of the instance domain (indom) of CPUs. The indom of the buckets of a
@@ -128,8 +128,8 @@ pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout>
             }
             nr_values += width;
             let file = file.get_or_insert_with(|| FileLayout {
-                // The number of the file's first instance makes the suffix unique, because an
-                // instance is in only one file with the same scope (all CPUs or each CPU).
+                // The suffix contains the number of the first instance in the file. Each suffix is
+                // unique, because an instance is in at most one file per scope (`all` or `percpu`).
                 suffix: format!("{scope}.{}", instance.number),
                 contents: FileContents {
                     cluster,
@@ -214,8 +214,8 @@ fn bucket_indom(slots: u16) -> Indom {
     }
 }
 
-/// Plans the control file, which contains the time at which the values were read and the generation
-/// of the set of instances. The time tells clients how old the values are.
+/// Returns the layout of the control file, which contains the time at which the values were read
+/// and the generation of the set of instances. The time tells clients how old the values are.
 fn plan_control_file(name: &str) -> FileLayout {
     let metric = |item, word, units, long: &str| Metric {
         item,

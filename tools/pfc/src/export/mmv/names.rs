@@ -4,8 +4,9 @@
 //!
 //! A metric's name in PCP consists of words that are joined by dots. Each word matches
 //! `[A-Za-z][A-Za-z0-9_]*`. The name of an instance of the counter pages can be any text.
-//! Characters that PCP does not allow are encoded by the rules below. Different instances therefore
-//! have different metric names, and an instance's name can be decoded from its metric's name.
+//! Characters that PCP does not allow are encoded by the rules below. The encoding is unambiguous:
+//! different instances have different metric names, and an instance's name can be decoded from its
+//! metric's name, unless the encoded name is too long.
 //!
 //! - `/` becomes a dot, and each part between slashes becomes a word.
 //! - A byte that is not an ASCII letter, digit or `_` is encoded by its hexadecimal value, for
@@ -50,9 +51,9 @@ pub fn is_word(text: &str) -> bool {
 
 /// Makes metric names from instance names. The metric names lack the prefix `mmv.`, which PCP adds.
 pub struct MetricNames {
-    /// Path prefixes of the names of all instances. In PCP's tree of names, a metric with a value
-    /// cannot have metrics below it. If the name of an instance is a path prefix of other names,
-    /// the metric of this instance therefore gets the additional word `x_self`.
+    /// Path prefixes of the names of all instances. If the name of an instance is a path prefix of
+    /// other names, the metric of the instance gets the additional word `x_self`, because a metric
+    /// with a value cannot have metrics below it in PCP's tree of names.
     prefixes: HashSet<String>,
 }
 
@@ -63,7 +64,7 @@ impl MetricNames {
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // A prefix that is in the set was added together with all shorter prefixes.
+                // A prefix is added to `prefixes` together with all shorter prefixes.
                 if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }
@@ -73,9 +74,9 @@ impl MetricNames {
     }
 
     /// Returns the name of the metric for an instance: `prefix` and the encoded name of the
-    /// instance. If this name would be too long for an MMV file, `x_long` and the instance's number
-    /// replace the encoded name. The words `x_self` and `x_long` are unambiguous: no part of an
-    /// instance's name is encoded as one of them.
+    /// instance. If the metric's name would be too long for an MMV file, `x_long` and the
+    /// instance's number replace the encoded name of the instance. The words `x_self` and `x_long`
+    /// are unambiguous: no part of an instance's name is encoded as one of them.
     pub fn metric_name(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
@@ -93,16 +94,16 @@ impl MetricNames {
 }
 
 /// Returns the unit in PCP's packed form, and the factor that converts values to that unit. The
-/// factor is above 1 if PCP has no scale for the exponent. Returns `None` if PCP cannot represent
-/// the unit; the metric then has no dimension, and its help text names the unit.
+/// conversion factor is above 1 if PCP has no unit for the power of ten. Returns `None` if PCP
+/// cannot represent the unit; the metric then has no dimension, and its help text names the unit.
 pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // PCP has nanoseconds, microseconds, milliseconds and seconds. A time with another
-            // exponent above -9 is converted to the next finer unit.
+            // PCP has nanoseconds, microseconds, milliseconds and seconds. If PCP has no unit of
+            // time for an exponent above -9, the time is converted to the next finer unit.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))

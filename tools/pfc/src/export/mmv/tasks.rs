@@ -116,7 +116,7 @@ impl TaskFile {
     }
 }
 
-/// Plans the file with the metrics `NAME.tasks.*`.
+/// Returns the layout of the file with the metrics `NAME.tasks.*`.
 fn plan_file(name: &str, members: &[(u32, String)]) -> FileLayout {
     let unit = |unit, exponent| pcp_units(unit, exponent).map_or(0, |u| u.0);
     // Tasks are named as PCP's process agent names processes: the ID, which identifies the task,

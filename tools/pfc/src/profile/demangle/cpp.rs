@@ -3,15 +3,15 @@
 //! Demangles names of C++ functions, which are encoded as in the Itanium C++ ABI
 //! (<https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling>).
 //!
-//! The parser reads a name from left to right and writes the text of each part once. It never
-//! backtracks to parse a part in another way. Only the pattern of a parameter pack is read more
-//! than once: once for each element of the pack. Like perf, pfc does not show the parameters, the
-//! return type and the constraints of the function itself.
+//! The parser reads a name from left to right, and never backtracks to parse a part in another way.
+//! Only parts that refer to a parameter pack are read more than once: to find the number of pack
+//! elements, and for each element. Like perf, pfc does not show the parameters, the return type and
+//! the constraints of the function itself.
 
 use super::text::{Argument, Limits, Text};
 
 /// The first character of a placeholder for a template argument that has not been read yet. A
-/// placeholder consists of this character, the argument's number, and [`MARK_END`].
+/// placeholder consists of `MARK`, the argument's number, and [`MARK_END`].
 pub const MARK: char = '\u{1}';
 pub const MARK_END: char = '\u{2}';
 
@@ -50,13 +50,13 @@ pub struct Parser<'a> {
     pub arguments: Vec<Argument>,
     /// The number of lambda expressions whose parameters are being read.
     pub lambdas: usize,
-    /// True while the type of a conversion operator is being read. The template arguments of the
-    /// operator are encoded after this type.
+    /// True while the type of a conversion operator is being read. The template arguments of a
+    /// conversion operator are encoded after its type.
     pub in_conversion: bool,
-    /// The index of the element of a parameter pack for which the pattern of an expansion is being
-    /// read; `None` if no expansion is being read.
+    /// The index of the pack element for which the pattern of a pack expansion is being read.
+    /// `None` if no pattern is being read for a particular element.
     pub pack_index: Option<usize>,
-    /// The number of elements of the parameter packs to which the current pattern refers.
+    /// The number of elements of the parameter packs in the pattern that is being read.
     pub pack_length: Option<usize>,
 }
 
@@ -230,7 +230,7 @@ impl<'a> Parser<'a> {
         self.limits.join(&[what, &text])
     }
 
-    /// Reads the call offset of a thunk. Returns true if the offset is virtual.
+    /// Reads the call offset of a thunk. Returns true if the thunk is a virtual thunk.
     fn call_offset(&mut self) -> Option<bool> {
         let is_virtual = self.take("v");
         if !is_virtual {

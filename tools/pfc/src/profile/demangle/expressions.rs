@@ -93,7 +93,7 @@ impl Parser<'_> {
         self.nest(Self::expression_text)
     }
 
-    /// Reads expressions until the letter E. Returns their texts with commas between them.
+    /// Reads expressions until the letter E. Returns the expressions with commas between them.
     fn expressions(&mut self) -> Option<String> {
         let mut all = Vec::new();
         while !self.take("E") {
@@ -387,8 +387,8 @@ impl Parser<'_> {
         } else {
             self.type_text()?
         };
-        // After the type, gcc encodes one name. clang encodes all qualifying names, then the letter
-        // E, then the last name.
+        // After the type of an unresolved name, gcc encodes one name. clang encodes all qualifying
+        // names, then the letter E, then the last name.
         while self.peek().is_ascii_digit() && self.is_qualifier() {
             let part = self.base_name()?;
             text = self.limits.join(&[&text, "::", &part])?;
@@ -400,8 +400,8 @@ impl Parser<'_> {
         self.limits.join(&[&text, "::", &name])
     }
 
-    /// Returns true if the next name is a qualifier: another name follows it, or the letter E and
-    /// another name.
+    /// Returns true if the next name is a qualifier. A qualifier is followed by another name, or by
+    /// the letter E and another name.
     fn is_qualifier(&mut self) -> bool {
         let before = self.at;
         let length = self.number().unwrap_or(0);
@@ -435,7 +435,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Reads a C++20 requires expression. Its requirements are skipped, and are not in the text.
+    /// Reads a C++20 requires expression. The expression's text does not contain the requirements.
     fn requires(&mut self) -> Option<String> {
         let has_parameters = self.take("rQ");
         if has_parameters {

@@ -3,11 +3,11 @@
 //! Demangles names of functions: returns them as they are written in source code.
 //!
 //! The ELF file that contains a mangled name may belong to any user, and a short mangled name can
-//! encode a very long name. The length, the parsing work and the nesting depth of each name are
-//! therefore limited.
+//! encode a very long name. To bound the time and memory for a name, its length, parsing work and
+//! nesting depth are limited.
 //!
-//! The crate cpp_demangle is not used for C++, because it limits the nesting depth only. Its limit
-//! of 96 levels is too low for names of existing programs. It also refuses C++20 constraints.
+//! The crate cpp_demangle is not used for C++: it limits only the nesting depth, its limit of 96
+//! levels is too low for names of existing programs, and it refuses C++20 constraints.
 //!
 //! | file | contents |
 //! |---|---|

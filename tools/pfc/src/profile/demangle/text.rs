@@ -27,8 +27,8 @@ pub struct Text {
     pub left: Rc<str>,
     pub right: Rc<str>,
     pub shape: Shape,
-    /// The last component of a name, without its template arguments. A class's constructor has this
-    /// name.
+    /// The last component of a name, without its template arguments. The constructor of a class has
+    /// the same name as the last component of the class's name.
     pub leaf: Rc<str>,
     /// If the type refers to a parameter pack, the position of the type in the mangled name.
     pub pack_at: Option<usize>,
@@ -78,7 +78,7 @@ impl Limits {
         self.depth -= 1;
     }
 
-    /// Counts work. Returns `None` if the sum exceeds [`MAX_WORK`].
+    /// Counts work on a name. Returns `None` if the total work on the name exceeds [`MAX_WORK`].
     pub fn spend(&mut self, work: usize) -> Option<()> {
         self.work += work;
         (self.work <= MAX_WORK).then_some(())

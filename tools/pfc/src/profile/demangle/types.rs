@@ -92,8 +92,8 @@ impl Parser<'_> {
         Some(text)
     }
 
-    /// Reads a type. Also returns true if later parts of the name may refer to the type by a
-    /// substitution.
+    /// Reads a type. Returns the type, and true if later parts of the name may refer to the type by
+    /// a substitution such as `S_`.
     fn type_and_kind(&mut self) -> Option<(Text, bool)> {
         let byte = self.peek();
         if let Some((_, text)) = BUILTIN.iter().find(|(letter, _)| *letter == byte) {
@@ -171,8 +171,8 @@ impl Parser<'_> {
         Some((text, true))
     }
 
-    /// Reads type qualifiers. Returns them in the order in which C++ text shows them, the reverse
-    /// of the encoding.
+    /// Reads type qualifiers. Returns the qualifiers in the order of C++ text, which is the reverse
+    /// of the order in the encoding.
     pub fn qualifiers(&mut self) -> Vec<&'static str> {
         let read = |(letter, text): &(&str, &'static str)| self.take(letter).then_some(*text);
         let mut all: Vec<&str> = [("r", "restrict"), ("V", "volatile"), ("K", "const")]
@@ -335,8 +335,8 @@ impl Parser<'_> {
     }
 
     /// Reads the pattern of a pack expansion once for each element of the parameter packs in the
-    /// pattern. Returns a text for each element. If the pattern contains no parameter pack, returns
-    /// `Err` with the text of the pattern.
+    /// pattern. Returns the text of the pattern for each pack element. If the pattern contains no
+    /// parameter pack, returns `Err` with the text of the pattern.
     pub fn expand_pack(
         &mut self,
         read: fn(&mut Self) -> Option<String>,

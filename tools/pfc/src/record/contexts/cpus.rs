@@ -12,8 +12,8 @@ use crate::record::tasks::{now, numeric_entries};
 
 impl Contexts {
     /// Attaches a context to each of the CPUs. If one of the CPUs goes offline, it is sampled again
-    /// when it is online again. If `samples_all` is true, every other CPU is sampled, too, when it
-    /// comes online.
+    /// when it is online again. If `samples_all` is true, a CPU that is not in `cpus` is sampled
+    /// from the time when it comes online.
     pub fn attach_cpus(&mut self, cpus: &[u32], samples_all: bool) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
@@ -40,7 +40,7 @@ impl Contexts {
                     self.cpus.iter_mut().for_each(|cpus| cpus.attach(cpu));
                 }
                 // The CPU may have gone offline before the context was attached. The next check for
-                // online CPUs tries again.
+                // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.live.remove(&cpu);
                     self.failed_cpus.insert(cpu, error);
@@ -49,9 +49,9 @@ impl Contexts {
         }
     }
 
-    /// Starts a context on a CPU that has come online. Before that, opens the CPU's perf event for
-    /// records of processes again, and reads all names and mappings from /proc. Processes that ran
-    /// on the CPU before the event was open have left no records.
+    /// Starts a context on a CPU that has come online. Before starting the context, opens the CPU's
+    /// perf event for records of processes again, and reads all names and mappings from /proc.
+    /// Processes that ran on the CPU before the event was open have left no records.
     fn attach_again(&mut self, cpu: u32) -> io::Result<()> {
         self.drain_task_events();
         let time = now();
@@ -63,7 +63,7 @@ impl Contexts {
         self.start_context(cpu)
     }
 
-    /// Takes the gaps of the monitored CPUs by the function `take`. Writes records of the start and
+    /// Calls `take`, which returns gaps in the sampling of CPUs. Writes records of the start and
     /// the end of each gap, and adds the gap's duration to the total of its CPU.
     pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
         let id = self.config.samplers.first().map_or(0, |s| s.id);
