@@ -16,8 +16,8 @@ use super::helpers;
 use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. To check access to
-/// a process, this module opens a file of the process in the mount, so that the kernel's own ptrace
-/// and security-module checks decide.
+/// a process, the module opens a file of the process in this mount of procfs: the kernel then
+/// checks ptrace's rules and asks the security modules.
 pub struct ProcfsMount(());
 
 impl ProcfsMount {
@@ -90,9 +90,8 @@ pub fn may_read(task: &Task) -> Result {
     }
 }
 
-/// Does the check of [`is_perfmon_capable`], but without an audit record. Used for requests that
-/// may succeed without the capability, by the permission for the thread ([`check_access`],
-/// [`may_watch`]).
+/// Does the check of [`is_perfmon_capable`], but without an audit record, because a request that
+/// fails this check may still be allowed by [`check_access`] or [`may_watch`].
 pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -169,8 +168,9 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. The function checks access to a temporary kernel
-/// thread with the credentials `cred`. May sleep; caller holds no lock of this module.
+/// rules of ptrace and of the security modules. The function creates a kernel thread with the
+/// credentials `cred`, and checks access to this thread. May sleep; caller holds no lock of this
+/// module.
 ///
 /// # Errors
 ///
@@ -241,8 +241,8 @@ pub struct AccessSnapshot(helpers::AccessSnapshot);
 // SAFETY: A snapshot holds references to a `struct cred` and an `exec_state`, which any thread may
 // drop.
 unsafe impl Send for AccessSnapshot {}
-// SAFETY: The fields of an `AccessSnapshot` do not change. The structures to which the fields point
-// are read with RCU or READ_ONCE(), as the kernel does.
+// SAFETY: The fields of an `AccessSnapshot` do not change. As in the kernel, the `exec_state` to
+// which a field points is read with RCU or READ_ONCE().
 unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {
