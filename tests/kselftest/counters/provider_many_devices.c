@@ -3,9 +3,10 @@
  * worlds: stock
  * timeout: 600
  *
- * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. Each of
- * the two providers adds instances until its table has no free entry. Then no instance is added any
- * more, and the kernel log reports once that the other devices are counted together.
+ * Tests pfc_net and pfc_block with more interfaces and disks than they have entries for. pfc_net
+ * adds instances until its table has no free entry. pfc_block adds instances until too few instance
+ * numbers are left for another disk. When a provider cannot add instances for further devices, the
+ * kernel log reports once that the devices without instances are counted together.
  */
 #include "provider.h"
 

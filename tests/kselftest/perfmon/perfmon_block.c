@@ -357,9 +357,10 @@ static void test_capability_lost_by_exec(void)
 /*
  * The monitoring process (tool) enters a Landlock domain while its context has stopped a process
  * outside of the domain. In the domain, the tool still has the user ID and capabilities that
- * ptrace() of the process needs, but Landlock forbids it. The tool makes no call on the context
- * until it has checked that the process continues, so the kernel must notice without a call that
- * the tool has entered a Landlock domain.
+ * ptrace() of the process needs, but Landlock forbids it. The kernel must let the stopped process
+ * continue after the tool has entered the Landlock domain, even if the tool makes no call on the
+ * context. The tool therefore checks that the process continues before it makes its next call on
+ * the context.
  */
 static void test_landlock_entered(void)
 {

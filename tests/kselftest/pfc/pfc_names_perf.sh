@@ -7,7 +7,8 @@
 #
 # Compares the names that pfc and linux-perf give to the same samples, for each kind of code. The
 # samples are in files that pfc record has written. The compared name is that of the function with
-# the most samples, as pfc script and perf script print it. A - means that there is no name.
+# the most samples, as pfc script and perf script print it. If pfc or perf prints no name, the
+# compared name is "-".
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -63,8 +64,9 @@ same_names() { # CODE
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# Which wrong name perf prints for a function depends on the order of functions in the
-	# program. In place of a wrong name from perf, the table has words in parentheses.
+	# For some programs, perf prints a wrong name of the function. The wrong name depends on the
+	# order of functions in the program. In place of a wrong name from perf, the table has words
+	# in parentheses.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

@@ -244,7 +244,10 @@ static void check_values_kept(int pid, const struct ppa_task *t, const char *cha
 	   "4.7 record of a task: its values are kept after %s", change);
 }
 
-/* Returns true, and the record in @t, if a read of all tasks returns that @pid has ended. */
+/*
+ * Reads the records of all tasks. If there is a record of the ended task @pid, copies the record to
+ * @t and returns true.
+ */
 static bool find_ended(int pid, struct ppa_task *t)
 {
 	static struct ppa_task tasks[512];
@@ -259,7 +262,10 @@ static bool find_ended(int pid, struct ppa_task *t)
 	return false;
 }
 
-/* A task is selected and deselected while all tasks are accounted. Its values are kept. */
+/*
+ * Selects and deselects a task for individual accounting while all tasks are accounted. The values
+ * of the task must be kept.
+ */
 static void test_values_kept(void)
 {
 	struct ppa_task t, other;

@@ -14,7 +14,10 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/* The number of records that the kernel keeps, in src/ppa/state.rs. */
+/*
+ * Maximum number of records of ended tasks that the kernel keeps: MAX_ENDED_RECORDS in
+ * src/ppa/state.rs.
+ */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;
@@ -40,9 +43,9 @@ static bool is_child(const struct ppa_task *t)
 }
 
 /*
- * Reads /dev/ppa up to ten times, until the records of all children were returned. A child may be
- * reaped before its last switch, and is then returned as an ended task a little later. Returns the
- * number of records of ended children that were read.
+ * Reads /dev/ppa up to ten times, until the records of all children were returned. If a child has
+ * been reaped before its last context switch, reads of /dev/ppa return the child as an ended task
+ * only after this context switch. Returns the number of records of ended children that were read.
  */
 static int read_children(int fd)
 {

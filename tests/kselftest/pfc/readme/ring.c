@@ -16,7 +16,11 @@
 #include <linux/perfmon_ring.h>
 
 #define MS	1000000ULL
-#define MAX_WORDS	1024	/* 64-bit words; a sample with 2 stacks and 64 values has fewer */
+/*
+ * The program reads records of up to MAX_WORDS 64-bit words. A sample with two stacks and 64 values
+ * is smaller.
+ */
+#define MAX_WORDS	1024
 
 static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;

@@ -17,8 +17,9 @@ use crate::text_file;
 
 /// The files that control process accounting.
 struct ControlFiles {
-    /// File with four numbers: account all tasks (0 or 1), count wakeup latencies in a histogram (0
-    /// or 1), timers (always 0, not supported), and CPUs per group of values.
+    /// File with four numbers. The first number is 1 if all tasks are accounted, and the second is
+    /// 1 if wakeup latencies are counted in a histogram. The third (timers) is not supported and
+    /// always 0. The fourth is the number of CPUs that share one group of a task's values.
     flags: PathBuf,
     /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
     /// measured.
@@ -37,8 +38,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs per group
-    /// of values.
+    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs that
+    /// share one group of a task's values.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -81,8 +82,8 @@ impl ControlFiles {
     }
 }
 
-/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs per group.
-/// Returns `None` if the text is not exactly four numbers.
+/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs that share one
+/// group of values. Returns `None` if the text is not exactly four numbers.
 pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
