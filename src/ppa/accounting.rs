@@ -481,8 +481,10 @@ pub(crate) fn close(file: usize) {
 /// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = task::find(pid).ok_or(ESRCH)?;
-    access::may_read(&task)?;
     let all = ACCOUNTING.lock();
+    // The task may execute a program with more rights while the caller waits for the lock, so the
+    // permission is checked after the wait.
+    access::may_read(&task)?;
     let accounts = all.state().ok_or_else(enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {

@@ -233,8 +233,12 @@ impl AccountingState {
     /// common settings continues the task's values; if the user would exceed `user_kb`, the task
     /// gets no record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+        if task.has_ended() {
+            // The probe of the task's last switch moves its record to the ended tasks.
+            return Ok(());
+        }
         let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = match self.all_tasks && !task.has_ended() {
+        let record = match self.all_tasks {
             true => match self.new_record(task, self.cpus_per_group, latencies) {
                 Err(error) if error == EDQUOT => {
                     add_return(&self.refused, 1);
@@ -274,8 +278,10 @@ impl AccountingState {
                     let before = self.index.replace(record);
                     if before.is_none() {
                         add_return(&self.nr_tasks, 1);
+                        // If there was an old record, the last switch of a dead task is still to
+                        // come, and its probe moves the new record to the ended tasks.
+                        self.remove_if_dead(task);
                     }
-                    self.remove_if_dead(task);
                     self.find_syscall(task);
                     before
                 }
@@ -295,6 +301,8 @@ impl AccountingState {
                 if let Some(record) = self.record_of(task) {
                     record.words.correct_wait(waits_since, &old.words);
                 }
+                // The task may have been switched out in a system call with the old record.
+                self.find_syscall(task);
             }
             self.retired.push(before);
             self.free_retired();

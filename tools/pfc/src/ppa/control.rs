@@ -25,7 +25,7 @@ struct ControlFiles {
     /// measured.
     levels: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
-    /// numbers of `flags`.
+    /// numbers of `flags`. A line with the ID 0 that is written to this file sets `flags`.
     tasks: PathBuf,
 }
 
@@ -50,8 +50,9 @@ impl ControlFiles {
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
-        fs::write(&self.flags, format!("{flags} {scaling}\n"))
-            .map_err(|e| file_failure(&self.flags, &e))
+        // The ID 0 stands for all tasks. Only root can write to `self.flags`.
+        fs::write(&self.tasks, format!("0 {flags} {scaling}\n"))
+            .map_err(|e| file_failure(&self.tasks, &e))
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
@@ -98,7 +99,9 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
         ErrorKind::NotFound => {
             format!("{path}: no such file; load the module: modprobe ppa (build it first: make)")
         }
-        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
+        ErrorKind::PermissionDenied => {
+            format!("{path}: permission denied; this needs CAP_PERFMON, and below /proc/sys also root")
+        }
         _ => format!("{path}: {error}"),
     })
 }
@@ -210,11 +213,11 @@ mod tests {
     #[test]
     fn r4_8_groups_stay_as_large_as_they_were() {
         let (control, _directory) = control("0\t0\t1\t4\n");
-        let now = || fs::read_to_string(&control.flags).expect("the file");
+        let now = || fs::read_to_string(&control.tasks).expect("the file");
         control.set_accounting(true).expect("it is switched");
-        assert_eq!(now(), "1 1 0 4\n");
+        assert_eq!(now(), "0 1 1 0 4\n");
         control.set_accounting(false).expect("it is switched");
-        assert_eq!(now(), "0 0 0 4\n");
+        assert_eq!(now(), "0 0 0 0 4\n");
     }
 
     #[test]
