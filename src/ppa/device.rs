@@ -72,9 +72,9 @@ impl FileOperations for PpaFile {
     }
 
     /// Reads the records of tasks: first the records in the index, then the records of ended tasks
-    /// that this file has not got. A read at position 0 begins again with the first task. Returns
-    /// `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a position that is
-    /// neither 0 nor that of the end of the last read.
+    /// that were not read through this file yet. A read at position 0 begins again with the first
+    /// task. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a position
+    /// that is neither 0 nor that of the end of the last read.
     fn read(&self, file: &LocalFile, mut to: UserSliceWriter, position: &mut i64) -> Result<usize> {
         if !access::is_perfmon_capable() {
             return Err(EACCES);

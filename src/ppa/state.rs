@@ -26,9 +26,9 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records of ended tasks that no reader has asked for. A record beyond
-/// `MAX_ENDED_RECORDS` or, in bytes, [`MAX_ENDED_BYTES`] is dropped and counted in `lost`. Both
-/// limits also apply to the records that `EndedTasks` keeps for readers.
+/// Maximum number of records of ended tasks that no reader has asked for. If the records exceed
+/// this number or [`MAX_ENDED_BYTES`] bytes, the newest is dropped and counted in `lost`.
+/// `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in `EndedTasks`.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -68,8 +68,8 @@ pub(crate) struct AccountingState {
     pub(crate) refused: Word,
 }
 
-/// Calls a function on each CPU, with interrupts off. Repeats the calls until the function returns
-/// true on all CPUs.
+/// Calls `function` on each CPU, with interrupts off. Calls `function` on all CPUs again until it
+/// has returned true on each of them.
 fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
@@ -84,7 +84,7 @@ fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     }
 }
 
-/// Adds `more` to a number that several CPUs change, modulo 2^64. Returns the new value.
+/// Adds `more`, modulo 2^64, to a number that several CPUs change. Returns the new value.
 pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
@@ -230,8 +230,8 @@ impl AccountingState {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
-    /// common settings continues the task's values; if the user would exceed `user_kb`, the task
-    /// gets no record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
+    /// common settings continues the task's values. If the task's user would exceed `user_kb`, the
+    /// task gets no new record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
         if task.has_ended() {
             // The probe of the task's last switch moves its record to the ended tasks.
@@ -310,8 +310,8 @@ impl AccountingState {
     }
 
     /// Looks up again the record of the task that runs on this CPU. Returns false if the record
-    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
-    /// with interrupts off.
+    /// cannot be replaced now, because this CPU is updating its mode and system time. Called with
+    /// interrupts off.
     fn refresh_current(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -347,8 +347,8 @@ impl AccountingState {
         retry_on_each_cpu(&|| self.begin_this_cpu());
     }
 
-    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
-    /// system-call words of the CPU are being updated. Called with interrupts off.
+    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the CPU
+    /// is updating its mode and system time. Called with interrupts off.
     fn begin_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;

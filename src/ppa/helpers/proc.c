@@ -3,11 +3,11 @@
  * Files of process accounting: /proc/rawsysppa, /proc/ppa, the sysctls kernel.ppa and
  * kernel.ppa_levels, and ppa/records in debugfs. Their contents come from procfs.rs.
  *
- * The modes let every user open the files in /proc, because file modes know user ids only. Each read
- * and write, except a read of a sysctl, checks CAP_PERFMON or, for reads of a task's files, ptrace
- * access. A write also checks that the process that opened the file had CAP_PERFMON: any user can
- * pass an open file to a set-user-ID program as its standard output. For a sysctl a module cannot
- * check this, so only root can open a sysctl for writing.
+ * A file mode cannot require a capability, so every user can open the files in /proc. A read of a
+ * sysctl is not checked. A read of a task's files requires ptrace access or CAP_PERFMON; all other
+ * reads and all writes require CAP_PERFMON. A write also checks that the process that opened the
+ * file had CAP_PERFMON: any user can pass an open file to a set-user-ID program as its standard
+ * output. For a sysctl a module cannot check this, so only root can open a sysctl for writing.
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
@@ -85,8 +85,8 @@ static bool opener_may_account(const struct file *file)
 
 /*
  * Parses a text that is written to @file: four integers, after a pid if @pid is not NULL. Returns
- * -EPERM if the process that opened @file may not change accounting, and -EINVAL if the text
- * contains anything but these numbers and blanks, or a number that is out of range.
+ * -EPERM if the process that opened @file may not change accounting, and -EINVAL if an integer or
+ * the pid is missing or out of range, or if the text contains anything else but blanks.
  */
 static int numbers_from_user(const struct file *file, const char __user *from, size_t count,
 			     u32 *pid, int *values)
@@ -318,9 +318,9 @@ void ppa_files_close(void)
 }
 
 /*
- * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
- * files of all tasks are removed, probes and writers of the tasks' files may queue the worker
- * again; after the removal, ppa_wait_for_worker() waits for the worker.
+ * Cancels the worker and the publisher, and waits for them. Probes and writers of the tasks' files
+ * may queue the worker again, until accounting is stopped and the files of all tasks are removed.
+ * After the removal, call ppa_wait_for_worker().
  */
 void ppa_files_cancel_work(void)
 {
