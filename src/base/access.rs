@@ -168,9 +168,9 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. The function creates a kernel thread with the
-/// credentials `cred`, and checks access to this thread. May sleep; caller holds no lock of this
-/// module.
+/// rules of ptrace and of the security modules. The function creates a kernel thread that has the
+/// credentials `cred`, and checks whether the caller may access the kernel thread. May sleep;
+/// caller holds no lock of this module.
 ///
 /// # Errors
 ///
@@ -182,8 +182,8 @@ pub fn check_cred_access(cred: &Credential) -> Result {
 }
 
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
-/// have the same effective user id and user namespace, and its permitted capabilities must include
-/// all effective ones of `cred`.
+/// have the effective user id and the user namespace of `cred`, and the caller's permitted
+/// capabilities must include all effective capabilities of `cred`.
 pub fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
     unsafe { helpers::pfc_has_rights_of(cred.as_ptr()) }

@@ -76,7 +76,10 @@ static s64 one = 1;
 static perf_counter_t handle[8];
 static struct percpu_counter percpu_ctr;
 static atomic64_t atomic_ctr;
-/* Memory of a ring: 64 words for its page and tail, then 1024 words of data. */
+/*
+ * Memory of a ring: 32 words for the structure that the writer updates, 32 words for the reader's
+ * tail, and 1024 words of data.
+ */
 static u64 ring[64 + 1024];
 
 /* Functions of bench_rust.rs. */

@@ -23,7 +23,8 @@ tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/r
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
 # mirror: prints the address of the Debian archive: DEBIAN_MIRROR or, if that variable is not set,
-# the archive that the host's apt uses. No script contains the address of an archive.
+# the archive that the host's apt uses. No script of this repository contains the URL of a Debian
+# archive.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables

@@ -131,8 +131,8 @@ enum ppa_cpu_value {
 /**
  * struct ppa_info - the state of accounting, returned by PPA_GETINFO
  * @size: size of this structure in bytes
- * @version: PPA_VERSION
- * @khz: ticks per millisecond
+ * @version: version of this structure: PPA_VERSION
+ * @khz: rate of the accounting clock, in ticks per millisecond
  * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
  * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2, and PPA_UNSTABLE
  * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group

@@ -106,8 +106,9 @@ static void add_chunk_and_pair(void)
 			driver_cmd("add torture/fill/%u", filled++);
 	}
 	/*
-	 * The instance numbers of a pair must be consecutive. If another role adds an instance
-	 * between the additions of `a` and `b`, the loop adds a new pair.
+	 * The instance numbers of a pair must be consecutive. If another process of the test adds
+	 * an instance after the instance `a` and before the instance `b`, the loop adds a new pair
+	 * of instances.
 	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);

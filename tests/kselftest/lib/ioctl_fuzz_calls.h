@@ -74,7 +74,8 @@ struct program {
 	__u16 (*role)(const struct call *call, const void *arg);
 	/* Called at the start of each process that makes calls (see begin_process()). */
 	void (*init_process)(void);
-	void (*after_round)(void);	/* called in the test, after a round */
+	/* Called in the main process of the fuzzer after each round of calls. */
+	void (*after_round)(void);
 };
 
 static const struct program *program;

@@ -321,8 +321,8 @@ static void hold_fd(void)
 
 /*
  * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
- * group leader. The executed program has no capabilities. After the exec, no task has the
- * credentials of the leader, which loaded the context.
+ * group leader. The executed program has no capabilities. The exec ends the group leader, which
+ * loaded the context, so no task has the credentials of the group leader after the exec.
  */
 static void test_capability_lost_by_exec(void)
 {

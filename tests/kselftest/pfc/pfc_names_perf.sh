@@ -57,16 +57,16 @@ perf_name() {
 	if grep -q '^$' frames; then awk 'NF && !inner { print } { inner = NF }' frames; else cat frames; fi |
 		grep -F -e "$object" | sed -E 's/^[[:space:]]*[0-9a-f]+ //; s/ \((inlined|\[vdso\])\)$//' | most_frequent
 }
-# Succeeds if the names that pfc and perf give to the samples in file x are those in a line of the
-# table for CODE.
+# Succeeds if the table of names has a line for CODE that contains the name from pfc and the name
+# from perf for the samples in file x.
 same_names() { # CODE
 	local pfc perf
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# For some programs, perf prints a wrong name of the function. The wrong name depends on the
-	# order of functions in the program. In place of a wrong name from perf, the table has words
-	# in parentheses.
+	# For some programs, perf prints a wrong name of the function. For a stripped program, the
+	# order of functions in the program decides which wrong name perf prints. In place of a
+	# wrong name from perf, the table has words in parentheses.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

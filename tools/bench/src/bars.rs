@@ -113,7 +113,7 @@ fn boot(results: &Results, code: &[Code]) -> Vec<Bar> {
     pages.chain([group(results, code)]).chain(others).collect()
 }
 
-/// Selects which of the measured costs the report shows as the result of a limit.
+/// Selects which of the measured costs the report shows next to a limit on these costs.
 #[derive(Clone, Copy)]
 enum Show {
     /// Shows the cost in each guest, with this number of decimals.

@@ -108,7 +108,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // A shorter length that only one window had does not change the result.
+        // One window with the length 498 does not change the shortest recurring length, 500.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

@@ -20,7 +20,7 @@ use crate::raw;
 pub enum State {
     /// The instance exists, and its owner updates it.
     Live,
-    /// The owner has deleted the instance. The instance keeps its number and its last values.
+    /// The owner has deleted the instance. A deleted instance keeps its number and its last values.
     Dormant,
 }
 

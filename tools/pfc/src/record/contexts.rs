@@ -544,9 +544,10 @@ impl Contexts {
         }
     }
 
-    /// Opens perf events for records of the given threads' processes, or of all processes. Reads
-    /// the names and mappings of existing processes from /proc. If the kernel refuses to open the
-    /// perf events, /proc is also read during the recording.
+    /// Opens perf events with which the kernel records changes of the names and mappings of
+    /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
+    /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
+    /// the perf events, /proc is also read during the recording.
     pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
         // All records from /proc get a time before the perf events are opened. If a process changes
         // while /proc is read, the kernel's record of the change is later and has precedence.

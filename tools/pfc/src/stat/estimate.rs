@@ -52,7 +52,7 @@ impl Sums {
         }
     }
 
-    /// Returns the sums with additional reasons why counts are missing.
+    /// Returns a copy of `self` in which `causes` is added to the reasons why counts are missing.
     pub fn with_causes(self, causes: ShortCauses) -> Self {
         Self {
             causes: self.causes.union(causes),

@@ -19,8 +19,8 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that `arm` increments. In the wake file, the counter of
-/// `arm` comes after the words of the markers and before the area for filters.
+/// Offset in the wake file of the counter that each call of `arm` increments. In the wake file, the
+/// counter of calls of `arm` comes after the words of the markers and before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
 /// Mask of the counter that `arm` increments and then copies into the word of each marker. A
 /// marker's word has one bit for each trace in bits 0 to 15, the counter of `arm` in bits 16 to 30,

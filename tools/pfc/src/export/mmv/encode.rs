@@ -26,8 +26,8 @@ const FLAGS: u32 = 1 | 2;
 const NO_INDOM: u32 = u32::MAX;
 const TYPE_S64: u32 = 2;
 
-/// PCP's interpretation of a metric's values. The numbers of the variants are those of the field
-/// `pmDesc.sem` of PCP.
+/// Kind of a metric's values in PCP: a count that only increases, or a value at an instant.
+/// The numbers of the variants are those of the field `pmDesc.sem` of PCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
     Counter = 1,
