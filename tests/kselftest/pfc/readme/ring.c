@@ -26,7 +26,7 @@ static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;
 static __u64 size;
 
-/* Copies the record at pos. Returns its size in bytes, 0 if pos has none, -1 if overwritten. */
+/* Copies the record at pos. Returns its size in bytes, 0 if there is none, -1 if it is lost. */
 static int read_record(__u64 pos, __u64 *copy)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
