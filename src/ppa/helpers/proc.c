@@ -101,8 +101,9 @@ static int numbers_from_user(const struct file *file, const char __user *from, s
 	if (copy_from_user(text, from, count))
 		return -EFAULT;
 	text[count] = 0;
-	if (strlen(text) != count)
-		return -EINVAL;
+	for (size_t at = 0; at < count; at++)
+		if (!text[at])
+			return -EINVAL;
 	while ((word = strsep(&rest, " \t\n"))) {
 		if (!*word)
 			continue;

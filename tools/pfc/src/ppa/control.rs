@@ -100,7 +100,9 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
             format!("{path}: no such file; load the module: modprobe ppa (build it first: make)")
         }
         ErrorKind::PermissionDenied => {
-            format!("{path}: permission denied; this needs CAP_PERFMON, and below /proc/sys also root")
+            format!(
+                "{path}: permission denied; this needs CAP_PERFMON, and below /proc/sys also root"
+            )
         }
         _ => format!("{path}: {error}"),
     })
