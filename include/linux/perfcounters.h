@@ -70,8 +70,8 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
  * The calling module owns the instance, that is, the new counter. When the
  * module is unloaded, the instances that the module has not deleted become
  * dormant. A driver does not have to handle a failure of perf_add(). The other
- * functions of this header accept the errno in place of an instance number, and
- * then have no effect.
+ * functions of this header accept an errno of perf_add() in place of an
+ * instance number; a call with an errno has no effect.
  *
  * Context: process; may sleep.
  * Return: the instance number, or a negative errno; the reason for an errno is
@@ -111,7 +111,7 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
 void perf_del(int instance);
 
 /**
- * perf_adjust() - add to this CPU's value in a way that snapshots see in order
+ * perf_adjust() - add to this CPU's value; snapshots keep the order of updates
  * @instance: number of the instance; the call has no effect if @instance is an errno or the
  *	instance is not live
  * @delta: amount to add; may be negative
@@ -219,10 +219,11 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 /**
  * perf_counter_begin() - begin a group of updates that belong together
  *
- * A snapshot shows either all or none of the updates made before the matching
- * perf_counter_end(). A group may contain other groups, also those of
- * interrupts and NMIs. Preemption is disabled from perf_counter_begin() to the
- * matching perf_counter_end(), so the caller must not sleep in between.
+ * A snapshot shows either all or none of the updates made between
+ * perf_counter_begin() and the matching perf_counter_end(). A group may contain
+ * other groups, also those of interrupts and NMIs. Preemption is disabled from
+ * perf_counter_begin() to the matching perf_counter_end(), so the caller must
+ * not sleep in between.
  *
  * Context: any, NMI included.
  */

@@ -103,7 +103,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Returns the description of a sum of nanoseconds, without a help text.
+    /// Returns the description of a time counter with values in nanoseconds, without a help text.
     pub const fn nanoseconds(name: &'a CStr) -> Self {
         Self {
             kind: Kind::Time,
@@ -201,7 +201,8 @@ impl Instance {
         self.counter
     }
 
-    /// Adds `delta` to this CPU's value in a way that snapshots see in order; see perf_adjust().
+    /// Adds `delta` to this CPU's value by perf_adjust(), so that snapshots keep the order of
+    /// updates.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -340,8 +341,8 @@ impl Counter {
 
 /// A group of updates that belong together: snapshots show either all or none of them.
 ///
-/// The group lasts from [`Group::begin`] until this value is dropped. During a group preemption is
-/// disabled, so the caller must not sleep.
+/// The group lasts from [`Group::begin`] until this value is dropped. While a group lasts,
+/// preemption is disabled, so the caller must not sleep.
 ///
 /// # Invariants
 ///

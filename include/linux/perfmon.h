@@ -105,9 +105,10 @@ struct perfmon_register {
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
  *	The argument @control of read() is the value of the first PMC in @pmcs of the register's
  *	row. @task is the context's thread, or NULL if the context is a CPU's or is detached. @ns is
- *	the pid namespace of the context's creator. The callback is called in any context: with
- *	interrupts off for a register with PERFMON_REG_COUNTER, with preemption off for other
- *	virtual registers. The callback may be NULL
+ *	the pid namespace of the context's creator. The callback read() may be called in any
+ *	context, NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are
+ *	off. During a call for another virtual register, at least preemption is off. The callback
+ *	may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The
@@ -242,7 +243,7 @@ struct perfmon_overflow {
 #define PERFMON_DO_NOTIFY	0x1	/* queue a message if the PMD has PFM_REGFL_OVFL_NOTIFY */
 #define PERFMON_DO_RESET	0x2	/* start the next period; implied unless DO_MASK is set */
 #define PERFMON_DO_MASK		0x4	/* mask the context until PERFMON_RESTART */
-#define PERFMON_DO_WAKE		0x8	/* queue a message if the queue is empty; never masks */
+#define PERFMON_DO_WAKE		0x8	/* if no message is queued, queue one; never mask context */
 
 /* perfmon_format.flags */
 #define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* call @restart for unmasked contexts too */

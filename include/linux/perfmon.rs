@@ -79,7 +79,7 @@ impl Register {
         }
     }
 
-    /// The row of a register number that is not used.
+    /// A row of a register table without a register: the register number of the row is not used.
     pub const HOLE: Self = Self::new(c"", 0, 0);
 
     /// Returns the row of a PMC.

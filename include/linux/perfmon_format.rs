@@ -196,8 +196,8 @@ impl<S> Filled<'_, S> {
 
     /// Writes a `struct pfm_dfl_smpl_entry` and the PMD values of the overflow, from word `at` on.
     ///
-    /// Returns the index of the word after the last value. If the buffer has not enough room,
-    /// writes nothing and returns `None`.
+    /// Returns the index of the word that follows the entry and its PMD values. If the buffer has
+    /// not enough room, writes nothing and returns `None`.
     #[inline]
     pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
@@ -278,7 +278,7 @@ impl Overflow {
 }
 
 impl<'a> Part<'a> {
-    /// Returns a part of a record, which consists of `words`.
+    /// Returns a `Part` of a record; the part consists of the words `words`.
     #[inline]
     pub fn of(words: &'a [u64]) -> Self {
         Self {

@@ -14,9 +14,10 @@ pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
 /// Expands to the instruction that increments or decrements the preemption count of this CPU.
 ///
 /// On kernels with CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS (x86 since 7.3), the preemption count
-/// has 64 bits, and the highest bit is the inverted need-resched bit. On other kernels the
-/// preemption count has 32 bits. A decrement with the wrong width could set the zero flag, so that
-/// the scheduler is called although no reschedule is due.
+/// has 64 bits, and the highest bit is the inverted need-resched bit. On kernels without
+/// CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS, the preemption count has 32 bits. A decrement with the
+/// wrong width could set the zero flag, so that the scheduler is called although no reschedule is
+/// due.
 #[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
 macro_rules! preempt_count {
     (inc) => {

@@ -16,8 +16,8 @@ use super::helpers;
 use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. To check access to
-/// a process, this module opens a file of the process in the mount, so that the kernel's own ptrace
-/// and security-module checks decide.
+/// a process, the module opens a file of the process in this mount of procfs: the kernel then
+/// checks ptrace's rules and asks the security modules.
 pub struct ProcfsMount(());
 
 impl ProcfsMount {
@@ -90,9 +90,8 @@ pub fn may_read(task: &Task) -> Result {
     }
 }
 
-/// Does the check of [`is_perfmon_capable`], but without an audit record. Used for requests that
-/// may succeed without the capability, by the permission for the thread ([`check_access`],
-/// [`may_watch`]).
+/// Does the check of [`is_perfmon_capable`], but without an audit record, because a request that
+/// fails this check may still be allowed by [`check_access`] or [`may_watch`].
 pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -169,8 +168,9 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. The function checks access to a temporary kernel
-/// thread with the credentials `cred`. May sleep; caller holds no lock of this module.
+/// rules of ptrace and of the security modules. The function creates a kernel thread that has the
+/// credentials `cred`, and checks whether the caller may access the kernel thread. May sleep;
+/// caller holds no lock of this module.
 ///
 /// # Errors
 ///
@@ -182,8 +182,8 @@ pub fn check_cred_access(cred: &Credential) -> Result {
 }
 
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
-/// have the same effective user id and user namespace, and its permitted capabilities must include
-/// all effective ones of `cred`.
+/// have the effective user id and the user namespace of `cred`, and the caller's permitted
+/// capabilities must include all effective capabilities of `cred`.
 pub fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
     unsafe { helpers::pfc_has_rights_of(cred.as_ptr()) }
@@ -241,8 +241,8 @@ pub struct AccessSnapshot(helpers::AccessSnapshot);
 // SAFETY: A snapshot holds references to a `struct cred` and an `exec_state`, which any thread may
 // drop.
 unsafe impl Send for AccessSnapshot {}
-// SAFETY: The fields of an `AccessSnapshot` do not change. The structures to which the fields point
-// are read with RCU or READ_ONCE(), as the kernel does.
+// SAFETY: The fields of an `AccessSnapshot` do not change. As in the kernel, the `exec_state` to
+// which a field points is read with RCU or READ_ONCE().
 unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {

@@ -29,7 +29,7 @@ pub struct UsersFile(());
 impl UsersFile {
     /// Creates the file. In a kernel without debugfs, creates nothing and reports no error.
     pub fn create() -> Self {
-        // SAFETY: The callee is called once, and drop removes the file.
+        // SAFETY: The callee creates the file, and is called once. Drop removes the file.
         unsafe { helpers::pfc_account_file_create() };
         Self(())
     }
@@ -47,8 +47,8 @@ impl Drop for UsersFile {
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
 pub struct Charge {
     user: ARef<Credential>,
-    /// Counts the monitoring context to which the charged bytes belong. `None` if the bytes belong
-    /// to anything else.
+    /// Counts the monitoring context to which the charged bytes belong. `None` if the charged bytes
+    /// do not belong to a monitoring context.
     _context: Option<ResourceCharge>,
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
@@ -57,8 +57,8 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller. Calls of [`charge`](Self::charge) on the result charge the
-    /// same user. Called in process context.
+    /// Charges `bytes` to the caller. A call of [`charge`](Self::charge) on the returned `Charge`
+    /// charges the user of this caller too. Called in process context.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Charge {
         Ok(charge)
     }
 
-    /// Returns a charge of 0 bytes to the user of the charge `self`.
+    /// Returns a `Charge` of 0 bytes, whose charged user is the user of `self`.
     pub fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),

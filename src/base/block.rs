@@ -21,7 +21,7 @@ pub struct Request(Opaque<bindings::request>);
 /// The operation of a request. The operations are grouped as in /proc/diskstats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads, and every other operation that does not write.
+    /// A read, or any other operation that is not a write, a discard or a flush.
     Read,
     /// Writes.
     Write,
@@ -111,8 +111,8 @@ impl Device<'_> {
     pub fn partition(self) -> u32 {
         // SAFETY: The device is alive, by the type's invariant.
         let flags = unsafe { field!(self.0, __bd_flags.counter) };
-        // The low byte of `__bd_flags`, BD_PARTNO, is constant. All higher bits are flags that may
-        // change at any time.
+        // The low byte of `__bd_flags`, BD_PARTNO, is constant. The bits of `__bd_flags` above the
+        // low byte are flags that may change at any time.
         (flags & 0xff) as u32
     }
 

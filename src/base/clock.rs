@@ -101,8 +101,8 @@ impl Clock {
         self.tsc && unsafe { helpers::pfc_stable_tsc_khz() } == 0
     }
 
-    /// Returns the time in ticks of a clock that user space can read too: the TSC, or
-    /// CLOCK_MONOTONIC in nanoseconds if this clock is not the TSC.
+    /// Returns the current time by a clock that user space can read too: the TSC if `self` is the
+    /// TSC, and CLOCK_MONOTONIC in nanoseconds if `self` is the scheduler's clock.
     pub fn ticks(&self) -> u64 {
         match self.tsc {
             true => self.now_ordered(),

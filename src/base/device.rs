@@ -30,7 +30,7 @@ use crate::module::module;
 pub struct Ready(Atomic<u32>);
 
 impl Ready {
-    /// Creates the flag, which is not set.
+    /// Creates a `Ready` whose flag is not set.
     pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
@@ -172,7 +172,7 @@ const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
 }
 
 impl<T: FileOperations> Operations<T> {
-    /// Creates the operations for a static. Open files hold a reference to this module.
+    /// Creates an `Operations` to store in a `static`. Open files hold a reference to this module.
     pub const fn new() -> Self {
         Self {
             files: bindings::file_operations {
@@ -259,8 +259,8 @@ impl Vma {
 
     /// Sets the private data of the mapping.
     pub fn set_data(&mut self, data: usize) {
-        // SAFETY: By the type's invariant the VMA is valid. Exclusive references are created only
-        // while the VMA is being set up or copied, when nothing else reads the data.
+        // SAFETY: By the type's invariant the VMA is valid. A `&mut Vma` exists only while the VMA
+        // is being set up or copied, when nothing else reads `vm_private_data`.
         unsafe { (*self.0).vm_private_data = core::ptr::without_provenance_mut(data) };
     }
 }

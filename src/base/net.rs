@@ -53,8 +53,8 @@ impl Packet {
     }
 }
 
-/// Returns the interface of a packet that is owned by a device or its receive path. In other parts
-/// of the network stack, `skb->dev` may hold other data.
+/// Returns the interface of a packet that is owned by a device or its receive path. If neither a
+/// device nor its receive path owns a packet, `skb->dev` may hold other data.
 ///
 /// # Safety
 ///

@@ -139,7 +139,7 @@ impl Deref for OwnedNotifier {
 impl Drop for OwnedNotifier {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` owns the notifier, which is no longer used.
-        // `pfc_notifier_free()` waits until its irq_work does not run.
+        // `pfc_notifier_free()` waits until the notifier's irq_work does not run.
         unsafe { helpers::pfc_notifier_free(self.0.raw.as_ptr()) }
     }
 }

@@ -21,11 +21,11 @@ pub struct Page {
     address: NonNull<u8>,
 }
 
-// SAFETY: All accesses to the page are volatile accesses to aligned words. The lock of the registry
-// of instances serialises writers.
+// SAFETY: User space only reads the page. After module init, code that writes the page holds the
+// lock of the registry of counter instances.
 unsafe impl Send for Page {}
-// SAFETY: All accesses to the page are volatile accesses to aligned words. The lock of the registry
-// of instances serialises writers.
+// SAFETY: User space only reads the page. After module init, code that writes the page holds the
+// lock of the registry of counter instances.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -46,7 +46,7 @@ impl Page {
         self.address.as_ptr()
     }
 
-    /// Returns the page's address, which the tables of pages store.
+    /// Returns the page's address as a number, from which [`frame`] computes the page frame number.
     pub fn address(&self) -> usize {
         self.address.as_ptr() as usize
     }
@@ -73,8 +73,8 @@ impl Drop for Page {
     }
 }
 
-/// Returns the page frame number of a [`Page`], given the page's address from a table of pages.
-/// Callable in any context.
+/// Returns the page frame number of a [`Page`], given the result of [`Page::address`]. Callable in
+/// any context.
 pub fn frame(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { helpers::pfc_virt_pfn(address as *const _) }

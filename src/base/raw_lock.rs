@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A raw spinlock that is taken with interrupts off, so that the probes of scheduler tracepoints
-//! can take it too. Code that holds such a lock does not wake tasks, allocate memory or access user
-//! memory.
+//! can take it too. Code that holds a [`RawLock`] does not wake tasks, allocate memory or access
+//! user memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -15,7 +15,7 @@ use super::{clock, helpers};
 /// # Invariants
 ///
 /// `N` is a power of two. `slots` and `scale` are written by module init only, before any statistic
-/// can be updated. Each slot of a statistic that is updated is the per-CPU address of a word.
+/// can be updated. When a statistic is updated, its slot is the per-CPU address of a word.
 pub struct SelfStats<const N: usize> {
     slots: UnsafeCell<[*mut i64; N]>,
     /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
@@ -52,7 +52,7 @@ impl<const N: usize> SelfStats<N> {
         }
     }
 
-    /// Returns the array of the slots, for C code.
+    /// Returns the array of the per-CPU addresses of all statistics, for C code.
     pub fn slots(&self) -> *const *mut i64 {
         self.slots.get().cast_const().cast()
     }
@@ -118,8 +118,8 @@ impl<const N: usize> SelfStats<N> {
     }
 }
 
-/// A timer, whose drop adds the time since its creation to a statistic. Before the drop the thread
-/// may move to another CPU.
+/// A timer, whose drop adds the time since its creation to a statistic. The thread may move to
+/// another CPU between the creation and the drop of the timer.
 pub struct CostTimer<const N: usize> {
     stats: &'static SelfStats<N>,
     time: usize,

@@ -183,7 +183,7 @@ impl Drop for TaskWorks {
 pub fn current() -> usize {
     let task;
     // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task. If the task
-    // migrates, the pointer of the new CPU has the same value.
+    // migrates, the per-CPU pointer of its new CPU has the same value.
     unsafe {
         asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
             options(att_syntax, nostack, pure, nomem, preserves_flags))

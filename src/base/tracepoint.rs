@@ -36,7 +36,7 @@ use super::task::TaskRef;
 pub unsafe trait Event {
     /// The tracepoint's name in the kernel.
     const NAME: &'static CStr;
-    /// The event type with a given lifetime of the arguments.
+    /// The event type whose arguments are valid for the lifetime `'a`.
     type Of<'a>;
     /// Returns the probe function that calls the handler of a state of type `T`.
     fn trampoline<T: for<'a> Handler<Self::Of<'a>>>() -> *mut c_void;
@@ -210,7 +210,7 @@ impl SysEnter<'_> {
         }
     }
 
-    /// Returns the index of the system call in the system-call table of `abi`. The index may be
+    /// Returns the index of the system call in the system-call table of `abi`; the index may be
     /// beyond the end of the table. Returns `None` if the number of the system call is negative.
     #[inline]
     pub fn index(&self, abi: Abi) -> Option<usize> {
@@ -340,7 +340,7 @@ vector_events! {
     LocalTimer(c"local_timer_entry");
     /// Another CPU asks this CPU to reschedule.
     Reschedule(c"reschedule_entry");
-    /// Another CPU asks all other CPUs to run a function.
+    /// Another CPU asks several CPUs, including this CPU, to run a function.
     CallFunction(c"call_function_entry");
     /// Another CPU asks this CPU to run a function.
     CallFunctionSingle(c"call_function_single_entry");

@@ -42,8 +42,8 @@ pub fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let bytes = unsafe { core::slice::from_raw_parts_mut(place.cast::<MaybeUninit<u8>>(), size) };
     let at = UserPtr::from_addr(usize::try_from(address)?);
     UserSlice::new(at, size).reader().read_raw(bytes)?;
-    // SAFETY: The vector has capacity for `nr` values. The copy has initialised `nr` values,
-    // because any bytes are a valid value.
+    // SAFETY: The vector has capacity for `nr` values. The copy has initialised all bytes of `nr`
+    // values. Any bytes are a valid `T`, as `T` implements `FromBytes`.
     unsafe { all.inc_len(nr) };
     Ok(all)
 }

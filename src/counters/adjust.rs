@@ -14,8 +14,8 @@ use crate::tables::{is_live, slot_address};
 /// word (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is
 /// negative, out of range or not the number of a live instance.
 ///
-/// Whether the instance is live is checked with preemption off. All updates of a deleted instance
-/// have therefore ended after one RCU grace period, for which perf_add() waits.
+/// The check whether the instance is live, and the update, run with preemption off. By an RCU grace
+/// period, perf_add() therefore waits for all calls of perf_adjust() that began before perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     let slot = instance as u32;

@@ -70,8 +70,8 @@ impl Drop for Chunk {
     }
 }
 
-/// Makes the first slot of a chunk the seqflag (the sequence word of each CPU), for C and Rust
-/// drivers. Called before any driver can be loaded.
+/// Sets `perf_counter_seqflag`, which C and Rust drivers read, to the per-CPU address of a chunk's
+/// first slot: the sequence word (seqflag) of each CPU. Called before any driver can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
     // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
     unsafe { helpers::perf_counter_seqflag = chunk.page(0) as *mut u64 }

@@ -23,9 +23,8 @@ use crate::tables::{is_live, slot_address};
 // src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
 const _: () = assert!(size_of::<RawSpec>() == 32);
 
-/// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer string is cut to
-/// [`NAME_MAX`] bytes. `counters_rules` refuses a cut string, as every string must be shorter than
-/// [`NAME_MAX`].
+/// Returns at most the first [`NAME_MAX`] bytes of a C string. `counters_rules` refuses names and
+/// help texts of [`NAME_MAX`] bytes, and thereby every string that was cut.
 ///
 /// # Safety
 ///
@@ -68,7 +67,8 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 ///
 /// # Safety
 ///
-/// `spec` is NULL or a `struct perf_counter_spec` with C strings or NULL.
+/// `spec` is NULL or points to a `struct perf_counter_spec`. `name` and `help` in `spec` are each
+/// NULL or a C string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
     // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
@@ -99,9 +99,9 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
 /// Makes an instance dormant: the number and the last values of the instance remain readable.
 /// Called in process context.
 ///
-/// Before the call, the caller stops all its updates of the instance through handles. Does nothing
-/// if `instance` is not the number of a live instance. The kernel log reports such a call, but not
-/// for a negative number, which is an error of perf_add().
+/// Before a driver calls perf_del(), it stops its updates through the handle of the instance. If no
+/// live instance has the number `instance`, perf_del() only writes a line to the kernel log. If
+/// `instance` is negative, that is, an error of perf_add(), perf_del() does nothing.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     instances::del(instance);

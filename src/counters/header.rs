@@ -73,7 +73,7 @@ impl HeaderPage {
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
         // Pairs with the acquire of the generation in a reader's `read_begin`. A chunk is published
         // before the generation changes for the first instance in the chunk. A reader that sees the
-        // changed generation therefore sees the chunk.
+        // generation in which an instance exists therefore sees the chunk of the instance.
         base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Events of an object without an entry are not lost silently: the provider counts them as missed.
-//! If an entry cannot be allocated, a later event of the object requests the entry again.
+//! If an object's entry cannot be allocated, a later event of the object requests the entry again.
 //!
 //! The size of a table is fixed, so that creating devices cannot exhaust memory. If a table has no
 //! free bucket for an object, the object gets no instances, all events of the object are counted as
@@ -46,12 +46,13 @@ const MAX_PROBES: usize = 64;
 const MAX_PENDING: usize = 32;
 /// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. A search continues with the bucket that follows a
-/// bucket in state `DELETED`.
+/// State of a bucket whose entry was dropped. A search does not end at a bucket in state `DELETED`,
+/// but goes on to the next bucket.
 const DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped yet. A search does not find a removed
-/// entry, but a probe that found the entry before may still use it. `remove` sets `REMOVING`; the
-/// worker sets `REMOVED` before it waits until the running probes have returned.
+/// entry, but a tracepoint probe that found the entry before its removal may still use it. `remove`
+/// sets `REMOVING`; the worker sets `REMOVED` before it waits until the running probes have
+/// returned.
 const REMOVING: u64 = 2;
 const REMOVED: u64 = 3;
 /// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
@@ -99,11 +100,11 @@ struct DeferredKey {
 struct RtnlLock(());
 
 impl RtnlLock {
-    /// Takes the RTNL mutex. Called in process context; the caller does not hold the mutex.
+    /// Takes the RTNL mutex. Called in process context, without the RTNL mutex held.
     #[inline]
     fn lock() -> Self {
-        // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
-        // mutex.
+        // SAFETY: The caller is in process context and does not hold the RTNL mutex, which drop
+        // releases.
         unsafe { helpers::pfc_rtnl_lock() };
         Self(())
     }
@@ -123,9 +124,9 @@ impl Drop for RtnlLock {
 ///
 /// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
 ///   grace period after `hash` was replaced.
-/// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
-///   that is filled by [`add`](Self::add), the worker in a table that is filled by
-///   [`request`](Self::request).
+/// - Only one thread at a time inserts and removes entries. If [`add`](Self::add) fills the table,
+///   this thread is the holder of the RTNL mutex. If [`request`](Self::request) fills the table,
+///   this thread is the worker.
 /// - Only the worker frees entries: the worker collects all buckets in state [`REMOVING`], waits
 ///   for one grace period, and frees the entries of these buckets.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
@@ -157,11 +158,11 @@ pub struct KeyedCounters<R> {
     _values: PhantomData<R>,
 }
 
-// SAFETY: Entries are shared as `&R` and dropped by the worker. All fields of a table change only
-// by the protocol of the type's invariants.
+// SAFETY: Entries are shared as `&R` and dropped by the worker. All changes of a table's fields
+// follow the rules in the type's invariants.
 unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
-// SAFETY: Fields are changed by the protocol of the type's invariants only, and entries are shared
-// as `&R`.
+// SAFETY: All changes of a table's fields follow the rules in the type's invariants, and entries
+// are shared as `&R`.
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
@@ -177,9 +178,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             };
             buckets.push(bucket, GFP_KERNEL)?;
         }
-        // The memory for the table is allocated before the table is built. If the allocation failed
-        // after the table was built, the table would be dropped, and drop would use the
-        // uninitialised `work`.
+        // The memory for the table is allocated before the table is built. With `KBox::new`, a
+        // failed allocation would drop the table, and this drop would use the uninitialised `work`.
         let memory = KBox::new_uninit(GFP_KERNEL)?;
         let this = KBox::into_pin(KBox::write(
             memory,
@@ -330,8 +330,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // Queue the work again: the run that `remove` has queued may have ended before the object
-        // was added to `deferred`. A run that has ended does not create the object's entry.
+        // Queue the work again: the worker's run that `remove` has queued may have ended before the
+        // object was added to `deferred`, and only a later run then creates the object's entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
@@ -380,7 +380,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                         error.to_errno()
                     );
                 }
-                // ENOMEM may be temporary. After any other error, which is permanent, the key is
+                // ENOMEM may be temporary. An error other than ENOMEM is permanent: the key is
                 // inserted without an entry.
                 match error {
                     ENOMEM => Err(ENOMEM),
@@ -454,8 +454,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Drops the entries that were removed, after it has waited once until all running probes have
-    /// returned. Called by the worker.
+    /// Waits once until all running tracepoint probes have returned, and then drops the removed
+    /// entries. Called by the worker.
     fn drop_removed(&self) {
         // `remove` increments `nr_removing` before it queues the work, so that the next run of the
         // worker sees the new value.

@@ -10,8 +10,7 @@ use kernel::prelude::*;
 
 use crate::helpers;
 
-/// A module, identified by its address. Another module can get the same address only after the
-/// first module was unloaded.
+/// A module, identified by its address. While a module is loaded, no other module has its address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Owner(usize);

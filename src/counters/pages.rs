@@ -50,8 +50,8 @@ pub(crate) struct Pages {
     /// The links of the hash buckets: for each instance, the number of the instance that follows in
     /// the same bucket, or 0 for the last instance of the bucket.
     next: VVec<u16>,
-    /// The owner and the time of the last deletion of each instance. The list has one element for
-    /// each descriptor in `descs`.
+    /// The owner of each instance, and the time when the instance was last deleted. The list has
+    /// one element for each descriptor in `descs`.
     instances: VVec<InstanceState>,
 }
 
@@ -169,8 +169,8 @@ impl Pages {
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            // Reserve the chunk's entry in `chunks` before the pages are published, so that the
-            // later push cannot fail and free pages that a page fault may already have mapped.
+            // Reserve room in `chunks` before the pages are published: a push to `chunks` that
+            // failed later would free pages that a page fault may already have mapped.
             self.chunks
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;

@@ -5,9 +5,9 @@
 //!
 //! CPUs with the same PMU registers and the same core type are of one kind. The module determines
 //! the kind of each CPU when the description of the hardware PMU is registered, and when a CPU
-//! comes online. A context remembers the last kind of CPU that had all registers of the context. On
-//! a CPU of the remembered kind, the check of the registers only compares [`CpuKind::id`].
-//! Registers are compared only after the context's thread has moved to a CPU of another kind.
+//! comes online. A context remembers the last kind of CPU that had all registers of the context.
+//! The registers of a CPU are compared only if the CPU is not of the kind that the context
+//! remembers ([`CpuKind::id`]).
 //!
 //! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
 //! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long a
@@ -52,7 +52,7 @@ impl CpuKind {
         iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
     }
 
-    /// Returns whether the CPU has none of the described PMU registers.
+    /// Returns whether the CPU has none of the registers in the description of the hardware PMU.
     pub(crate) fn is_empty(&self) -> bool {
         self.registers().is_none()
     }

@@ -28,7 +28,7 @@ unsafe impl Sync for Format {}
 impl Format {
     pub(crate) fn raw(&self) -> &RawFormat {
         // SAFETY: By the type's invariant `raw` is registered. The module that registered `raw`
-        // keeps `raw` valid while it is registered.
+        // keeps `raw` valid until the module unregisters `raw`.
         unsafe { &*self.raw }
     }
 
@@ -105,8 +105,8 @@ impl Pinned {
         self.raw().arg_size as usize
     }
 
-    /// Returns whether the format's restart() is also called when the context is not masked
-    /// (`PERFMON_RESTART`).
+    /// Returns whether `PERFMON_RESTART` calls the format's restart() even if the context is not
+    /// masked.
     pub(crate) fn restarts_active(&self) -> bool {
         self.raw().flags & description::RESTART_ACTIVE != 0
     }

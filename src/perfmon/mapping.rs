@@ -39,7 +39,7 @@ pub(super) fn removed(context: Option<&Context>, vma: &Vma) {
         context.unmap_self_page();
     }
     if vma.data() == RDPMC_ALLOWED {
-        // SAFETY: `vma.mm()` is the address space of `vma`, whose permission is dropped only here.
+        // SAFETY: `vma.mm()` is valid. Only this code drops the RDPMC permission of `vma`.
         unsafe { helpers::pfm_rdpmc_forbid(vma.mm()) };
     }
 }

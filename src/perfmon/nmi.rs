@@ -22,10 +22,10 @@ pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
 /// The instruction address is taken from the registers in `interrupted`. If `interrupted` is
-/// `None`, the address is that at which a deferred NMI ([`defer`]) interrupted the CPU. If no NMI
-/// was deferred, the address is that at which the thread left user mode. A kernel address is stored
-/// only if `kernel` is set. Process and thread ids are those of the PID namespace `ns`. Callable in
-/// any context with preemption off.
+/// `None`, the instruction address is that at which a deferred NMI ([`defer`]) interrupted the CPU.
+/// If no NMI was deferred, the instruction address is that at which the thread left user mode. A
+/// kernel address is stored only if `kernel` is set. Process and thread ids are those of the PID
+/// namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -66,10 +66,10 @@ pub(crate) fn may_be_stale() -> bool {
 }
 
 /// Announces that this CPU may get one more NMI for an overflow that was already handled. The
-/// announcement is valid for 100 ms from the time stamp `since`. Called with preemption off.
+/// announcement of the NMI expires 100 ms after the time stamp `since`. Called with preemption off.
 #[inline]
 pub(crate) fn expect_stale_nmi(since: u64) {
-    // SAFETY: One `movq` stores to the per-CPU word `pfm_stale_nmi_since`, atomically for NMIs.
+    // SAFETY: One `movq`, which no NMI can split, writes the word `pfm_stale_nmi_since`.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
             word = sym helpers::pfm_stale_nmi_since,
@@ -92,12 +92,12 @@ pub(crate) fn take_stale_nmi() -> bool {
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // `setle` is used instead of `setz`, because an NMI that interrupts `pfm_throttle_time` can
-    // find 0 or less in `pfm_timed_sample_in`, which is reset only at the end of
-    // `pfm_throttle_time`. The time of an NMI that finds 0 or less must be accounted: if every NMI
-    // causes the next NMI, the interrupted call of `pfm_throttle_time` never reaches its end.
+    // `setle` is used instead of `setz`, because an NMI can interrupt `pfm_throttle_time` before
+    // `pfm_timed_sample_in` is set to a positive number again. The time of an NMI that finds 0 or
+    // less in `pfm_timed_sample_in` must be accounted: if every NMI causes the next NMI, the
+    // interrupted `pfm_throttle_time` never returns.
     //
-    // SAFETY: One `decl` decrements the per-CPU word `pfm_timed_sample_in`, atomically for NMIs.
+    // SAFETY: One `decl`, which no NMI can split, decrements the word `pfm_timed_sample_in`.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
             word = sym helpers::pfm_timed_sample_in,

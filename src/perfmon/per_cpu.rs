@@ -31,8 +31,8 @@ pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
     kind
 }
 
-/// Sets the kind of CPU `cpu`. Called on this CPU, or while no context uses the PMU. Caller holds
-/// `PMUS`.
+/// Stores the [`CpuKind`] of the CPU `cpu`: its core type and its PMU registers. Called on the CPU
+/// `cpu`, or on any CPU while no context uses the PMU. Caller holds `PMUS`.
 pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
     // SAFETY: `pfm_kind_set()` checks the CPU number, and copies `kind` to the CPU's `pfm_kind`.
     unsafe { helpers::pfm_kind_set(cpu, kind) }

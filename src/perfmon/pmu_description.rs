@@ -18,8 +18,8 @@ use perfmon_rules::register_map::{kind, Register};
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::helpers;
 
-// Both include/linux/perfmon.rs and the crate `perfmon_rules` define the types of registers. The
-// assertions check that both define the same values.
+// The assertions check that include/linux/perfmon.rs and the crate `perfmon_rules` define the same
+// values for the types of registers.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
     assert!(description::COUNTER == kind::COUNTER);
@@ -165,7 +165,7 @@ impl Description {
     }
 
     /// Returns the result of the description's here() for `row` on this CPU, or true if here() is
-    /// `None`. The caller also checks the MSR. Called with interrupts off.
+    /// `None`. The caller also checks that the MSR of `row` exists. Called with interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be

@@ -380,8 +380,8 @@ fn log_cpu_kinds(pmu: &Description) {
     }
 }
 
-/// Clears the kinds of all CPUs. Called when the description of the hardware PMU is unregistered or
-/// cannot be registered. Caller holds `PMUS`.
+/// Sets the [`CpuKind`] of each CPU to the default, which has no registers. Called when the
+/// description of the hardware PMU is unregistered or cannot be registered. Caller holds `PMUS`.
 fn clear_cpu_kinds() {
     for cpu in cpu::possible() {
         per_cpu::set_cpu_kind(cpu, &CpuKind::default());

@@ -80,8 +80,8 @@ impl Drop for PmuReservation {
 }
 
 /// Number of times that the PMU was reserved. The per-CPU variable `pfm_reset_for` has the value
-/// that `RESERVATIONS` had when the CPU's PMU was last reset. If `pfm_reset_for` differs from
-/// `RESERVATIONS`, the CPU's PMU was not reset since the last reservation.
+/// that `RESERVATIONS` had when [`reset_pmu_once`] last reset the CPU's PMU. If `pfm_reset_for`
+/// differs from `RESERVATIONS`, the CPU's PMU still has to be reset.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called with interrupts
@@ -103,8 +103,8 @@ fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
 }
 
 /// Returns the period of the worker that reads counters of `width` bits before they wrap, in
-/// milliseconds. At 2^34 events per second, a counter advances by half of its 2^`width` values in
-/// one period of the worker. The period is at least 100 ms and at most one hour, and is 100 ms for
+/// milliseconds. A counter that counts 2^34 events per second advances by half of its range in one
+/// period of the worker. The period is at least 100 ms and at most one hour, and is 100 ms for
 /// widths below 35 bits.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64

@@ -284,8 +284,8 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the format's layout() returns an invalid layout, `ENOMEM` and `EDQUOT` of the
-    /// allocations, and any error of the format's layout() and init().
+    /// `EINVAL` if the format's layout() returns an invalid layout. `ENOMEM` or `EDQUOT` if an
+    /// allocation fails. Also returns errors of the format's layout() and init().
     pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();

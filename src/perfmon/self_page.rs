@@ -71,7 +71,7 @@ impl Page {
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows counters only if the active event set is set 0 and no value is
-            // incomplete. The reader of a page without counters must call PERFMON_READ_PMDS.
+            // incomplete. If a self page has no counters, its reader must call PERFMON_READ_PMDS.
             _ => &[],
         };
         let counters = self_page_counters(counters, value);

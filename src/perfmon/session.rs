@@ -96,9 +96,9 @@ impl Session {
         }
     }
 
-    /// Returns whether a context of the scope `scope` could claim the registers `claims` if all
-    /// users' contexts of the other scope ended. Returns false if a non-evictable context of the
-    /// other scope has claimed one of the registers.
+    /// Returns whether evictions can make the registers `claims` available to a context of the
+    /// scope `scope`. Returns false if a non-evictable context whose scope is not `scope` has
+    /// claimed one of the registers.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
@@ -167,14 +167,14 @@ impl Session {
     /// had claimed. Reserves the PMU for the first claim, and releases it when no claim is left.
     ///
     /// An administrator's context can also claim registers that users' contexts of the other scope
-    /// have claimed. The users' contexts keep counting until [`evict`](Self::evict) ends them. The
-    /// caller calls `evict()` when the caller cannot fail any more, and before its context uses the
-    /// registers.
+    /// (thread or CPU) have claimed. The users' contexts keep counting until [`evict`](Self::evict)
+    /// ends them. The caller calls `evict()` when the caller cannot fail any more, and before its
+    /// context uses the registers.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if contexts of the other scope, perf or the NMI watchdog use one of the new
-    /// registers; `ENOMEM`. If an error is returned, the claims are unchanged.
+    /// `EBUSY` if perf, the NMI watchdog or a context whose scope is not `scope` uses one of the
+    /// registers `new`. `ENOMEM` if memory is short. On error, the claims are unchanged.
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
@@ -239,9 +239,9 @@ fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<It
 pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
 
 impl ListSlot {
-    /// Allocates memory for one element, which is charged to the caller's control group. Returns
-    /// `ENOMEM`. The allocation can wait for free memory, so the caller holds no lock of this
-    /// module.
+    /// Allocates memory for a list element of one attached context. The memory is charged to the
+    /// caller's control group. Returns `ENOMEM` if memory is short. The allocation can wait for
+    /// free memory, so the caller holds no lock of this module.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
@@ -264,7 +264,7 @@ impl Work {
     }
 }
 
-/// Detaches the scheduler probes when it is dropped, after the workqueues.
+/// The drop of this value detaches the scheduler probes, after [`Work`] has dropped the workqueues.
 struct DetachOnDrop;
 
 impl Drop for DetachOnDrop {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Statistics about perfmon itself. Programs read the statistics as instances `perfcounters/...` of
-//! the counter pages, or from files in debugfs. The statistics start at 0 when perfmon.ko is loaded.
+//! the counter pages, or from files in debugfs. The statistics are 0 when perfmon.ko is loaded.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -221,8 +221,8 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances of the statistics. Dropping `SelfStats` makes the instances dormant. `SelfStats`
-/// is dropped after all code that updates the statistics has stopped.
+/// The instances of the statistics. Dropping `SelfStats` deletes the instances, whose last values
+/// stay readable. `SelfStats` is dropped after all code that updates the statistics has stopped.
 pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }
@@ -267,7 +267,7 @@ pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
 }
 
 /// Adds one to the statistic `nr`, and returns a timer. When the timer is dropped, the time since
-/// this call is added to the statistic `time`. Callable in any context.
+/// its creation is added to the statistic `time`. Callable in any context.
 #[inline(always)]
 pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
     SLOTS.begin(nr as usize, time as usize)

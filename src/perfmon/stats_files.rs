@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slots of perfmon's own overhead ("costs"), and their debugfs files.
+//! The per-CPU counters of the statistics about perfmon itself, and their debugfs files.
 
 #![expect(unsafe_code, reason = "calls of C, and the callback of a file")]
 
@@ -10,16 +10,16 @@ use crate::driver::Counter;
 use crate::helpers::{self, CostFile};
 use base::self_stat::SelfStats;
 
-/// The number of slots.
 pub(crate) const NR_SLOTS: usize = 32;
 
-/// The slots of all costs. The index of a slot is the value of the cost's `SelfStat` variant.
+/// The addresses of the per-CPU counters of all statistics, indexed by `SelfStat` variants.
 pub(crate) static SLOTS: SelfStats<NR_SLOTS> = SelfStats::new();
 
-/// Makes `counter` count the cost `cost`. Called by module init, before any cost can be counted.
+/// Makes `counter` the per-CPU counter of the statistic `cost`, a `SelfStat` variant. Called by
+/// module init, before any code can update the statistic.
 pub(crate) fn publish(cost: usize, counter: Counter) {
-    // SAFETY: No cost can be counted yet, and the per-CPU slots of `counter` exist until the module
-    // is unloaded.
+    // SAFETY: No code can update a statistic yet. The per-CPU words of `counter` exist until the
+    // module is unloaded.
     unsafe { SLOTS.publish(cost, counter.raw()) }
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct File(CostFile);
 unsafe impl Sync for File {}
 
 impl File {
-    /// Creates a debugfs file that shows the sum of two costs, or one cost if `first` and `second`
-    /// are equal.
+    /// Creates a debugfs file that shows the sum of the statistics `first` and `second`, or one
+    /// statistic if `first` and `second` are equal.
     pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
         Self(CostFile {
             name: name.to_bytes_with_nul().as_ptr().cast(),
@@ -44,7 +44,7 @@ impl File {
 
 /// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. The slots are a
+    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. `SLOTS` is a
     // static array.
     unsafe {
         helpers::pfc_costs_show(

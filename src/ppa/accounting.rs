@@ -26,19 +26,19 @@ use base::{access, clock, cpu, rcu, task};
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
 /// `ENDED_POSITION` belong to the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
-/// A reader at or above `DRAINED_POSITION` is in its pass over the ended tasks. The pass ends
-/// before the record whose number is the position minus `DRAINED_POSITION`. Records of tasks that
-/// end later are left for the reader's next pass, because otherwise the pass might never end.
+/// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
+/// reader stops before the record whose number is the reader's position minus `DRAINED_POSITION`.
+/// Records of tasks that end later are left for the reader's next pass, so that each pass ends.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
-/// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
-/// the pass before missed.
+/// Maximum number of passes over the task list when accounting starts. Each pass over the task list
+/// finds tasks that earlier passes have missed.
 const MAX_ATTACH_PASSES: u32 = 10;
-/// Maximum number of attempts, 1 ms apart, to read values that are being changed. A change may take
-/// long if the virtual CPU that makes the change is preempted.
+/// Maximum number of attempts, 1 ms apart, to read values that are being changed. A change of the
+/// values may take long if the virtual CPU that changes them is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
 global_mutex! {
@@ -174,8 +174,8 @@ impl Accounting {
         self.probes = Some(probes);
         self.hooks = Some(hooks);
         worker::queue_publisher(cpu_stats::PERIOD_MS);
-        // A task with an entry may have exited before the exit probe was attached. The worker
-        // removes the entries of tasks that have exited.
+        // A task with an entry in `/proc/ppa` may have exited before the exit probe was attached.
+        // The worker removes the entries of exited tasks from `/proc/ppa`.
         worker::queue_worker();
         Ok(())
     }
@@ -380,10 +380,10 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Returns the values of at most `most` tasks for an open file, from the position `at` on: first
-/// the values of living tasks, then those of ended tasks that the file has not got. Also returns
-/// the number of the first record of an ended task that is left for the next read; the caller
-/// passes this number to [`delivered`]. Returns `ENODATA` if accounting is off.
+/// Returns the values of at most `most` tasks for an open file, from the position `at` on. First
+/// come the values of living tasks, then those of ended tasks that were not yet read through this
+/// file. Also returns the number of the first record of an ended task that is left for the next
+/// read; the caller passes this number to [`delivered`]. Returns `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -429,8 +429,8 @@ pub(crate) fn collect_tasks(
         return Ok((found, next));
     }
     if *at < DRAINED_POSITION {
-        // `drain()` drops old records of `ended` if all records exceed the limits, so call it only
-        // if this reader has got all old records or the new records fit.
+        // `drain()` drops the oldest records of `ended` if old and new records exceed the limits.
+        // Call it only if this reader has read all old records, or if the new records fit.
         let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
         if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             ended.drain(accounts);
@@ -481,8 +481,10 @@ pub(crate) fn close(file: usize) {
 /// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = task::find(pid).ok_or(ESRCH)?;
-    access::may_read(&task)?;
     let all = ACCOUNTING.lock();
+    // The task may execute a program with more rights while the caller waits for the lock, so the
+    // permission is checked after the wait.
+    access::may_read(&task)?;
     let accounts = all.state().ok_or_else(enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {

@@ -12,7 +12,7 @@ pub(crate) fn enodata() -> Error {
 }
 
 /// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
-/// value, for timers, must be 0 and is not stored.
+/// of the four values, a flag for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
 pub(crate) struct AccountingConfig {
     /// True if accounting is switched on.
@@ -52,7 +52,7 @@ impl AccountingConfig {
         })
     }
 
-    /// Returns the four values of the settings.
+    /// Returns the settings as the four values of `kernel.ppa` or of a `ppactl` file.
     pub(crate) fn values(&self) -> [i32; 4] {
         [
             self.on.into(),

@@ -83,7 +83,7 @@ const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     ),
 ];
 
-/// The instances of the CPU values, and the values of each CPU that were last added to them.
+/// The instances of the CPU values in the counter pages, and each CPU's last published values.
 pub(crate) struct CpuStats {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
@@ -113,7 +113,7 @@ impl CpuStats {
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // If this CPU is updating its values, the next `publish()` adds their increments.
+            // Skip a CPU that is updating its values: the next `publish()` adds the increments.
             let Some(mut values) =
                 words.and_then(|w| w.values(cpu::is_online(cpu), || accounts.clock.now_ordered()))
             else {
@@ -135,8 +135,8 @@ impl CpuStats {
         }
     }
 
-    /// Sets the stored last values of all CPUs to 0. The last values are reset when accounting is
-    /// stopped, because each CPU's values begin at 0 when accounting is started again.
+    /// Sets the last published values of all CPUs to 0. Called when accounting is stopped, because
+    /// the values of each CPU begin at 0 when accounting is started again.
     pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

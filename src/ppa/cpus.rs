@@ -28,7 +28,7 @@ impl OnlineCallbacks for Hotplug {
 impl DeadCallback for Hotplug {
     const NAME: &'static CStr = c"ppa:dead";
 
-    /// Ends the run of the last task on an offline CPU. Called on a CPU that is online.
+    /// Accounts the task that ran last on the offline CPU `cpu`. Called on an online CPU.
     fn dead(cpu: u32) {
         user_return::cpu_dead(cpu);
         let _preempt = NoPreempt::new();

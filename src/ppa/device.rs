@@ -10,7 +10,9 @@ use kernel::alloc::KBox;
 use kernel::bindings;
 use kernel::error::Result;
 use kernel::fs::LocalFile;
+use kernel::new_mutex;
 use kernel::prelude::*;
+use kernel::sync::Mutex;
 use kernel::uaccess::{UserPtr, UserSliceWriter};
 
 use crate::accounting as files;
@@ -33,8 +35,22 @@ pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA, 0o444)
 }
 
+/// Holds how far the reads of an open file have got.
+#[derive(Default)]
+struct Cursor {
+    /// The file position after the last read: the number of bytes read since position 0.
+    position: i64,
+    /// The next task, as in [`files::collect_tasks`]. User space must not see this number, because
+    /// it contains the address of a task structure.
+    place: u64,
+}
+
 /// An open file of `/dev/ppa`.
-struct PpaFile;
+#[pin_data]
+struct PpaFile {
+    #[pin]
+    cursor: Mutex<Cursor>,
+}
 
 /// Returns the number that identifies an open file as a reader.
 fn reader(file: &LocalFile) -> usize {
@@ -47,7 +63,8 @@ impl FileOperations for PpaFile {
 
     fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
-        Ok(KBox::pin(Self, GFP_KERNEL_ACCOUNT)?)
+        let file = pin_init!(Self { cursor <- new_mutex!(Cursor::default()) });
+        KBox::pin_init(file, GFP_KERNEL_ACCOUNT)
     }
 
     fn release(&self, file: *mut bindings::file) {
@@ -55,7 +72,9 @@ impl FileOperations for PpaFile {
     }
 
     /// Reads the records of tasks: first the records in the index, then the records of ended tasks
-    /// that this file has not got. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+    /// that were not read through this file yet. A read at position 0 begins again with the first
+    /// task. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a position
+    /// that is neither 0 nor that of the end of the last read.
     fn read(&self, file: &LocalFile, mut to: UserSliceWriter, position: &mut i64) -> Result<usize> {
         if !access::is_perfmon_capable() {
             return Err(EACCES);
@@ -64,16 +83,27 @@ impl FileOperations for PpaFile {
         if most == 0 {
             return Err(EINVAL);
         }
-        let mut place = *position as u64;
-        // The records are copied after the lock was released, because page faults of the caller's
-        // memory may take long.
+        let mut cursor = self.cursor.lock();
+        if *position == 0 {
+            *cursor = Cursor::default();
+        } else if *position != cursor.position {
+            return Err(EINVAL);
+        }
+        let mut place = cursor.place;
+        // The records are copied while only the file's own lock is held, because page faults of the
+        // caller's memory may take long.
         let (all, next) = files::collect_tasks(reader(file), &mut place, most)?;
         to.write_slice(bytes_of(&all))?;
         if all.iter().any(TaskStats::has_ended) {
             files::delivered(reader(file), next);
         }
-        *position = place as i64;
-        Ok(all.len().wrapping_mul(size_of::<TaskStats>()))
+        let bytes = all.len().wrapping_mul(size_of::<TaskStats>());
+        *position = position.wrapping_add(bytes as i64);
+        *cursor = Cursor {
+            position: *position,
+            place,
+        };
+        Ok(bytes)
     }
 
     fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {

@@ -15,10 +15,10 @@ use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECOR
 use crate::stats;
 use crate::task_record::TaskRecord;
 
-/// Minimum number of free places at the front of the queue before the places are reused.
+/// The queue reuses the free places at its front only if there are at least `MIN_FREE` of them.
 const MIN_FREE: usize = 256;
 
-/// A reader. The address of its file identifies the reader.
+/// A reader: an open file of `/dev/ppa`, identified by the address of its `struct file`.
 struct Reader {
     file: usize,
     /// The number of the next record that the reader gets.
@@ -33,11 +33,11 @@ pub(crate) struct EndedTasks {
     /// The queue: first `nr_free` free places, which are `None`, and then the records.
     records: KVVec<Option<KBox<TaskRecord>>>,
     nr_free: usize,
-    /// The number of the first record.
+    /// The number of the first record in the queue.
     first: u64,
     /// Number of bytes of the records.
     bytes: u64,
-    /// The number of the first record that no reader has got, which a new reader gets first.
+    /// Number of the first record that no reader has read. A new reader begins at this record.
     unread: u64,
     readers: KVVec<Reader>,
 }
@@ -138,7 +138,7 @@ impl EndedTasks {
         (self.nr_free, self.bytes) = (0, 0);
     }
 
-    /// Makes a file a reader if it is not a reader yet. Returns `ENOMEM` if memory is short.
+    /// Adds a reader for an open file that has no reader yet. Returns `ENOMEM` if memory is short.
     pub(crate) fn add_reader(&mut self, file: usize) -> Result {
         if self.reader(file).is_none() {
             let reader = Reader {
@@ -151,8 +151,8 @@ impl EndedTasks {
         Ok(())
     }
 
-    /// Removes the reader of a file that is being closed, and frees the records that only this
-    /// reader has not got. Does nothing if the file is not a reader.
+    /// Removes the reader of a file that is being closed, and frees the records that all remaining
+    /// readers have read. Does nothing if the file has no reader.
     pub(crate) fn remove_reader(&mut self, file: usize) {
         let Some(at) = self.readers.iter().position(|reader| reader.file == file) else {
             return;
@@ -169,12 +169,12 @@ impl EndedTasks {
         self.readers.iter().find(|reader| reader.file == file)
     }
 
-    /// Returns the number of the next record that a file gets.
+    /// Returns the number of the next record to be read through an open file.
     pub(crate) fn next_of(&self, file: usize) -> u64 {
         self.reader(file).map_or(self.unread, |reader| reader.next)
     }
 
-    /// Returns the number of records that were dropped before the file got them.
+    /// Returns the number of records that were dropped before they were read through the file.
     pub(crate) fn lost_of(&self, file: usize) -> u64 {
         self.reader(file).map_or(0, |reader| reader.lost)
     }

@@ -87,8 +87,8 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries when accounting is started. A task whose user
-    /// would exceed `user_kb` is skipped, because an error would keep accounting off for all users.
+    /// Starts to account the tasks of all entries when accounting is started. Skips a task whose
+    /// user would exceed `user_kb`: an error for one task would prevent the start for all users.
     pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
         self.iter()
             .filter(|entry| !entry.removing && !entry.has_ended())

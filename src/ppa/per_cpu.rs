@@ -52,11 +52,11 @@ impl PerCpu {
     /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
-        // SAFETY: A record is freed a grace period after its removal from the index. By the end of
-        // this grace period `self.task` has changed: the task's last switch sets `self.task` before
-        // it removes the record; `AccountingState::replace_record()` runs `refresh_current()` on
-        // this CPU; and `AccountingState::remove_if_dead()` removes only the record of a dead task,
-        // which has preemption off until its last switch.
+        // SAFETY: A record is freed a grace period after its removal from the index. When the grace
+        // period ends, `self.task` is not the removed record: the task's last switch sets
+        // `self.task` before it removes the record. `AccountingState::replace_record()` runs
+        // `refresh_current()` on this CPU. `AccountingState::remove_if_dead()` removes only the
+        // record of a dead task, which has preemption off until its last switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
@@ -100,8 +100,8 @@ impl PerCpuTable {
         Ok(Self(all))
     }
 
-    /// Sets the pointers of all CPUs to their elements. The elements are on the heap and do not
-    /// move.
+    /// Sets `ppa_percpu` of each CPU to the address of the CPU's element. The elements of the table
+    /// are on the heap and do not move.
     pub(crate) fn publish(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
             // SAFETY: `cpu` is the number of a CPU. The drop of the table clears the CPU's pointer
@@ -119,8 +119,8 @@ impl PerCpuTable {
 
 impl Drop for PerCpuTable {
     fn drop(&mut self) {
-        // `synchronize()` waits for CPU hotplug callbacks that still use a pointer. The probes are
-        // detached already.
+        // `synchronize()` waits for CPU hotplug callbacks that still use an element of the table.
+        // The probes are detached already.
         for cpu in 0..cpu::nr_cpu_ids() {
             // SAFETY: `cpu` is the number of a CPU.
             unsafe { helpers::ppa_set_percpu(cpu, core::ptr::null_mut()) };

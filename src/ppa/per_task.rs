@@ -4,8 +4,8 @@
 //! accounted individually whether or not all tasks are accounted.
 //!
 //! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
-//! Code that holds `ACCOUNTING` therefore only marks an entry with `removing`. A worker removes the
-//! files of the entry later, without the lock.
+//! Code that holds `ACCOUNTING` must not wait for readers of the files, so it only sets `removing`
+//! in the entry. A worker removes the files later, without holding `ACCOUNTING`.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
@@ -39,10 +39,10 @@ const MAX_ENTRIES: usize = 4096;
 ///
 /// # Errors
 ///
-/// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
-/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
-/// reached, `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`, or an error of
-/// [`AccountingConfig::new`].
+/// `EPERM` without `CAP_PERFMON`; `ESRCH` if the task does not exist or exits; `EBUSY` while
+/// another task has an entry with the PID `pid`, or an old entry of the task is being removed;
+/// `ENOSPC` at [`MAX_ENTRIES`] entries; `EDQUOT` if the task's user would exceed `user_kb`;
+/// `ENOMEM`; the errors of [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
@@ -167,8 +167,8 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     done
 }
 
-/// Returns the four values of an entry's settings. Returns `ESRCH` if the entry does not exist, and
-/// `EPERM` in the same cases as [`read`].
+/// Returns an entry's settings: the four values of the task's `ppactl` file. Returns `ESRCH` if the
+/// entry does not exist, and `EPERM` in the same cases as [`read`].
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
@@ -176,16 +176,16 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     Ok(entry.config.values())
 }
 
-/// Sets the four values of an entry's settings. Returns `EPERM` without `CAP_PERFMON`; other errors
-/// are those of [`set`].
+/// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
+/// without `CAP_PERFMON`; other errors are those of [`set`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
     access::may_account()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry. Returns `EPERM` without
-/// `CAP_PERFMON`.
+/// Calls `each` with the PID and the settings (the four values of `ppactl`) of each entry. Returns
+/// `EPERM` without `CAP_PERFMON`.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
     access::may_account()?;
     for entry in ACCOUNTING.lock().entries.iter() {
@@ -200,7 +200,7 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
 /// removes the files of an entry, stops accounting if accounting is no longer needed: see
 /// [`Accounting::stop_if_done`].
 ///
-/// Context: the worker. The function waits for readers of the files.
+/// Context: the worker. `reap()` waits for readers of the files that it removes.
 pub(crate) fn reap() {
     loop {
         let gone = {

@@ -9,7 +9,7 @@
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
-//! do more:
+//! take locks, allocate memory or queue a worker:
 //!
 //! - `task_newtask` allocates the record of the new task, in process context. The probe charges the
 //!   record's memory to the user of the task under `users_lock`, and inserts the record under

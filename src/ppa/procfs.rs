@@ -25,7 +25,7 @@ pub(crate) struct Files(());
 impl Files {
     /// Creates the files of process accounting.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: The callee is called once, and drop removes the files.
+        // SAFETY: `ppa_files_create()` is called once, and the drop of `Files` removes the files.
         let made = to_result(unsafe { helpers::ppa_files_create() });
         // After an error no file is left that could turn accounting on. Turn accounting off,
         // because a writer may have turned it on before the error.
@@ -36,9 +36,9 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // SAFETY: `create` has created the files. The callee waits for readers and writers of the
-        // global files, and for the worker. After the call, files of single tasks and probes can
-        // still queue the worker, but global files cannot.
+        // SAFETY: `create` has created the files. `ppa_files_close()` waits for readers and writers
+        // of the files that it removes, and for the worker. After `ppa_files_close()`, only probes
+        // and the files of single tasks can queue the worker.
         unsafe { helpers::ppa_files_close() };
         files::shutdown();
         per_task::remove_all();

@@ -26,9 +26,9 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records of ended tasks that no reader has asked for. A record beyond
-/// `MAX_ENDED_RECORDS` or, in bytes, [`MAX_ENDED_BYTES`] is dropped and counted in `lost`. Both
-/// limits also apply to the records that `EndedTasks` keeps for readers.
+/// Maximum number of records of ended tasks that no reader has asked for. If the records exceed
+/// this number or [`MAX_ENDED_BYTES`] bytes, the newest is dropped and counted in `lost`.
+/// `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in `EndedTasks`.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -68,8 +68,8 @@ pub(crate) struct AccountingState {
     pub(crate) refused: Word,
 }
 
-/// Calls a function on each CPU, with interrupts off. Repeats the calls until the function returns
-/// true on all CPUs.
+/// Calls `function` on each CPU, with interrupts off. Calls `function` on all CPUs again until it
+/// has returned true on each of them.
 fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
@@ -84,7 +84,7 @@ fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     }
 }
 
-/// Adds `more` to a number that several CPUs change, modulo 2^64. Returns the new value.
+/// Adds `more`, modulo 2^64, to a number that several CPUs change. Returns the new value.
 pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
@@ -230,11 +230,15 @@ impl AccountingState {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
-    /// common settings continues the task's values; if the user would exceed `user_kb`, the task
-    /// gets no record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
+    /// common settings continues the task's values. If the task's user would exceed `user_kb`, the
+    /// task gets no new record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+        if task.has_ended() {
+            // The probe of the task's last switch moves its record to the ended tasks.
+            return Ok(());
+        }
         let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = match self.all_tasks && !task.has_ended() {
+        let record = match self.all_tasks {
             true => match self.new_record(task, self.cpus_per_group, latencies) {
                 Err(error) if error == EDQUOT => {
                     add_return(&self.refused, 1);
@@ -274,8 +278,10 @@ impl AccountingState {
                     let before = self.index.replace(record);
                     if before.is_none() {
                         add_return(&self.nr_tasks, 1);
+                        // If there was an old record, the last switch of a dead task is still to
+                        // come, and its probe moves the new record to the ended tasks.
+                        self.remove_if_dead(task);
                     }
-                    self.remove_if_dead(task);
                     self.find_syscall(task);
                     before
                 }
@@ -295,6 +301,8 @@ impl AccountingState {
                 if let Some(record) = self.record_of(task) {
                     record.words.correct_wait(waits_since, &old.words);
                 }
+                // The task may have been switched out in a system call with the old record.
+                self.find_syscall(task);
             }
             self.retired.push(before);
             self.free_retired();
@@ -302,8 +310,8 @@ impl AccountingState {
     }
 
     /// Looks up again the record of the task that runs on this CPU. Returns false if the record
-    /// cannot be replaced now, because the system-call words of the CPU are being updated. Called
-    /// with interrupts off.
+    /// cannot be replaced now, because this CPU is updating its mode and system time. Called with
+    /// interrupts off.
     fn refresh_current(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -339,8 +347,8 @@ impl AccountingState {
         retry_on_each_cpu(&|| self.begin_this_cpu());
     }
 
-    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
-    /// system-call words of the CPU are being updated. Called with interrupts off.
+    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the CPU
+    /// is updating its mode and system time. Called with interrupts off.
     fn begin_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;

@@ -13,7 +13,7 @@ use base::self_stat::SelfStats;
 /// The slot of the statistic that counts records that were dropped before they were read.
 static SLOTS: SelfStats<1> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value makes the instances dormant. This value is
+/// The instances of the statistics. Dropping this value deletes the instances. This value is
 /// dropped after all code that updates the statistics has stopped.
 pub(crate) struct AccountingStats {
     _lost: Instance,
@@ -27,8 +27,8 @@ impl AccountingStats {
             help: c"Records of ended tasks dropped before they were read",
             ..Spec::counter(c"perfcounters/accounting/lost")
         })?;
-        // SAFETY: No record can be counted yet, and the per-CPU slots of the counter exist until
-        // the module is unloaded.
+        // SAFETY: No code can count a dropped record yet, and the per-CPU slots of the counter
+        // `lost` exist until the module is unloaded.
         unsafe { SLOTS.publish(0, lost.counter().raw()) };
         Ok(Self { _lost: lost })
     }
@@ -37,7 +37,7 @@ impl AccountingStats {
 /// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap,
 /// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
 pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
-    // SAFETY: The per-CPU slot of a live instance exists, and nothing else writes the slot.
+    // SAFETY: The per-CPU slot exists as long as `instance`, and nothing else writes the slot.
     unsafe { per_cpu::add_on(instance.counter().raw(), cpu, more) }
 }
 

@@ -51,8 +51,8 @@ pub(crate) struct TaskRecord {
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: Any thread may access the words and numbers of a record, and may drop its `charge` and
-// its `history`. Only RCU accesses `rcu`.
+// SAFETY: Any thread may access the fields of a record other than `rcu`, and may drop `charge` and
+// `history`. Only RCU accesses `rcu`.
 unsafe impl Send for TaskRecord {}
 // SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu`, and all
 // other fields do not change while the record is shared.
@@ -264,7 +264,7 @@ impl TaskIndex {
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
         // Task structures are at least 64 bytes apart, so the low 6 bits of an address are dropped.
-        // A multiplication spreads the remaining bits of the address over the hash.
+        // A multiplication spreads bits 6 to 37 of the address over the hash.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
         // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
         // heads by the type's invariant.
@@ -356,9 +356,9 @@ impl TaskIndex {
     }
 
     /// Returns the first record after position `place`, and the position of that record; `None`
-    /// after the last record. Positions are ordered by hash and then by address, so that a walk
-    /// misses no record that stays in the index during the walk. Preemption is off, or RCU is
-    /// read-locked, while the result is used.
+    /// after the last record. The position of a record consists of its hash and its address, so a
+    /// walk in the order of positions misses no record that stays in the index during the walk.
+    /// Preemption is off, or RCU is read-locked, while the result is used.
     pub(crate) fn next_after(&self, place: u64) -> Option<(&TaskRecord, u64)> {
         let mut hash = place >> 48;
         while let Some(head) = self.0.get(hash as usize) {
@@ -390,7 +390,7 @@ impl Drop for TaskIndex {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut TaskRecord) {
                 // SAFETY: The pointer is from `into_raw` in `insert` or `replace`. The probes are
-                // already detached, so that no search runs.
+                // already detached, so no code searches the index.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.hash_next.load_relaxed();
             }
@@ -446,8 +446,8 @@ impl RetireList {
         // Acquire: pairs with the release in `push`, so that the records are complete.
         let mut next = self.first.load_acquire();
         // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
-        // no record is taken during the call. Records that are pushed during the call are in front
-        // of `first`, where the walk began.
+        // no record is taken during the call. Records that are pushed during the call are not
+        // visited: `push` inserts them before the record at which the walk began.
         while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
             look(record);
             next = record.list_next.load_relaxed();

@@ -25,8 +25,8 @@ pub(crate) fn is_supported() -> bool {
 #[inline(always)]
 pub(crate) fn has_exit_work() -> bool {
     let flags: c_ulong;
-    // SAFETY: The instructions read the kernel's per-CPU pointer to the current task, and the first
-    // word of the task: the flags of its `thread_info`. The other word is constant.
+    // SAFETY: The `movq`s read the kernel's per-CPU pointer to the current task, and the first word
+    // of the task: the flags of its `thread_info`. The word `ppa_exit_work` is constant.
     unsafe {
         asm!("movq %gs:current_task(%rip), {f}", "movq ({f}), {f}", f = out(reg) flags,
             options(att_syntax, nostack, readonly, preserves_flags));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queueing of accounting's workers, and the directories `/proc/ppa/PID`, which a worker
-//! removes.
+//! Functions that queue the workers of accounting, and the type of the directories `/proc/ppa/PID`,
+//! which one of the workers removes.
 
 #![expect(unsafe_code, reason = "calls of C")]
 
@@ -26,7 +26,7 @@ impl Directory {
     /// Creates a task's directory `/proc/ppa/PID` and the files in it, which identify the task by
     /// `id`. May sleep.
     pub(crate) fn create(pid: u32, id: usize) -> Result<Self> {
-        // SAFETY: The function is called while the global files exist.
+        // SAFETY: `create` is called while the directory `/proc/ppa` exists.
         let directory = unsafe { helpers::ppa_entry_create(pid, id) };
         // INVARIANT: The callee has created the directory.
         NonNull::new(directory).map(Self).ok_or(ENOMEM)

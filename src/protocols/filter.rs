@@ -6,9 +6,9 @@
 //! A filter is a program of comparisons that only jumps forward (`struct perftrace_filter` of
 //! `include/uapi/linux/perftrace.h`). The kernel checks a filter when a trace is created. A traced
 //! process executes the filter from a page that can be reused for another trace at any time, so the
-//! execution does not rely on the kernel's check. Each number in the filter is read once and
-//! compared with its bounds, and each executed step has a higher number than the step before. The
-//! execution therefore ends for any contents of the page, with the result true or false.
+//! execution does not rely on the kernel's check. Each number in the filter is read once, and
+//! checked before it is used as an offset or a step number. The execution only moves on to steps
+//! with higher numbers, so it ends for any contents of the page, with the result true or false.
 //!
 //! A field of an event is a number or a text. Integers are compared by value, also if they differ
 //! in size or in signedness. If the field or the constant is a floating-point number, both are
@@ -59,15 +59,15 @@ pub const SIGNED: u8 = 0x10;
 /// Flag of an operation: the constant is an `f64`.
 pub const FLOAT: u8 = 0x20;
 
-/// Target of a step: the event is accepted.
+/// Value of [`Step::yes`] or [`Step::no`] that ends the filter and accepts the event.
 pub const ACCEPT: u16 = 0xffff;
-/// Target of a step: the event is rejected.
+/// Value of [`Step::yes`] or [`Step::no`] that ends the filter and rejects the event.
 pub const REJECT: u16 = 0xfffe;
 
 /// A step of a filter: `struct perftrace_step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The operation, [`EQ`] to [`GLOB`], with [`SIGNED`] or [`FLOAT`].
+    /// Operation ([`EQ`] to [`GLOB`]), optionally with the flag [`SIGNED`] or [`FLOAT`].
     pub op: u8,
     /// Must be 0.
     pub reserved: u8,
@@ -389,7 +389,7 @@ pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     Ok(())
 }
 
-/// Returns the first value of the payload, which has the type `kind`, and the rest of the payload.
+/// Splits the payload into its first value, whose type is `kind`, and the rest of the payload.
 fn take<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
     let (first, digits) = kind.split_first()?;
     if kind == b"str" {

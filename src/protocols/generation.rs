@@ -11,8 +11,8 @@
 //! ```
 //!
 //! - B (store of gen2) pairs with C (load): a reader that sees the new gen2 sees the whole change.
-//! - A (store of gen1) pairs with D (load): a reader that copied a part of a change sees the gen1
-//!   that the writer stored before this change.
+//! - A (store of gen1) pairs with D (load of gen1): a reader that copied a word from an unfinished
+//!   change sees the gen1 that the writer stored before this change.
 //!
 //! A reader discards values that it copied while the set of instances changed.
 

@@ -6,8 +6,8 @@
 //!
 //! Positions are in bytes, modulo 2^64. The head of a forward ring begins at 0 and increases. The
 //! head of a backward ring begins at 0 and decreases: the newest record is at the head, and older
-//! records follow it. A reader can therefore read the whole backward ring from its head, without
-//! knowing where older records begin.
+//! records follow it. In a backward ring, a reader can begin at the head and read all records
+//! without knowing where older records begin.
 //!
 //! ```text
 //!   writer                              reader
@@ -20,7 +20,7 @@
 //! - B (store of the head) pairs with C (load): a reader that sees the new head sees the record.
 //! - A (store of `reserve`) pairs with D (load): a reader that read a word of a newer record sees
 //!   the `reserve` that the writer stored before the record.
-//! - T (load of the tail) pairs with U (store): the reader no longer uses the overwritten bytes.
+//! - T (load of the tail) pairs with U (store): the writer overwrites only bytes that were read.
 //!
 //! The reader writes only the tail. The writer compares the tail with other positions, but never
 //! uses it as an address.
@@ -341,8 +341,8 @@ impl Writer {
     /// Writes a record. Context: any; the caller serialises writers.
     ///
     /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
-    /// records: a `LOST` record of 16 bytes may be written before it. A larger record, up to the
-    /// size of the ring, fits only if no lost records have to be reported.
+    /// records: a `LOST` record of 16 bytes may be written before it. A record that leaves less
+    /// than 16 bytes of the ring fits only if no `LOST` record has to be written before it.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -386,7 +386,7 @@ pub enum ReadResult {
         /// Number of words of the record, including its header.
         words: usize,
     },
-    /// The position is behind the last record.
+    /// No record is left to read: the position is the end of the last record.
     End,
     /// The writer has overwritten the record, or is overwriting it.
     Overwritten,
@@ -417,7 +417,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
     if left == 0 {
         return match flags & BACKWARD {
             0 => ReadResult::End,
-            // The position is one ring size behind the head, so the whole ring was read.
+            // `at` is one ring size above the head, so the reader has read the whole ring.
             _ => ReadResult::Overwritten,
         };
     }
@@ -447,8 +447,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
                     *value = ring.word(from).map_or(0, Word::load_relaxed);
                     from = from.wrapping_add(8);
                 }
-                // The copy gets the header `first`, from which its length was computed, because the
-                // writer may have changed the header in the ring meanwhile.
+                // Put `first`, the header that gave the length, into the copy: the writer may have
+                // changed the header in the ring since `first` was loaded.
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }

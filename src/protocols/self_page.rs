@@ -182,7 +182,7 @@ impl SelfPage {
                 continue;
             }
             let sum = counter.sum.load_relaxed();
-            // If the calling thread is not the owner, this CPU's PMU does not hold the counter.
+            // RDPMC reads this counter only on the CPU that runs the thread `owner` of the page.
             let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
             return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),

@@ -14,8 +14,8 @@
 //! preemption off. Each addition is one instruction, so an interrupt or NMI cannot split it. No
 //! other CPU writes the seqflag of this CPU.
 //!
-//! A reader copies the counters between two reads of the seqflag. The copy is consistent if both
-//! reads return the same value and that value has no update in flight.
+//! A reader reads the seqflag before and after it copies the counters. The copy is consistent if
+//! the two values of the seqflag are equal and count no update in flight.
 //!
 //! # Ordering
 //!
@@ -28,7 +28,7 @@
 //!
 //! - B (END) pairs with C (first load): a reader that sees in the seqflag that an update is
 //!   completed also sees the values of the update.
-//! - A (BEGIN) pairs with D (second load): a reader of a new value sees that the update began.
+//! - A (BEGIN) pairs with D (second load): a reader that copied a new value sees the new flag.
 //!
 //! On x86 stores are not reordered with stores, nor loads with loads, so the two additions of the
 //! writer need only compiler barriers. On architectures other than x86, the addition of BEGIN needs

@@ -24,14 +24,14 @@ macro_rules! integers {
 integers! { u8 u16 u32 u64 }
 
 #[allow(unsafe_code, reason = "see the comment")]
-// SAFETY: The trait is implemented for the elements, and an array has no padding between its
+// SAFETY: The element type `T` implements `FromBytes`, and an array has no padding between its
 // elements.
 unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
 
-/// Declares structures with the layout of C, and implements [`FromBytes`] for them. The number
-/// behind a structure's name is its size in bytes. The build fails if the declared size is wrong,
-/// if the structure has padding, or if a field does not consist of integers. The trait `FromBytes`
-/// of the kernel cannot be used, because programs outside the kernel also use this macro.
+/// Declares structures with the layout of C, and implements [`FromBytes`] for them. `Good(8)`
+/// declares a structure of 8 bytes. The build fails if the declared size is wrong, if the structure
+/// has padding, or if a field does not consist of integers. The trait `FromBytes` of the kernel
+/// cannot be used, because programs outside the kernel also use this macro.
 ///
 /// ```
 /// protocols::structures! {

@@ -32,7 +32,7 @@ pub mod count {
 /// The counts of a buffer. The reader writes the tail; the writers write all other counts.
 pub type Counts = [Word; count::NR];
 
-/// Sets the first limit of the writers' fast path in a new buffer, whose counts are all 0.
+/// Sets the count `limit` of a new buffer: the position up to which the writers' fast path writes.
 pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
@@ -42,10 +42,10 @@ pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     });
 }
 
-/// Checks the number of lost events that a writer claims. `seen` is the number that the last check
-/// accepted, and `ticks` is the time since that check. A writer spends more than four ticks on each
-/// event that it loses, so at most one new lost event per four ticks is plausible, plus 1,024
-/// events of tolerance. Returns `claimed`, or `None` if the number is not plausible.
+/// Checks the number of lost events that a writer claims. The last check, `ticks` ago, has accepted
+/// `seen` lost events. A writer spends more than four ticks on each event that it loses, so at most
+/// one new lost event per four ticks is plausible, plus 1,024 events of tolerance. Returns
+/// `claimed`, or `None` if the number is not plausible.
 pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
@@ -55,7 +55,7 @@ pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRange {
     /// Number of bytes that were written before this range. In a flight recorder (a buffer that
-    /// overwrites its oldest records), the position is the number of all bytes that were written.
+    /// overwrites its oldest records), `position` is the number of all bytes written so far.
     pub position: u64,
     /// Offset of the first byte of the range in the records of the buffer.
     pub from: u32,
@@ -123,7 +123,7 @@ pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     fence_acquire();
     let reserve = reserve.load_relaxed();
     // Number of bytes that writers have reserved since `span` was determined. In a flight recorder
-    // the head decreases, so these bytes are below `span.next`.
+    // positions decrease, so the reserved bytes are below `span.next`.
     let over = span.next.wrapping_sub(reserve);
     let over = match reserve {
         0 => 0,
@@ -175,8 +175,8 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // Maximum number of bytes for a `LOST` record and for `record`, each with a padding record
-        // that it may need at the end of the buffer.
+        // Maximum number of bytes that `record` and a `LOST` record need, including the padding
+        // records that may have to fill the end of the buffer.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
         // Acquire: pairs with the reader's release of the tail. The reader has finished copying the

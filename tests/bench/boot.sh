@@ -9,8 +9,9 @@
 #   KBUILD_OUT the project's modules
 #   BENCH      the program to run in the guest; without it the guest prints /proc/bench
 #
-# If the environment variable EMULATOR is set, the script runs this program, the QEMU that
-# tests/qemu-pmu builds, and the guest's CPU has a PMU.
+# The environment variable EMULATOR can name the QEMU program that tests/qemu-pmu builds. If
+# EMULATOR is set, the script runs the program $EMULATOR in place of qemu-system-x86_64, and the
+# guest's CPU has an emulated PMU.
 
 set -euo pipefail
 dir=$1 cpus=$2 vmlinuz=$3 kbuild_out=$4

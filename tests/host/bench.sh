@@ -17,8 +17,9 @@ failed=0
 n=0
 
 # cost_of OPERATION: prints the number of instructions of an operation, from the operation's line in
-# the output of tests/modules/bench_main.c. Prints nothing if fewer than 10 of the 41 measurements
-# took the shortest time.
+# the output of tests/modules/bench_main.c. The operation was measured in two series of 41
+# measurements. Prints nothing if the shortest time of a series occurs in fewer than 10 measurements
+# of that series.
 cost_of() {
 	awk -v name="$1" '$1 == name && $6 >= 10 && $7 >= 10 { print ($5 - $4) / ($3 - $2) }' "$work/lines"
 }

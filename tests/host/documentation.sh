@@ -44,8 +44,8 @@ commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | gre
 kinds_are_known() {
 	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# has_pieces FILE BLOCK: checks that FILE contains each part of the block. In the block, lines "..."
-# separate the parts. White space at the beginning of lines is ignored.
+# has_pieces FILE BLOCK: checks that FILE contains each part of BLOCK. Lines of BLOCK that consist
+# of "..." separate the parts. White space at the beginning of lines is ignored.
 has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
@@ -102,8 +102,9 @@ within() {
 	done
 }
 
-# not_of_pfc WORD...: prints the subcommands and long options among the arguments of pfc that the
-# help of pfc does not list.
+# not_of_pfc WORD...: compares the arguments of a pfc command with the output of pfc --help and of
+# --help of its subcommands. Prints each subcommand and each long option that the help does not
+# list.
 not_of_pfc() {
 	local help word sub=pfc
 	help=$("$TOOLS_OUT/pfc" --help) || { echo "pfc --help"; return; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks that every file has an SPDX line near its top and at most 600 lines. Pictures (.svg), which
-# programs generate, may be longer.
+# Checks that every file has an SPDX line near its top and at most 600 lines. Pictures (.svg) may
+# have more than 600 lines, because programs generate them.
 
 set -u
 # shellcheck source=tests/host/lib/ktap.sh

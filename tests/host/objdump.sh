@@ -48,8 +48,8 @@ result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 a gro
 c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
-# The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
-# instance number.
+# The test counts the instructions of all paths of perf_adjust(), including the jump to the end of
+# the function for an invalid instance number.
 c=$(code "$out/src/counters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -78,8 +78,10 @@ panicking() {
 	done | sort -u
 }
 
-# A function of the crate protocols or of a crate *_rules is in the object of its crate; modules can
-# contain copies of the function. The first crate in a mangled name is the crate of the function.
+# The crate protocols and the crates counters_rules, perfmon_rules, ppa_rules and trace_rules each
+# have an object file (protocols.o or rules.o). A module (.ko) that calls functions of these crates
+# can contain copies of the functions. The first crate in a mangled name is the crate of the
+# function.
 pure='(protocols|(counters|perfmon|ppa|trace)_rules)'
 mapfile -t objects < <(find "$out/src" "$out/tests/modules" -name '*.ko' -o -path '*/rules/rules.o')
 panics=$(nm "$out"/src/*/rules/rules.o "$out/src/protocols/protocols.o" | grep -iE 'panic|unwrap_failed|bounds')
@@ -94,9 +96,9 @@ result $? "rig protocols and rules: their code refers to no function that panics
 mapfile -t objects < <(find "$out/src" -name '*.ko')
 panics=$(panicking "${objects[@]}")
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|9instances3add|15pmu_description|7pmu_map|12pmu_map_file|7perfmon6device|7Session5claim|7Session10add_thread|7Context4load|4pmus(6append|13log_cpu_kinds|16detect_cpu_kinds|17description_error)|7formats15find_registered|10Accounting(7restart|5start)|10EndedTasks5drain|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|11task_record5words|7PpaFile.*14FileOperations(4read|5ioctl)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|6Buffer3new|9perftrace6device(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|6traces3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pfc_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
-# Page-fault handlers must not call panic(). The page-fault handlers are searched separately,
-# because the pattern of functions that may call panic() matches all functions of some source files,
-# including page-fault handlers.
+# Page-fault handlers must not call panic(). The pattern of functions that may call panic() matches
+# all functions of some source files, including page-fault handlers. A second grep therefore
+# searches the list $panics for page-fault handlers.
 found+=$(grep -E '14FileOperations(5fault|8vma_open|9vma_close)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
 result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"

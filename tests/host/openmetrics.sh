@@ -38,8 +38,8 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# The program is built in the directory and with the profile of cargo test, so that results of cargo
-# test are reused.
+# The program fake_device is built in the target directory of cargo test and with the same profile,
+# so that cargo reuses the crates that cargo test has built.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &

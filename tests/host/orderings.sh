@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
-# the code of the modules, a comment must name the ordering that it pairs with. The table in
-# Documentation/barriers.md must have the number of orderings in each file, and their partners. When
-# an ordering is added or removed, this test fails until the table in barriers.md is corrected. Each
-# lock must be in the table of Documentation/architecture.md.
+# the code of the modules, a comment must name its partner, the ordering that it pairs with. The
+# table in Documentation/barriers.md must list each source file that has memory orderings, with the
+# number of its orderings and with their partners. When an ordering is added or removed, this test
+# fails until the table in barriers.md is corrected. Each lock must be in the table of
+# Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -33,9 +34,10 @@ print_uncommented() {
 	done
 }
 
-# print_unknown_partners: prints the rows of the table in barriers.md that name no partner. Also
-# prints each partner that is neither the path of a file nor a word in the file that the row
-# describes.
+# print_unknown_partners: checks the column "partner" of the table in barriers.md. In each row, this
+# column must name, in backticks, what the memory orderings of the row's source file pair with.
+# Prints each row without a name in backticks in the column "partner". Also prints each name in
+# backticks that is neither the path of a file nor a word in the source file of its row.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"

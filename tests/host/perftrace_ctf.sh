@@ -33,8 +33,8 @@ read_trace() {
 	shift
 	babeltrace2 --clock-cycles --no-delta "$@" "$work/traces/$case" 2>"$work/words"
 }
-# count_discarded: prints the number of lost events and the two times of each warning about lost
-# events.
+# count_discarded: for each warning of babeltrace2 about lost events, prints the number of lost
+# events and the two times between which the events were lost.
 count_discarded() {
 	sed -nE 's/^WARNING: Tracer discarded ([0-9]+) events? between (\[[^]]*\]) and (\[[^]]*\]) .*/\1 \2 \3/p' "$work/words"
 }

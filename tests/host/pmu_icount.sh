@@ -47,7 +47,7 @@ for i in 1 2; do
 done
 failed=0
 echo "1..2"
-# The guest has written 8 scripts to /proc/msr_raw. Each script has 9 steps, and each step has a
+# The guest has written a list of 9 steps to /proc/msr_raw, 8 times. Each step of a list gives one
 # line of results.
 if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
 	echo "ok 1 pmu icount: a run gives 72 results and powers off"

@@ -23,7 +23,8 @@ make_clone() {
 }
 make_clone "$work/a/project"
 make_clone "$work/b/project"
-# run_in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
+# run_in_clone DIRECTORY SCRIPT: starts a shell that sources tools/rig/lib.sh of a clone and then
+# runs the commands SCRIPT.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
 plan 26
@@ -32,8 +33,8 @@ result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" 
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
 $work/b/project"
 
-# One clone holds a lock until a line is written to the FIFO. The other clone tries to take the
-# lock.
+# A script in clone `a` of the repository holds the lock "thing" until a line is written to the FIFO
+# $work/go. While clone `a` holds the lock "thing", a script in clone `b` tries to take it.
 mkfifo "$work/go"
 run_in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
 : >"$work/said"
@@ -65,8 +66,8 @@ as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/sai
 as_wanted "rig plan: the time of each part is recorded" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# Case: make rows uses the results of two test runs: tests ran on the debug kernel first, and on the
-# stock kernel later.
+# Case: the results of two test runs are stored, of an earlier run on the debug kernel and of a
+# later run on the stock kernel. rows.sh (make rows) uses the results of both test runs.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -147,8 +148,8 @@ as_wanted "rig a run with less than 5 GB free names the file system of the cache
 run make clean"
 
 # test_follow STARTS: calls follow() of guest.sh for a stub of a guest. The guest hangs in each boot
-# before boot number STARTS, and runs its program in boot number STARTS. Prints the result and the
-# diagnostics that follow() records for "rig the guest boots".
+# before boot number STARTS, and runs its program in boot number STARTS. Prints what follow()
+# records under the name "rig the guest boots": the result and its diagnostics.
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -194,8 +195,9 @@ recorded_output() {
 as_wanted "rig a line of a program that looks like its end is output of the program" "$(recorded_output)" \
 	"x 0:# end by SIGTERM: 1|# begin y 5|ok 1|"
 
-# print_left_out: prints the tests that only make test-all runs, as programs_of() and left_out() in
-# tools/rig/guest.sh find them. Documentation/testing.md must list the same tests.
+# print_left_out: prints the tests that make test leaves to make test-all. The tests are selected by
+# the functions programs_of() and left_out() in tools/rig/guest.sh. Documentation/testing.md must
+# list exactly the tests that print_left_out prints.
 print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -209,9 +211,10 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: prints the stored results that forget_results() of test.sh keeps after a test run
-# on host and stock. Old results of host and stock must be removed, except the results of tests that
-# the test run left out. Results of debug and kcsan must be kept.
+# forget_results: calls forget_results() of test.sh as after a test run in the worlds host and
+# stock. Prints the names of the stored results that remain. Stored results of other worlds (debug,
+# kcsan) must remain. If a stored result of the world host or stock is older than the test run, it
+# must be removed. If the test run has left a test out, the old result of this test must remain.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"

@@ -105,8 +105,8 @@ ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: removes tests. Also removes the file `runs`, because the totals in its lines
-# include the removed tests.
+# remove TEST...: removes stubs of tests. Also removes the file `runs`, so that second attempts in
+# earlier test runs do not count when a later test run decides whether a test is unreliable.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
 plan 43
@@ -116,8 +116,9 @@ as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
 as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
-# Without LONG=1, this test runs test.sh only with ONLY=a, the first variable of the loop below.
-# is_whole (history.sh) is called with each variable of the loop.
+# Each variable of the loop below, such as ONLY or WORLDS, restricts a test run. is_whole
+# (history.sh) must be false with each variable of the loop. If LONG is set, the loop also runs
+# test.sh with each variable. If LONG is not set, the loop runs test.sh only with ONLY=a.
 is_not_whole() { ! (cd "$clone" && env -i PATH="$PATH" TOP="$clone" CACHE="$cache" "$1" bash -c '. tools/rig/history.sh; is_whole'); }
 wrong=""
 for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do
@@ -191,8 +192,9 @@ said=$(run)
 ends "a result with another figure in parentheses passes at the second attempt" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-# Case: in its second attempt, a test skips the result that failed, or prints fewer results. The
-# second attempt counts as failed.
+# Case: a result of a test fails in the first attempt. In the second attempt, the test marks the
+# failed result with # SKIP, or prints fewer results than it has planned. In both cases, the second
+# attempt of the test counts as failed.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)

@@ -21,9 +21,10 @@
  * that claimed the NMI, without the entry and exit of the NMI. The line holds the shortest time and
  * the number of NMIs that took exactly this time.
  *
- * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
- * this CPU sends to itself, from sending to the return. The interrupt has the vector
- * X86_PLATFORM_IPI_VECTOR, which is otherwise unused.
+ * Reading /proc/bench_interrupt prints the cost of an interrupt that the reading CPU sends to
+ * itself. The cost includes the sending, the handler and the return from the interrupt. The line
+ * has the format of /proc/bench. The interrupt has the vector X86_PLATFORM_IPI_VECTOR, which is
+ * otherwise unused.
  *
  * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
  * since the last read. The file /proc/bench_timers must be read on CPU 0. The output has one line
@@ -75,7 +76,10 @@ static s64 one = 1;
 static perf_counter_t handle[8];
 static struct percpu_counter percpu_ctr;
 static atomic64_t atomic_ctr;
-/* Memory of a ring: 64 words for its page and tail, then 1024 words of data. */
+/*
+ * Memory of a ring: 32 words for the structure that the writer updates, 32 words for the reader's
+ * tail, and 1024 words of data.
+ */
 static u64 ring[64 + 1024];
 
 /* Functions of bench_rust.rs. */

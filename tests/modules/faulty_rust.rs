@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads freed memory in Rust, which shows that the debug kernel checks Rust code as well. Only
-//! the test faulty.sh loads this module. The module faulty.c commits the faults in C.
+//! Reads freed memory in Rust, which shows that the debug kernel checks Rust code as well. Only the
+//! test faulty.sh loads this module. The module faulty.c commits faults of several kinds in C.
 
 use kernel::prelude::*;
 

@@ -155,8 +155,8 @@ static void run(struct script *script)
 }
 
 /*
- * Records the number of complete instructions of "run", or 0 if the NMI interrupted other code, and
- * then executes the steps of on_nmi.
+ * Records in nmi_at[] how many instructions of the loop of the step "run" were complete when the
+ * NMI was taken, or 0 if the NMI interrupted other code. Executes the steps that follow "on_nmi".
  */
 static int handle_nmi(unsigned int type, struct pt_regs *regs)
 {

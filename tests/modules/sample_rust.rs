@@ -96,8 +96,9 @@ impl Counters {
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // A request transfers its data and then its status. For the size of each of the two
-        // transfers, sets the gauge `last` and raises the peak `largest` on this CPU.
+        // A request transfers its data and then its status. Each transfer sets the gauge `last` of
+        // this CPU to the size of the transfer, and raises the peak `largest` if the size is
+        // larger.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);

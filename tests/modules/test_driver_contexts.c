@@ -142,8 +142,9 @@ static int run_in_nmi(struct command *c)
 
 /*
  * Executes the command in the task, and then REFERENCE updates for comparison. The result is the
- * time of the command divided by the time of the REFERENCE updates, in thousandths. The ratio of
- * the two times does not depend on how busy the machine is.
+ * time of the command divided by the time of the REFERENCE updates, in thousandths. A busy machine
+ * slows down the command as much as the REFERENCE updates, so the result does not depend on how
+ * busy the machine is.
  */
 #define REFERENCE	500
 

@@ -9,9 +9,9 @@
  *	NMI            begin . a . PROBE_POINT . b . end
  *	kprobe         at PROBE_POINT: begin . a . b . end
  *
- * Each source also counts its updates in a per-CPU word without perfcounters.ko. After the test,
- * each counter of a source must have the sum of the source's per-CPU words over all CPUs. An NMI
- * records the number of updates that are in flight on its CPU.
+ * Each source also counts its updates in a per-CPU word of this driver, which is independent of
+ * perfcounters.ko. After the test, each counter of a source must have the sum of the source's
+ * per-CPU words over all CPUs. An NMI records the number of updates that are in flight on its CPU.
  */
 #include <linux/kprobes.h>
 

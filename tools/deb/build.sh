@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Builds Debian packages for the stock kernel (make deb). The packages are written to deb/packages
-# in the directory of the cache that belongs to this clone of the repository. debhelper packs the
-# files that `make install` installs. The packages contain the same tools, libraries and modules
-# that the tests use, but stripped.
+# Builds Debian packages for the stock kernel (make deb). The cache has a directory for each clone
+# of the repository; the packages are written to deb/packages in the directory of this clone.
+# debhelper packs the files that `make install` installs. The packages contain the same tools,
+# libraries and modules that the tests use, but stripped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"

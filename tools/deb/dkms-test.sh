@@ -3,10 +3,10 @@
 #
 # Tests the package perfcounters-dkms for tests/host/packages.sh. The test runs in a Debian of its
 # own in a chroot. apt installs the package with its dependencies and the stock kernel's headers,
-# DKMS builds the modules, and apt purges the package. Prints the path of the directory that
-# contains the files results and make.log and the directory modules. If the inputs have not changed
-# since the last test, the script uses the results of that test again. The dependencies of the
-# package stay installed between two tests. The kernel trees in the directory
+# DKMS builds the modules, and apt purges the package. Prints the path of the output directory of
+# the test, which contains two files (`results`, `make.log`) and the directory `modules`. If the
+# inputs have not changed since the last test, the script uses the results of that test again. The
+# dependencies of the package stay installed between two tests. The kernel trees in the directory
 # /var/cache/perfcounters also stay between two tests; dkms/build decides whether a kernel tree can
 # be used again.
 
@@ -49,10 +49,10 @@ look() {
 	stage "purge what was left" in_debian "$root" "" "
 		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# The list of files before the installation leaves out var/cache/perfcounters, the mount
-	# point of the kernel trees, which in_root has created. The purge must remove this mount
-	# point: if var/cache/perfcounters still exists after the purge, the comparison of the lists
-	# shows the directory.
+	# Save the list of files before the installation, without var/cache/perfcounters, the mount
+	# point of the kernel trees. in_root has created this mount point, and the purge of the
+	# package must remove it. If var/cache/perfcounters still exists after the purge, the
+	# directory is in the list of files after the purge only.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
@@ -77,7 +77,8 @@ look() {
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
 	# During the purge the kernel trees are not mounted, and an empty directory takes their
-	# place. The purge would remove the kernel trees, which later tests use again.
+	# place. If the kernel trees were mounted, the purge would remove them, and later tests
+	# could not use them again.
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"

@@ -20,7 +20,8 @@ install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
-# Install each page. The other functions that a page describes get pages that include it (.so).
+# Install each manual page. If a manual page describes several functions, each function without a
+# page of its own gets a page that includes the manual page by the request .so.
 for page in "$here"/man/*.3; do
 	name=${page##*/}
 	install -m 644 -t "$man" "$page"

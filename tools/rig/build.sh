@@ -52,8 +52,8 @@ modules_for_kdir() {
 	say "    modules: $out"
 }
 
-# Deletes the results of directories that the source does not have any more. Kbuild keeps the
-# results of removed directories, and tests that search all modules would find the old results.
+# Deletes the build results of source directories that were removed. Kbuild keeps the build results
+# of removed directories, and tests that search all modules would find the old results.
 delete_stale() {
 	local dir
 	find "$KBUILD_OUT" -mindepth 1 -depth -type d -printf '%P\n' | while read -r dir; do
@@ -73,9 +73,8 @@ modules() {
 
 # Fills cargo's target directory of a new clone with a copy of another clone's target directory, so
 # that cargo need not compile the packages of the registry again. Deletes from the copied target
-# directory what cargo has built from the packages of this project. Without the deletion, cargo,
-# which compares only file times, would use results that were built from the sources of another
-# clone.
+# directory what cargo has built from the packages of this project. Cargo compares only file times,
+# and would use copied results although they were built from the sources of another clone.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0

@@ -35,8 +35,8 @@ kernel_rustfmt() {
 	inside rustfmt --check --color never --edition 2021 --config-path "$TOP" $(in_tree -name '*.rs' ! -path './tools/*')
 }
 
-# Runs clippy by Kbuild, and fails if clippy warns; Kbuild itself does not fail on warnings. The
-# code that clippy compiles is not inlined, so modpost can find undefined symbols. With
+# Runs clippy by Kbuild, and fails if clippy warns; Kbuild itself does not fail on warnings. Clippy
+# compiles without inlining, so the modules may refer to undefined symbols. With
 # KBUILD_MODPOST_WARN=1 modpost warns about undefined symbols instead of failing.
 clippy_kernel() {
 	local out=$CLONE/build/clippy.$$ rc=0
@@ -60,8 +60,8 @@ checkpatch() {
 	files=$(in_tree \( -name '*.c' -o -name '*.h' \) "$@")
 	[ -n "$files" ] || return 0
 	# User programs use libc instead of the kernel's types and macros, and have long strings as
-	# test names. User programs also use types of perfmon2 and mixed-case macros of
-	# <inttypes.h>, and some tests expect ENOSYS.
+	# test names. Also ignore messages about types of perfmon2, about mixed-case macros of
+	# <inttypes.h>, and about ENOSYS, which some programs compare with an errno.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
 	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}${writable:+,EXPORTED_WORLD_WRITABLE}
 	local rc=0

@@ -19,8 +19,8 @@ is_committed() {
 	changes=$(git -C "$TOP" status --porcelain 2>/dev/null) && [ -z "$changes" ]
 }
 
-# restore_times: if the clone is new, sets the time of each file whose contents have not changed
-# since the last build to the file's time in $CLONE/times. Then writes $CLONE/times.
+# restore_times: restores the times of files in a new clone, and then writes $CLONE/times. A file
+# gets its time from $CLONE/times if its contents have not changed since the last build.
 restore_times() {
 	local list=$CLONE/times id seconds
 	is_committed || { rm -f "$list"; return; }

@@ -128,8 +128,8 @@ begin_guest() {
 
 # follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends.
 # Kills a guest that stops reporting. If a guest has reported nothing after TIMEOUT seconds, boots
-# the guest once more. A guest that has reported nothing has loaded no module under test, so the
-# modules cannot be the reason.
+# the guest once more. A guest that has reported nothing has loaded no module under test, so no
+# module under test can have caused its failure.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" ended=0 running="" prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
@@ -156,9 +156,9 @@ follow() {
 			# more, and QEMU then truncates the file `results`.
 			"# again"*) reopen=1 ;;
 			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
-			# A line "# begin" counts only while no program runs, and a line "# end"
-			# only if it names the running program, because a program may print lines
-			# that look like "# begin" and "# end" lines of the guest.
+			# A program may print lines that look like the "# begin" and "# end" lines
+			# of the guest. Ignore a line "# begin" while a program runs. Ignore a
+			# line "# end" that does not name the running program.
 			"# begin "*)
 				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
@@ -214,9 +214,10 @@ $(tail -n 5 "$dir/console")"
 $(tail -n 40 "$dir/console")"
 }
 
-# clock_goes_right LABEL "UP AT [UP AT]": checks that the clock of the guest advanced as fast as the
-# clock of the host. UP is the guest's uptime in seconds before the first program and after the last
-# program. AT is the host's time in seconds when this script read UP.
+# clock_goes_right LABEL TIMES: checks that the clock of the guest advanced as fast as the clock of
+# the host. TIMES has a pair of times from before the first program, and a pair from after the last
+# program. The first time of a pair is the guest's uptime in seconds. The second time of a pair is
+# the host's time in seconds when this script read the uptime of the guest.
 clock_goes_right() {
 	local up at end_up end_at
 	read -r up at end_up end_at <<<"$2"

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Keeps two lists in the cache, of test runs that no variable restricts (whole test runs). A test
-# run is whole if the user set none of the variables ONLY, WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP,
-# MEM and APPEND. test.sh sources this file.
-#   runs    all whole runs: "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS"; UNITS
-#           are the units that needed a second attempt, separated by commas, or "-"
-#   proved  the runs of a committed tree without a failure: "TREE TIME TARGET PASSED/FAILED/SKIPPED"
+# Keeps two lists of whole test runs in the cache. A test run is whole if the user set none of the
+# variables ONLY, WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP, MEM and APPEND. test.sh sources this
+# file.
+#   runs    a line "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS" for each whole
+#           test run. UNITS are the units that needed a second attempt, separated by commas, or "-".
+#   proved  a line "TREE TIME TARGET PASSED/FAILED/SKIPPED" for each whole test run of a committed
+#           tree without a failure.
 
 : "${TOP:?}" "${CACHE:?}"
 

@@ -3,10 +3,10 @@
 #
 # Builds the guest's initramfs, IMAGE/base.cpio. The initramfs has busybox, this project's modules
 # and tools, the tests' scripts, and the stock modules of devices that tests use. The compiled test
-# programs, which are most of the bytes, are kept separately in IMAGE/programs. vm.sh adds only the
-# programs that a boot runs to the initramfs. If a test program does not compile, the log names it
-# and the image does not contain it, which a test run reports as a failure. This script runs in the
-# tool chain's root file system (see build.sh).
+# programs are large, and are kept separately in IMAGE/programs. For each boot, vm.sh adds to the
+# initramfs only the test programs that the boot needs. If a test program does not compile, the log
+# names it and the image does not contain it, which a test run reports as a failure. This script
+# runs in the tool chain's root file system (see build.sh).
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
 #        image.sh sources    lists "PROGRAM SOURCE" for each test program
 

@@ -23,7 +23,8 @@ tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/r
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
 # mirror: prints the address of the Debian archive: DEBIAN_MIRROR or, if that variable is not set,
-# the archive that the host's apt uses. No script contains the address of an archive.
+# the archive that the host's apt uses. No script of this repository contains the URL of a Debian
+# archive.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -124,8 +125,8 @@ known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
 	[ -n "$wish" ] || return 0
-	# Do not use the usual release if it is not supported here: a clone whose tools/rig/kernels
-	# lists other series may have set it.
+	# Use the release in $CACHE/release only if this clone supports its series: a clone whose
+	# tools/rig/kernels lists other series may have written $CACHE/release.
 	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
 	# shellcheck disable=SC2086 # a pattern
 	for dir in $(cd "$CACHE/kernel" 2>/dev/null && printf '%s\n' $wish | sort -rV); do
@@ -162,11 +163,11 @@ take() {
 	: >"$dir/stock/.whole"
 }
 
-# stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
-# $found to its release. If a download fails, or if apt's lists of packages have no supported
-# kernel, the function updates apt's lists once and repeats the search, because the lists may have
-# been out of date. If a download still fails, the set-up ends with an error; an older kernel is not
-# taken instead.
+# stock_kernel: searches the archive for the first complete kernel that was built with Rust,
+# downloads and unpacks this kernel, and sets $found to its release. If a download fails, or if
+# apt's lists of packages have no supported kernel, the function updates apt's lists once and
+# repeats the search, because the lists may have been out of date. If a download still fails, the
+# set-up ends with an error; an older kernel is not taken instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"

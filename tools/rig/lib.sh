@@ -16,8 +16,8 @@ mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; nam
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
 # Everything in the cache outside the directories of clones is made once for all clones, and made
-# again if its inputs change. A change of the inputs is detected by a hash of the inputs in the name
-# of the result or in the name of a stamp, or by a stamp that lists the inputs.
+# again if its inputs change. The scripts detect changed inputs in one of two ways: the name of a
+# result contains a hash of its inputs, or a stamp file lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
@@ -61,10 +61,10 @@ kill_tree() {
 
 # "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
 # which needs root. With a network namespace of its own, the command can use network ports that
-# another job uses. With a PID namespace of its own, background processes of the command end when
-# the command ends. unshare must not change the propagation of mounts: in the chroot of inside(), /
-# is not a mount point, so the change would fail. In the chroot of inside(), all mounts are private
-# already.
+# another job uses. Because the command has a PID namespace of its own, its background processes end
+# when the command ends. unshare must not change the propagation of mounts, because the change fails
+# in the chroot of inside(), where / is not a mount point. In the chroot of inside(), all mounts are
+# private already.
 # shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
@@ -182,8 +182,8 @@ set_up() {
 	}
 }
 
-# enter_world WORLD: runs set_up, and then sets the variables of set_up for the kernel of a world
-# (stock, debug or kcsan). Builds the kernel if it does not exist.
+# enter_world WORLD: sets the variables that set_up() sets, with their values for the kernel of a
+# world (host, stock, debug or kcsan). Builds the debug kernel if it does not exist.
 enter_world() {
 	local dir
 	case $1 in

@@ -100,8 +100,8 @@ passed() {
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
 # forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
-# attempt. Appends the failures of the first attempt to second.tap, from which the report shows what
-# a second attempt has corrected.
+# attempt. Appends the failures of the first attempt to second.tap. The report at the end of the
+# test run prints the failures in second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -119,8 +119,9 @@ forgive() {
 	mv "$tap.new" "$tap"
 }
 
-# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Call this
-# function only if each program that had not ended in this boot has passed at its second attempt.
+# forgive_boot JOB LABEL: replaces the failures of a boot itself, such as a guest that hung, by
+# passed results, because the second attempt has succeeded. Call this function only if each program
+# that had not ended in this boot has passed at its second attempt.
 forgive_boot() {
 	local tap=$work/$1.tap
 	{

@@ -32,11 +32,11 @@ compilers() {
 	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got; name another compiler with CC="
 }
 
-# Unpacks the kernel source without the files that no build of a module reads. Only a third of the
-# source (640 MB) is unpacked, which saves time on a slow disk. A build of a module needs the
-# Kconfig files and Makefiles of all directories. Each exclude pattern of tar begins with the name
-# of the top directory. Without the name of the top directory, a pattern for net/ would also match
-# rust/helpers/net/, because a star also matches slashes.
+# Unpacks the kernel source without the files that no build of a module reads. The unpacked files
+# have 640 MB, a third of the source. Unpacking only a third of the source saves time on a slow
+# disk. A build of a module needs the Kconfig files and Makefiles of all directories. Each exclude
+# pattern of tar begins with the name of the top directory. Without the name of the top directory, a
+# pattern for net/ would also match rust/helpers/net/, because a star also matches slashes.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")

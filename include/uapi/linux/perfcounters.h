@@ -31,7 +31,7 @@
 
 /*
  * Maximum number of slots, slot 0 included. Each instance has at least one
- * slot, so this is also a limit for the number of instances.
+ * slot, so there are fewer than PERFCOUNTERS_MAX_INSTANCES instances.
  */
 #define PERFCOUNTERS_MAX_INSTANCES	65536
 
@@ -114,8 +114,9 @@ enum perfcounters_state {
 };
 
 /*
- * Values of perfcounters_desc.kind: how the values of several CPUs, and how the
- * values of two reads, are combined
+ * Values of perfcounters_desc.kind. The kind of an instance determines how its
+ * values on several CPUs are combined (sum or maximum), and whether its value
+ * can shrink between two reads.
  */
 enum perfcounters_kind {
 	PERFCOUNTERS_COUNTER	= 0,	/* only grows; sum over CPUs */

@@ -254,14 +254,16 @@ struct perfmon_vector {
 #define PERFMON_MIGRATIONS	260	/* CPU migrations of the thread; thread contexts only */
 #define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
 /*
- * PMDs 264 to 269 are read-only, return a current value instead of a count, and
- * can be read without PERFMON_START. In samples the value of
- * PERFMON_RUNNING_TASKS is 0, because counting the tasks takes too long while
- * interrupts are off.
+ * PMDs 264 to 269 are read-only, return a current value instead of a count, and can be read without
+ * PERFMON_START. If a thread's context is attached, PERFMON_PID, PERFMON_TID and PERFMON_CPU are
+ * the process id, the thread id and the CPU of the context's thread. For all other contexts,
+ * PERFMON_PID and PERFMON_TID are the ids of the current task, and PERFMON_CPU is the CPU on which
+ * the register is read. In samples the value of PERFMON_RUNNING_TASKS is 0, because counting the
+ * tasks takes too long while interrupts are off.
  */
-#define PERFMON_PID		264	/* process id of the thread, or of the current task */
-#define PERFMON_TID		265	/* thread id of the thread, or of the current task */
-#define PERFMON_CPU		266	/* number of the thread's CPU, or of the current CPU */
+#define PERFMON_PID		264	/* process id of the context's thread, or else of current */
+#define PERFMON_TID		265	/* thread id of the context's thread, or else of current */
+#define PERFMON_CPU		266	/* CPU of the context's thread, or else the current CPU */
 #define PERFMON_TSC		267	/* the time stamp counter */
 #define PERFMON_FREE_MEMORY	268	/* free memory of the machine in bytes */
 #define PERFMON_RUNNING_TASKS	269	/* number of runnable tasks of the machine */
@@ -351,7 +353,7 @@ struct perfmon_self {
 #define PFM_MSG_OVFL	1	/* PMDs have overflowed, or a ring is due to be read */
 #define PFM_MSG_END	2	/* thread exited, CPU offline, or permission withdrawn */
 #define PFM_MSG_FAULT	3	/* the CPU did not have all registers of the context */
-#define PFM_MSG_EVICTED	4	/* an administrator took the context's registers or thread */
+#define PFM_MSG_EVICTED	4	/* the context has ended in favor of an administrator's context */
 
 /*
  * Value of an instruction address, in messages and in samples, if the CPU ran a
@@ -415,7 +417,7 @@ struct perfmon_create {
 #define PERFMON_STATUS_MASKED	 0x02	/* nothing is counted until PERFMON_RESTART */
 #define PERFMON_STATUS_THROTTLED 0x04	/* sampling is paused, and will resume by itself */
 #define PERFMON_STATUS_ENDED	 0x08	/* see PFM_MSG_END, PFM_MSG_FAULT, PFM_MSG_EVICTED */
-#define PERFMON_STATUS_ELSEWHERE 0x10	/* the thread's CPU lacks registers or the core type */
+#define PERFMON_STATUS_ELSEWHERE 0x10	/* the context cannot count on the CPU of its thread */
 
 /**
  * struct perfmon_status - the state of a context

@@ -134,7 +134,8 @@ struct perfmon_sample {
  * struct perfmon_ring_arg - argument of the sampling formats "ring", "flight-recorder" and
  * "call-stack"
  * @size: size of the ring's data in bytes, a power of two, from a page to 1 GiB
- * @flags: PERFMON_RING_*; the format "flight-recorder" sets both flags
+ * @flags: PERFMON_RING_*; the format "flight-recorder" always sets PERFMON_RING_BACKWARD and
+ *	PERFMON_RING_OVERWRITE
  * @watermark: number of bytes written after which a message is queued, at most @size. The value 0
  *	means half of @size or, with PERFMON_RING_OVERWRITE, that no messages are queued
  * @fields: PERFMON_FIELD_*; 0 selects both stacks in the format "call-stack"

@@ -29,7 +29,7 @@
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
-/* Limits of the size in bytes of a buffer's area for records, which must be a power of two. */
+/* Limits of the size in bytes of a buffer's area for records; the size must be a power of two. */
 #define PERFTRACE_BYTES_MIN	4096
 #define PERFTRACE_BYTES_MAX	(4 << 20)
 /* Maximum size of a record in bytes, header included. */
@@ -70,9 +70,9 @@
  * @generation: odd while the slot is in use; changes when a trace begins and when the trace ends
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
  * @mask: size of a buffer's area for records in bytes, minus 1
- * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread that cannot call
- *	PERFTRACE_WAIT_ROOM, because the program has closed the file, ends its wait after @wait_ms
- *	by itself
+ * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. If the program has closed
+ *	its file of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM, and poll for room
+ *	for at most @wait_ms
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -128,15 +128,15 @@ struct perftrace_control {
  * @owner: on systems without restartable sequences, the id of the thread that is writing; 0: no
  *	thread is writing
  * @reserved: 0
- * @stalled: @tail + 1 after the wait of a thread that cannot call PERFTRACE_WAIT_ROOM has timed
- *	     out. Threads that cannot call PERFTRACE_WAIT_ROOM do not wait for room while @stalled
- *	     is equal to @tail + 1
+ * @stalled: set to @tail + 1 by a thread that cannot call PERFTRACE_WAIT_ROOM, when its wait for
+ *	     room has timed out. Threads that cannot call PERFTRACE_WAIT_ROOM do not wait for room
+ *	     while @stalled is equal to @tail + 1
  * @reserved2: 0
  * @tail: number of bytes that were read from the buffer; only the kernel writes this field
  *
- * The kernel initializes @limit to half of the size of the area for records or,
- * in flight recorders, to the negative of this size. All other fields of the
- * header start at 0. After the initialization the kernel writes only @tail.
+ * The kernel initializes @limit to half of the size of the area for records or, in flight
+ * recorders, to the negative of this size. All fields of struct perftrace_buffer except @limit
+ * start at 0. After the initialization the kernel writes only @tail.
  *
  * A record begins at offset (@head & mask) of the area for records. In flight recorders a record
  * ends at @head, and begins at offset (@head - size) & mask, where size is the size of the record.
@@ -160,10 +160,9 @@ struct perftrace_buffer {
 #define PERFTRACE_RECORDS	4096	/* offset of the records in a buffer */
 
 /*
- * Header of a record. In shared buffers the header is followed by the key of
- * the process. The fields of the event follow the header and the key, in the
- * order of the marker's fields and without padding between them. The record is
- * padded with zeros to a multiple of 8 bytes.
+ * Header of a record. In shared buffers the header is followed by the key of the process. The
+ * fields of the event follow the header and the key, in the order of the marker's fields and
+ * without padding between them. The record is padded with zeros to a multiple of 8 bytes.
  */
 struct perftrace_record {
 	__u16	marker;		/* number of the marker, or PERFTRACE_PAD, PERFTRACE_LOST */
@@ -183,7 +182,7 @@ struct perftrace_record {
  * "provider:event", where both parts consist of letters, digits, underscores, dots and dashes.
  */
 
-#define PERFTRACE_THREAD_SHARED	1	/* bit of perftrace_thread.number: shared with a child */
+#define PERFTRACE_THREAD_SHARED	1	/* in perftrace_thread.number: a child shares the struct */
 
 /**
  * struct perftrace_thread - thread-local variable that the writer and the kernel write
@@ -192,13 +191,14 @@ struct perftrace_record {
  * @number: thread id << 32; 0: the thread id is not known yet
  *
  * A child of fork() starts with a copy of struct perftrace_thread of the thread that called fork().
- * Before the child's first event, the kernel sets @sequence and @number of the child's copy to 0. A
- * child of vfork(), or of clone() with CLONE_VM and without CLONE_THREAD, shares struct
- * perftrace_thread with its parent and has no struct rseq. Before a child that shares struct
- * perftrace_thread with its parent runs, the kernel sets @sequence to 0 and sets the bit
- * PERFTRACE_THREAD_SHARED of @number. If a thread that writes an event finds
- * PERFTRACE_THREAD_SHARED set, it compares the result of gettid() with the thread id in @number: if
- * the ids differ, the thread is the child.
+ * Before the first event of a child of fork(), the kernel sets @sequence and @number to 0 in the
+ * child's copy of struct perftrace_thread. A child of vfork(), or of clone() with CLONE_VM and
+ * without CLONE_THREAD, shares struct perftrace_thread with its parent and has no struct rseq.
+ * Before a child that shares struct perftrace_thread with its parent runs, the kernel sets
+ * @sequence to 0 and sets the bit PERFTRACE_THREAD_SHARED of @number. A thread that finds
+ * PERFTRACE_THREAD_SHARED set when it writes an event compares the result of gettid() with the
+ * thread id in @number. If gettid() returns another id, the thread is a child that shares struct
+ * perftrace_thread with its parent.
  */
 struct perftrace_thread {
 	__u64	sequence;
@@ -218,10 +218,10 @@ struct perftrace_thread {
  * @thread: offset of struct perftrace_thread from the thread pointer (FS); 0: the program has no
  *	such structure
  *
- * A process may attach several times, each time with another open file of the device. All files
- * with which a process has attached share the key, the markers and the two areas of the process, so
- * the process maps the areas only once. Tracing of the process ends when the areas are unmapped, or
- * when the last file with which the process has attached is closed.
+ * A process may attach several times, each time with another open file of the device. All attached
+ * files of a process share the key, the markers, the first area (control) and the second area
+ * (buffers) of the process, so the process maps each area only once. Tracing of the process ends
+ * when the areas are unmapped, or when the last file with which the process has attached is closed.
  *
  * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or has another device node than the
  * first file with which the process has attached; ENOSPC: the process has attached with 256 files,
@@ -340,8 +340,9 @@ struct perftrace_create {
  * struct perftrace_info - the state of a trace
  * @size: size of this structure in bytes
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
- *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number that the call may return
- * @flags: perftrace_create.flags of the trace, with PERFTRACE_FILTERED and PERFTRACE_UNSTABLE
+ *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number to be returned
+ * @flags: perftrace_create.flags of the trace; also PERFTRACE_FILTERED if the trace has a filter,
+ *	and PERFTRACE_UNSTABLE if the kernel has marked the TSC unstable
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
@@ -411,8 +412,8 @@ struct perftrace_info {
  * PERFTRACE_READ searches for the next buffer with new records, beginning after the buffer of @key
  * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
  * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
- * perftrace_info.cut. A call with @key 0 also discards the processes that have ended and whose
- * records have all been read.
+ * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes from the trace the ended processes
+ * whose records have all been read.
  *
  * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
  * this trace.
@@ -471,9 +472,8 @@ struct perftrace_describe {
  * @slot: number of the slot that the trace uses
  * @cpu: CPU of the buffer
  *
- * A writer calls PERFTRACE_NOTIFY when a buffer has become half full or full. The call fails with
- * ENOENT if the trace has ended, or if the buffer does not exist because memory was short when it
- * was to be allocated.
+ * A writer calls PERFTRACE_NOTIFY when a buffer has become half full or full. PERFTRACE_NOTIFY
+ * fails with ENOENT if the trace has ended, or if the allocation of the buffer has failed.
  */
 struct perftrace_notify {
 	__u32	slot;
@@ -486,15 +486,16 @@ struct perftrace_notify {
  * @cpu: CPU of the buffer
  * @tail: value of perftrace_buffer.tail when the buffer had no room
  *
- * PERFTRACE_WAIT_ROOM wakes the reader, like PERFTRACE_NOTIFY, and sleeps until
- * the reader has advanced @tail or the trace has ended. After the wait the call
- * returns 0, and the caller tries to write its event again.
+ * PERFTRACE_WAIT_ROOM wakes the reader, like PERFTRACE_NOTIFY, and sleeps until the reader has
+ * advanced perftrace_buffer.tail or the trace has ended. PERFTRACE_WAIT_ROOM then returns 0, and
+ * its caller tries again to write the event.
  *
  * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: since the first call with the present @tail,
- * perftrace_create.wait_ms have passed, and the reader has not advanced @tail. Further calls fail
- * at once until the reader advances @tail. EINTR: a signal was received; the next call does not
- * restart the timeout. ENOENT: the buffer does not exist, or the trace's creator may no longer stop
- * this process. EINVAL: the trace does not have PERFTRACE_WAIT.
+ * perftrace_create.wait_ms have passed, and the reader has not advanced @tail. After a call has
+ * failed with ETIMEDOUT, calls of PERFTRACE_WAIT_ROOM for this buffer fail at once until the reader
+ * advances perftrace_buffer.tail. EINTR: a signal was received; the next call does not restart the
+ * timeout. ENOENT: the buffer does not exist, or the trace's creator has lost the permission to
+ * stop this process, which PERFTRACE_WAIT needs. EINVAL: the trace does not have PERFTRACE_WAIT.
  */
 struct perftrace_room {
 	__u32	slot;
@@ -509,8 +510,8 @@ struct perftrace_room {
  *			      and close the device, so that its module can be unloaded
  * @size: size of this structure in bytes
  * @flags: 0; or PERFTRACE_RESUME, which cancels the release: processes can attach again
- * @wake: descriptor of a regular file of at least PERFTRACE_READ_BYTES, opened read-only, that is
- *	mapped in place of the first area; -1: no file is mapped
+ * @wake: descriptor of the wake file, a regular file of at least PERFTRACE_READ_BYTES, opened
+ *	read-only, that is mapped in place of the first area; -1: no file is mapped
  * @left: out: number of processes that have not released the device yet; if @left is not 0, the
  *	caller calls PERFTRACE_RELEASE again
  *
@@ -524,9 +525,9 @@ struct perftrace_room {
  * PERFTRACE_RELEASE wakes a thread that sleeps in a system call, the system call may fail with
  * EINTR, as after SIGSTOP and SIGCONT.
  *
- * A program that finds no device when it starts can map the file of @wake itself. A program that
- * has mapped the file of @wake attaches at its first event after PERFTRACE_WAKE was set in the
- * words of all markers in the file.
+ * A program that finds no device when it starts can itself map the wake file. A program that has
+ * mapped the wake file attaches to the device at its first event after PERFTRACE_WAKE was set in
+ * all marker words of the wake file.
  */
 struct perftrace_release {
 	__u32	size;
@@ -536,17 +537,19 @@ struct perftrace_release {
 };
 
 /*
- * Bit in the word of each marker in the file of perftrace_release.wake. The word of a marker is 0
- * while PERFTRACE_WAKE is not set. While PERFTRACE_WAKE is set, bits 16 to 30 of the word have a
- * number that differs each time that PERFTRACE_WAKE is set.
+ * Bit of the marker words in the wake file (perftrace_release.wake). The wake file has a __u32 word
+ * for each marker, at the offset PERFTRACE_WORDS. A marker word of the wake file is 0, or has
+ * PERFTRACE_WAKE set to announce the device. In a marker word with PERFTRACE_WAKE, bits 16 to 30
+ * have a number that changes with each announcement of the device.
  */
 #define PERFTRACE_WAKE		0x80000000
 
 /*
- * PERFTRACE_ATTACH binds a file to the calling process. PERFTRACE_REGISTER to PERFTRACE_WAIT_ROOM
- * are made on a file that is bound to a process. If a child makes an ioctl from PERFTRACE_REGISTER
- * to PERFTRACE_WAIT_ROOM on a file that it has inherited, the ioctl refers to the child.
- * PERFTRACE_REGISTER to PERFTRACE_WAIT_ROOM fail with ESRCH if the calling process is not traced.
+ * PERFTRACE_ATTACH binds a file to the calling process. PERFTRACE_REGISTER, PERFTRACE_UNREGISTER,
+ * PERFTRACE_NOTIFY and PERFTRACE_WAIT_ROOM are called on a file that is bound to a process. If a
+ * child has inherited a file that is bound to its parent, ioctls of the child on this file act for
+ * the child. An ioctl on a file that is bound to a process fails with ESRCH if the calling process
+ * is not traced.
  */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
@@ -570,10 +573,11 @@ struct perftrace_release {
  */
 
 /*
- * PERFTRACE_CREATE and PERFTRACE_OPEN bind a file to a trace. PERFTRACE_INFO to PERFTRACE_END are
- * made on the file of a trace. poll() reports POLLIN when a buffer has become half full, or when a
- * process has joined or has ended. poll() reports POLLIN until PERFTRACE_READ is called with key 0.
- * poll() reports POLLHUP when the trace has ended.
+ * PERFTRACE_CREATE and PERFTRACE_OPEN bind a file to a trace. PERFTRACE_INFO, PERFTRACE_READ,
+ * PERFTRACE_DESCRIBE, PERFTRACE_PAUSE and PERFTRACE_END are called on a file that is bound to a
+ * trace. On the file of a trace, poll() reports POLLIN when a buffer has become half full, or when
+ * a process has joined or has ended. poll() reports POLLIN until PERFTRACE_READ is called with key
+ * 0. poll() reports POLLHUP when the trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)

@@ -9,11 +9,11 @@
 #include <linux/types.h>
 
 /*
- * A filter is a program without loops. Each step of a filter compares a field with a constant, and
- * then either selects a later step as the next one or ends the program. A comparison is false if
- * the marker does not have the field, or if the field is of another kind than the constant. In
- * addition to the marker's fields, a filter can use $thread and $process (numbers) and $marker
- * (text, "provider:event").
+ * A filter is a program without loops. Each step of a filter compares a field with a constant. The
+ * result of the comparison selects a later step, or accepts or rejects the event. A comparison is
+ * false if the marker does not have the field, or if the field is of another kind than the
+ * constant. In addition to the marker's fields, a filter can use $thread and $process (numbers) and
+ * $marker (text, "provider:event").
  */
 /* Compares a field with @value. Integers of any size and signedness are compared by value. */
 #define PERFTRACE_EQ		1

@@ -34,7 +34,7 @@
 #define PPA_RSCHEDCNT		3	/* calls of the scheduler that switched to no other task */
 #define PPA_SCHEDOUTCNT		4	/* switches away because the task blocked */
 #define PPA_PRMPTCTXTCNT	5	/* switches at the end of the slice, or by yield */
-#define PPA_PRMPTPRICNT		6	/* preemptions before the slice ends, as by priority */
+#define PPA_PRMPTPRICNT		6	/* preemptions by a more urgent task, or within the slice */
 #define PPA_SCHLATACCUM		7	/* time from wakeups until the task ran */
 #define PPA_SYSCALLCNT		8	/* number of system calls */
 #define PPA_INTCNT		9	/* interrupts that interrupted the task */
@@ -131,8 +131,8 @@ enum ppa_cpu_value {
 /**
  * struct ppa_info - the state of accounting, returned by PPA_GETINFO
  * @size: size of this structure in bytes
- * @version: PPA_VERSION
- * @khz: ticks per millisecond
+ * @version: version of this structure: PPA_VERSION
+ * @khz: rate of the accounting clock, in ticks per millisecond
  * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
  * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2, and PPA_UNSTABLE
  * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group

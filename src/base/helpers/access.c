@@ -70,9 +70,9 @@ void pfc_procfs_unmount(void)
 /*
  * Returns whether the caller may read the memory of @task by the rule of __ptrace_may_access() with
  * PTRACE_MODE_READ_REALCREDS, including the check of the capability security module. The caller is
- * not a thread of the process of @task. The rule is repeated here because procfs applies it with
- * other flags, and because procfs cannot be called in every context. @state is the exec_state of a
- * program that the process ran before, or NULL for its present program.
+ * not a thread of the process of @task. This function repeats the kernel's rule, because procfs
+ * applies the rule with PTRACE_MODE_FSCREDS and cannot be called in every context. @state is the
+ * exec_state of a program that the process ran before, or NULL for its present program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -127,9 +127,9 @@ static int stable_ptrace_rule(struct task_struct *task)
 /*
  * Returns a copy of the caller's credentials, with which a file in procfs is opened. When a file is
  * opened, procfs applies ptrace's rule to the ids for file access and the effective capabilities of
- * the opener. The rule must be applied to the real ids and the permitted capabilities. In the
- * copied credentials, the real ids are also the ids for file access, and the permitted capabilities
- * are also the effective ones.
+ * the opener. For this module, ptrace's rule must be applied to the opener's real ids and permitted
+ * capabilities. In the copied credentials, the real ids are also the ids for file access, and the
+ * permitted capabilities are also the effective ones.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -233,8 +233,7 @@ static int ask_procfs(struct task_struct *task, bool attach)
 			return -ESRCH;
 		error = open_file_of(thread, attach ? "mem" : "maps", attach);
 		/*
-		 * If the thread has its memory now, it also had its memory when the file was
-		 * opened.
+		 * If thread->mm is set now, it was also set when the procfs file was opened.
 		 */
 		asked = READ_ONCE(thread->mm);
 		put_task_struct(thread);
@@ -294,11 +293,11 @@ static void access_check_work(struct work_struct *work)
 }
 
 /*
- * Checks whether a task with the credentials @cred may read the memory of the process of @task or,
- * with @attach, stop the process. Ptrace's rule and the security modules decide. If the caller is a
- * thread of this process, a kernel worker makes the check, because security modules allow a process
- * any access to itself. Returns the same errors as pfc_check_access(). May sleep. Caller holds none
- * of the module's locks.
+ * Checks, by ptrace's rule and by the security modules, whether a task with the credentials @cred
+ * may read the memory of the process of @task or, with @attach, stop the process. If the caller is
+ * a thread of the process of @task, a kernel worker makes the check, because security modules allow
+ * a process any access to itself. Returns the same errors as pfc_check_access(). May sleep. Caller
+ * holds none of the module's locks.
  */
 int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -352,9 +351,9 @@ static int cred_thread_fn(void *data)
 /*
  * Checks whether the caller may read the state of a task with the credentials @cred. The check is
  * made by procfs and needs an existing task, but the tasks that had these credentials may have
- * exited. Therefore a kernel thread takes the credentials for the duration of the check. The check
- * opens a link in the directory "ns" of this thread, because other files require the task to have
- * memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
+ * exited. A kernel thread therefore takes the credentials @cred for the duration of the check. The
+ * check opens the link "ns/user" of the kernel thread, because the file "maps" needs a task with an
+ * mm. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
 int pfc_check_cred_access(const struct cred *cred)
 {
@@ -396,8 +395,8 @@ EXPORT_SYMBOL_NS_GPL(pfc_get_current_cred, "PERFCOUNTERS");
 
 /*
  * Takes a snapshot of the properties of a thread that decide who may access the thread: its
- * program, the program's dumpability, and the thread's credentials. Returns -ESRCH if the thread
- * has released its program.
+ * program, the program's dumpability, and the thread's credentials. Returns -ESRCH if the thread's
+ * exec_state has been released.
  */
 int pfc_snapshot_take(struct pfc_access_snapshot *snapshot, struct task_struct *task)
 {
@@ -457,8 +456,8 @@ EXPORT_SYMBOL_NS_GPL(pfc_snapshot_is_unchanged, "PERFCOUNTERS");
 
 /*
  * Returns true if neither the thread's credentials nor the dumpability of the program in the
- * snapshot have changed since the snapshot. If the thread is in exec, the dumpability of the old
- * program is compared. After exec has changed the credentials, the result is false.
+ * snapshot have changed since the snapshot. For a thread in exec, the function reads the
+ * dumpability of the old program. After exec has changed the credentials, the result is false.
  */
 bool pfc_snapshot_was_unchanged(const struct pfc_access_snapshot *snapshot,
 				struct task_struct *task)
@@ -488,13 +487,13 @@ struct pid *pfc_current_process(void)
 EXPORT_SYMBOL_NS_GPL(pfc_current_process, "PERFCOUNTERS");
 
 /*
- * Returns true if ptrace's rule still lets @process stop the current thread. The rule is applied
- * with the credentials of the present leader of @process. If another thread of @process executes a
- * program, that thread becomes the leader. With @ask_lsm, a kernel worker also asks the security
- * modules whether a task with the leader's credentials may read the current thread's memory. The
- * worker does not ask for the permission to stop the thread, because Yama would check whether the
- * worker is an ancestor of the thread, not whether @process is. Called in process context. With
- * @ask_lsm, caller holds none of the module's locks.
+ * Returns true if ptrace's rule still lets @process stop the current thread. Ptrace's rule is
+ * applied with the credentials of the present leader of @process. If another thread of @process
+ * executes a program, that thread becomes the leader. With @ask_lsm, a kernel worker with the
+ * credentials of the leader of @process also asks the security modules for the permission to read
+ * the current thread's memory. The worker does not ask for the permission to stop the thread,
+ * because Yama would check whether the worker is an ancestor of the thread, not whether @process
+ * is. Called in process context. With @ask_lsm, caller holds none of the module's locks.
  */
 bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 {

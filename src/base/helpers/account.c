@@ -6,8 +6,8 @@
  * amount is charged to the account of the user, and to the accounts of the owners of the user's
  * user namespace and of its ancestors. The owner of the initial user namespace is not charged.
  * Because owners are charged too, a user cannot exceed a limit by creating user namespaces with
- * many uids. A user namespace that root owns (such as one of a container of another user) has a
- * separate account.
+ * many uids. For a user namespace that root owns, such as that of a container, the account of the
+ * namespace is charged, and not an account of root.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -231,7 +231,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_account_is_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns true if a task with these credentials is exempt from the limit of memory. The security
- * modules are not asked, because they answer only for the caller.
+ * modules are not asked, because ns_capable_noaudit() asks them about the caller only.
  */
 bool pfc_account_cred_is_unlimited(const struct cred *cred)
 {

@@ -21,8 +21,8 @@ enum pfc_resource {
 	/* Contexts that exist. */
 	PFC_CONTEXTS,
 	/*
-	 * Concurrent calls of PERFTRACE_OPEN that check permission with the security modules. Each
-	 * check creates a kernel thread. debugfs does not show PFC_PERMISSION_CHECKS.
+	 * Concurrent calls of PERFTRACE_OPEN for which the security modules check permission; each
+	 * call creates a kernel thread. debugfs does not show PFC_PERMISSION_CHECKS.
 	 */
 	PFC_PERMISSION_CHECKS,
 	PFC_NR_RESOURCES,

@@ -20,8 +20,8 @@ u32 pfc_tsc_khz(void)
 }
 
 /*
- * Returns the number of nanoseconds per 2^24 ticks of the time stamp counter. Returns 0 if the rate
- * of the counter is unknown, or if the number does not fit in 32 bits.
+ * Returns the number of nanoseconds per 2^24 ticks of the TSC. Returns 0 if the rate of the TSC is
+ * unknown, or if the number of nanoseconds does not fit in 32 bits.
  */
 u32 pfc_tsc_scale(void)
 {

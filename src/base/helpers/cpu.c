@@ -7,7 +7,7 @@
 
 /*
  * Returns the idle time of a CPU, including its I/O wait time, from the kernel's own statistics.
- * The module ppa reports this idle time while accounting is off.
+ * While accounting is off, the module ppa reports the result of pfc_idle_ns().
  */
 u64 pfc_idle_ns(unsigned int cpu)
 {

@@ -21,8 +21,8 @@ bool pfc_may_sleep(void)
 }
 
 /*
- * Returns true if the current system call uses the i386 ABI. i386 calls come from 32-bit programs,
- * for which compilers emit no loads of 64 bits, and from "int 0x80" in 64-bit programs.
+ * Returns true if the current system call uses the i386 ABI. System calls of the i386 ABI are made
+ * by 32-bit programs, and by 64-bit programs with "int 0x80".
  */
 bool pfc_is_32bit(void)
 {

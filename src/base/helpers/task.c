@@ -29,8 +29,8 @@ EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
  * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
  * If @task does not run, the probe of sched_exit_tp sees the caller's earlier stores when @task
- * runs next. The scheduler stores on_cpu before the probe takes the lock of the monitoring context.
- * Taking the lock is a full barrier between the store to on_cpu and the probe's loads.
+ * runs next. Before its loads, the probe of sched_exit_tp takes the lock of the monitoring context,
+ * which is a full barrier after the scheduler's store to on_cpu.
  */
 int pfc_running_cpu(const struct task_struct *task)
 {

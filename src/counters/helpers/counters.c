@@ -13,7 +13,7 @@
 #include "../../base/helpers/helpers.h"
 #include "counters.h"
 
-/* src/counters/rules/abi.rs asserts the same sizes and offsets for its Rust structures. */
+/* The sizes and offsets that src/counters/rules/abi.rs asserts for the Rust structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);

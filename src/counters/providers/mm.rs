@@ -2,9 +2,9 @@
 
 //! pfc_mm: counts page faults by the mode of the CPU.
 //!
-//! The provider counts faults that the CPU has raised. In contrast to the provider, `pgfault` in
-//! /proc/vmstat counts only faults that reach the memory manager, counts a fault again after a
-//! retry, and also counts faults that get_user_pages() handles without an exception.
+//! The provider counts faults that the CPU has raised. `pgfault` in /proc/vmstat counts only faults
+//! that reach the memory manager, and counts a fault again after a retry. `pgfault` also counts
+//! faults that get_user_pages() handles, for which the CPU has raised no exception.
 
 use kernel::prelude::*;
 use provider::probe::{PageFaultKernel, PageFaultUser};

@@ -140,11 +140,18 @@ impl Handler<NetReceive<'_>> for Counts {
     }
 }
 
+/// Return value of a driver that has no room for a packet (`enum netdev_tx`).
+const NETDEV_TX_BUSY: i32 = 0x10;
+
 impl Handler<NetXmit<'_>> for Counts {
     fn on(&self, event: NetXmit<'_>) {
         let Some(traffic) = self.traffic(Some(event.interface)) else {
             return;
         };
+        if event.result == NETDEV_TX_BUSY {
+            // The packet stays in the queue, and the kernel passes it to the driver again.
+            return;
+        }
         let _group = Group::begin();
         if event.result == 0 {
             traffic.tx_packets.counter().add(1);

@@ -20,8 +20,8 @@ pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u3
 /// 32 KiB at once, which is 8 pages.
 pub const MAX_PAGES_PER_CHUNK: u32 = 8;
 
-/// Maximum number of pages with slots of one CPU. The last chunk may extend beyond the last slot,
-/// by less than a chunk.
+/// Maximum number of pages with slots of one CPU, in all chunks together. The last chunk may extend
+/// beyond slot [`MAX_INSTANCES`] - 1, by less than a chunk.
 pub const MAX_SLOT_PAGES: u32 = MAX_INSTANCES / SLOTS_PER_PAGE + MAX_PAGES_PER_CHUNK;
 
 /// The layout of the file: the two numbers that determine every offset in it.

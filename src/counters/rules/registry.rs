@@ -80,7 +80,7 @@ pub trait Store {
 ///
 /// - `next_slot` is at least 1: slot 0 is the seqflag.
 /// - Each name that was ever added is on its hash chain, with the last number that the name got.
-///   All numbers of names are below `next_slot`.
+///   Every instance number that a name has got is below `next_slot`.
 pub struct Registry<S> {
     layout: Layout,
     key: (u64, u64),
@@ -126,8 +126,8 @@ impl<S: Store> Registry<S> {
     ///
     /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and [`Store::grow`].
     /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. A caller
-    /// that waits for the end of the updates of the dormant instance may release the registry's
-    /// lock.
+    /// that gets [`Error::UpdatesInFlight`] may release the registry's lock while it waits for the
+    /// end of the updates.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());

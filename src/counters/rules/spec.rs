@@ -24,8 +24,8 @@ pub struct Spec<'a> {
     pub unit: u16,
     /// A value `v` stands for v * 10^exponent units.
     pub exponent: i8,
-    /// Number of slots (64-bit words) on each CPU: 0 or 1; for a histogram the number of its
-    /// buckets, 2 to [`MAX_BUCKETS`].
+    /// Number of slots (64-bit words) on each CPU. For a histogram, its number of buckets, 2 to
+    /// [`MAX_BUCKETS`]; for any other kind 1, or 0, which also means 1.
     pub nr_slots: u16,
 }
 
@@ -42,8 +42,8 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Checks the request and returns the descriptor of the new instance, without its number and
-    /// times.
+    /// Checks the request. Returns a descriptor that has the values of the request; all other
+    /// fields of the descriptor are 0.
     pub fn check(&self) -> Result<Desc, Error> {
         if self.name.is_empty() {
             return Err(Error::NameEmpty);

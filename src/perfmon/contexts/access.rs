@@ -140,8 +140,8 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
-        // other contexts were evicted.
+        // For the context of a CPU, turn preemption off: if the caller moved to another CPU after
+        // evict() had ended other contexts, try_with_state() would fail.
         let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
         let here = self.check_callable();
         if here.is_ok() {

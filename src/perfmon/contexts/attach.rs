@@ -30,11 +30,11 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached already, or if its registers or the CPU are in use;
-    /// `EPERM` without permission; `ESRCH` if the thread does not exist or exits; `EEXIST` if the
-    /// thread has a context; `EINVAL` if the caller is on another CPU, if an event set does not
-    /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
-    /// all its registers; `EINTR`, `ENOMEM`.
+    /// `EBUSY`: the context is attached already, or its registers or the CPU are in use. `EPERM`:
+    /// the caller lacks the permission. `ESRCH`: the thread does not exist or exits. `EEXIST`: the
+    /// thread has a context. `EINVAL`: the caller is on another CPU, an event set does not exist,
+    /// or a thread would block itself. `ENODEV`: no CPU that the context may use has all its
+    /// registers. Other errors: `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
         // Check the permission before any lock is taken, because the check can sleep.
         let task = match self.scope() {
@@ -94,9 +94,8 @@ impl Context {
             None => {
                 // flush_perf_dirty_counters() can take 100 ms, so release `SESSION` during the
                 // call. While `SESSION` is released, `loading` makes unload() and writes of
-                // registers fail. Store the claims in the state before `SESSION` is released,
-                // because is_available_after_evict() must see them when another context claims
-                // registers.
+                // registers fail. Store the claims in the state before `SESSION` is released, so
+                // that is_available_after_evict() finds them.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -160,7 +159,8 @@ impl Context {
             } else {
                 state.thread_entry = Some(place);
             }
-            // Drop the old loader, permission and thread only after the context's lock is released.
+            // Return the old values of `loader`, `permission` and `thread`, so that they are
+            // dropped only after the context's lock is released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
@@ -184,7 +184,8 @@ impl Context {
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
-    /// `task`. Scheduler probes ignore an entry whose context is not attached yet.
+    /// `task`. Scheduler probes ignore an entry of the thread table until the entry's context is
+    /// attached.
     ///
     /// # Errors
     ///
@@ -233,14 +234,13 @@ impl Context {
         Ok(())
     }
 
-    /// If the context's thread is running, programs the context into the PMU of the CPU on which
-    /// the thread is running. If the thread is not running, the scheduler probe programs the
-    /// context when the thread is switched in.
+    /// If the context's thread is running, programs the context into the PMU of the thread's CPU.
+    /// If the thread is not running, or is switched out before this function's IPI arrives, the
+    /// scheduler probe programs the context when the thread is switched in.
     ///
     /// This function sends at most one IPI, so a thread that often moves to another CPU cannot
     /// prolong the call. `running_cpu()` has a barrier, so it reads the thread's CPU after the
-    /// context was started. If the thread is switched out before the IPI arrives, the scheduler
-    /// probe programs the started context when the thread is switched in again.
+    /// context was started.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == task::current() {
             return self.sched_in(Target::Thread(task));
@@ -262,8 +262,8 @@ impl Context {
     /// # Errors
     ///
     /// `EBUSY` while [`load`](Self::load) is attaching the context and has released `SESSION`.
-    /// Without this error, `unload` would remove the context from the list of attached contexts,
-    /// and `load` would then attach a context that is not in the list.
+    /// Without `EBUSY`, unload() could remove a context from the list of attached contexts while
+    /// load() is attaching the context, so that the list would lack an attached context.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {

@@ -36,9 +36,9 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
     let _preempt = preempt::NoPreempt::new();
-    // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
-    // which the context is freed. The caller read the pointer inside an RCU read-side critical
-    // section.
+    // SAFETY: `Deferral::free_context` sets `live_context` to NULL before the RCU grace period
+    // after which the context is freed. The caller read `context` from `live_context` inside an RCU
+    // read-side critical section.
     unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
 }
 
@@ -50,9 +50,9 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
 /// to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
-    // SAFETY: The deferral is a field of the context, and its drop cancels this work and waits for
-    // it. If the check returns an error, the check is repeated the next time that the context's
-    // thread is scheduled in.
+    // SAFETY: The deferral is a field of the context. The drop of the deferral cancels the
+    // permission check, or waits until the check has ended. If the check returns an error, the
+    // check is repeated the next time that the context's thread is scheduled in.
     let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
 }
 
@@ -64,8 +64,8 @@ unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
 /// attached to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
-    // SAFETY: The deferral is a field of the context, and its drop waits for the irq_work and the
-    // timer.
+    // SAFETY: The deferral is a field of the context. The drop of the deferral waits for the
+    // irq_work and the timer.
     unsafe { (*context.cast::<Context>()).deferred_work(timer) }
 }
 

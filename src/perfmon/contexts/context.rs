@@ -5,16 +5,16 @@
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
 //! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
 //! the registers of the PMU hold the current values of its active set. While a context is in a PMU,
-//! [`Phase::cpu`] is the number of the CPU that has this PMU. `Phase::cpu` is changed only on that
-//! CPU, with interrupts off and the context's lock held, together with the per-CPU variables
-//! `loaded` and `counting` of [`crate::per_cpu`]. Code that needs current register values takes the
-//! context's lock on the CPU whose PMU holds the registers: see [`Context::with_state`].
+//! [`Phase::cpu`] is the number of the CPU that has this PMU. Only the CPU whose PMU gets or loses
+//! the context writes `Phase::cpu`, with interrupts off and the context's lock held. `Phase::cpu`
+//! changes together with the per-CPU variables `loaded` and `counting` of [`crate::per_cpu`]. Code
+//! that needs current register values takes the context's lock on the CPU whose PMU holds the
+//! registers: see [`Context::with_state`].
 //!
-//! A hardware counter of a CPU is 0 unless the active event set of a context in this CPU's PMU uses
-//! the counter. Because unused counters are 0, RDPMC does not show a thread the count of another
+//! A hardware counter is kept at 0 while no context that is programmed into the PMU uses the
+//! counter. Because unused counters are 0, RDPMC does not show a thread the count of another
 //! thread. Values that perf left in a CPU's PMU are cleared when the first context is programmed
-//! into that PMU (`reservation::reset_pmu_once`). The reservation of the PMU does not clear the
-//! values that perf left, so the reservation sends no IPI.
+//! into that PMU (`reservation::reset_pmu_once`). The reservation of the PMU sends no IPI.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
 //! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
@@ -92,8 +92,8 @@ pub(crate) struct State {
     /// The permission to watch the thread, or `None` if the process that attached the context
     /// cannot lose this permission.
     pub(crate) permission: Option<Permission>,
-    /// If true, the notifier's irq_work queues a worker, which checks the permission to watch the
-    /// thread again.
+    /// If true, the notifier's irq_work queues a worker that repeats the check of the permission to
+    /// watch the thread.
     pub(crate) recheck_pending: bool,
     /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
     pub(crate) loading: bool,
@@ -172,7 +172,7 @@ pub(crate) fn counting_bits() -> u64 {
 
 impl Context {
     /// Creates a detached, stopped context with an empty event set 0. May sleep. Returns `EBUSY` if
-    /// no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
+    /// no PMU description is registered. Other errors are `EDQUOT`, `ESRCH` and `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
         let charge = Charge::of_context(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
@@ -228,9 +228,9 @@ sampling_memory:                    areas,
         self.state.lock().sampling_memory.clone()
     }
 
-    /// Frees a detached context whose file is closed. The sampling buffer and the references to the
-    /// modules of PMU descriptions are released immediately. A worker frees the context itself
-    /// after an RCU grace period, because a scheduler probe may still use the context.
+    /// Frees a detached context whose file is closed. Releases the sampling buffer and the
+    /// references to the modules of PMU descriptions before it returns. A worker frees the
+    /// `Context` structure after an RCU grace period, because a scheduler probe may still use it.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -266,10 +266,10 @@ sampling_memory:                    areas,
     }
 
     /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
-    /// context is in no PMU. The start values of counters are written first and the counters are
-    /// enabled last, so that no counter counts from an old value. If a register cannot be written,
-    /// this function removes the context from the PMU, and the notifier's irq_work ends the
-    /// context.
+    /// context is not programmed into any PMU. The start values of counters are written first and
+    /// the counters are enabled last, so that no counter counts from an old value. If a register
+    /// cannot be written, this function removes the context from the PMU, and the notifier's
+    /// irq_work ends the context.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -310,9 +310,9 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Writes [`counting_bits`] to the global control. Repeats the write if an NMI has changed
-    /// [`counting_bits`] since they were read. Returns false if the global control cannot be
-    /// written.
+    /// Writes [`counting_bits`] to the global control. Writes the global control again if an NMI
+    /// changed [`counting_bits`] between the read of the bits and the write. Returns false if the
+    /// global control cannot be written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {

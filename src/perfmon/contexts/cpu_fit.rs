@@ -36,8 +36,8 @@ impl Context {
             return true;
         }
         state.elsewhere.fitting_kind = None;
-        // If `run_time_before` is set already, an earlier call has marked the values of the context
-        // as short (incomplete). If user space writes a PMD, the PMD is no longer marked as short.
+        // If `run_time_before` is set, an earlier call has marked the values of the context as
+        // incomplete. If user space writes a PMD, the PMD is no longer marked as incomplete.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));

@@ -17,13 +17,13 @@ use base::access::Process;
 use base::notifier::Notifier;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
-/// notifier in this structure wakes the readers of the context. It also wakes the context's thread
-/// if [`block_thread`](Self::block_thread) has put the thread to sleep.
+/// notifier in this structure wakes the readers of the context. The notifier also wakes the
+/// context's thread if [`block_thread`](Self::block_thread) has put the thread to sleep.
 ///
 /// # Invariants
 ///
-/// `raw` is valid, and `self` owns it. `notifier` is the notifier in the structure at `raw`. If a
-/// context is attached, `self` is a field of that context.
+/// `raw` is valid, and `self` owns it. `notifier` is the notifier in the structure at `raw`. A
+/// context that [`attach`](Self::attach) has attached to `self` contains `self` as a field.
 pub(crate) struct Deferral {
     raw: NonNull<helpers::Deferral>,
     notifier: Notifier,

@@ -16,10 +16,11 @@ use base::raw_lock::Guard;
 impl Context {
     /// Ends the context if it is attached to `target`.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
-    /// function when it exits or has executed a program that has more privileges or that its user
-    /// may not read. A thread that `Deferral::block_thread()` blocks also calls this function, if
-    /// the process that attached the context has lost the permission to stop the thread.
+    /// Context: on the CPU that is going offline, or in the target thread. The target thread calls
+    /// end() when the thread exits. After an exec, the target thread calls end() if the program has
+    /// more privileges than the thread's user, or if this user may not read the program. A thread
+    /// that `Deferral::block_thread()` blocks calls end() if the process that attached the context
+    /// has exited or may no longer stop the thread.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
@@ -36,11 +37,10 @@ impl Context {
     }
 
     /// Ends the context: stops counting, sets the target to `Dead`, and queues an `END` message for
-    /// the reader. Called when the thread exits, when the CPU goes offline, or when a permission
-    /// for the thread is lost.
+    /// the reader. Called when the thread exits, the CPU goes offline, or a permission is lost.
     ///
-    /// If the context is programmed into the PMU of a CPU, called on that CPU. After this call the
-    /// caller calls `Deferral::wake_blocked()`, because a notification may have blocked the thread.
+    /// While the PMU of a CPU holds the context, only code on that CPU may call this function. The
+    /// caller calls `Deferral::wake_blocked()` later, because the thread may be blocked.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);

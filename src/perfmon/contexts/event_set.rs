@@ -87,8 +87,8 @@ impl Set {
     /// Number of bytes that are charged for a set without registers.
     pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an event set without registers. Charges the memory of the set to the user who pays
-    /// for `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
+    /// Creates an event set without registers. Charges the set's memory to the user of the charge
+    /// `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;
         let new = Self {

@@ -90,7 +90,7 @@ pub(crate) fn handle_deferred_nmi() {
 /// Accounts the time since the time stamp `began` as sampling time, and throttles the contexts that
 /// are marked in `busy` if sampling takes too much time. `code` has the registers of the code that
 /// an NMI has interrupted, or `None` outside NMIs. If the thread's context and the CPU's context
-/// both sampled, the time counts as that of one sample, because it was not measured separately.
+/// have both sampled, only their total time was measured, so they are accounted as one sample.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],

@@ -11,13 +11,13 @@ use crate::contexts::context::Context;
 use crate::contexts::thread_table;
 use crate::per_cpu;
 
-/// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
-/// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.
+/// Returns this CPU's context of the scope `scope`. `Scope::Thread` selects the current thread's
+/// context that is programmed into this CPU's PMU. `Scope::System` selects the context that is
+/// attached to this CPU. Called with interrupts or preemption off.
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
-    // period after its address was removed from the per-CPU word. The context is therefore valid
-    // while preemption is off.
+    // period after its removal from the per-CPU word, so it is valid while preemption is off.
     unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
 }
 

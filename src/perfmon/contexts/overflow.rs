@@ -90,7 +90,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // A context in a PMU was throttled until now, a context in no PMU only until `until`.
+        // If no PMU has loaded the context, its throttling ended at the time `until`.
         let ended = match state.phase.cpu() {
             Some(_) => now,
             None => until,
@@ -109,8 +109,8 @@ impl Context {
 
     /// Accounts for the overflows that occurred while the context was throttled. If the context has
     /// a sampling buffer, overflows during throttling are counted as lost samples, and each PMD
-    /// (data register) that overflowed starts a new period. If the context has no sampling buffer,
-    /// one overflow of each PMD is delivered, and only further overflows are counted as lost.
+    /// (data register) that overflowed starts a new period. Without a sampling buffer, one overflow
+    /// of each PMD stays pending, and the other overflows during throttling are counted as lost.
     #[cold]
     pub(crate) fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -165,8 +165,8 @@ impl Context {
     /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
     /// has updated the PMDs in memory.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMI of a counter that has just wrapped is still to come. If the PMU has no global
-        // status register, an NMI whose overflow was handled before is stale: announce the NMI.
+        // If the PMU has no global status register, the NMI handler recognizes the late NMI of a
+        // counter that has just wrapped only after expect_stale_nmi().
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::time_stamp());
         }
@@ -335,7 +335,7 @@ impl Context {
         }
         self.sync_virtual(state);
         // Overflows that save_pmu() and sync_virtual() have just found are not delivered. Add the
-        // PMDs of these overflows to `reset_pending`, so that `PERFMON_RESTART` resets the PMDs.
+        // PMDs that have overflowed to `reset_pending`, so that `PERFMON_RESTART` resets them.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;

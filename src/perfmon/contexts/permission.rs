@@ -9,18 +9,18 @@
 //! dumpability. The thread is compared with the snapshot later:
 //!
 //! - The scheduler probes compare the thread with the snapshot when it is switched in, and when it
-//!   has executed a program. The permission check can sleep, so a worker makes it afterwards.
+//!   has executed a program. If the thread has changed, a worker repeats the permission check,
+//!   because the check can sleep.
 //! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` first compares the
 //!   thread with the snapshot, and makes the permission check if the thread has changed.
 //!
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
-//! permission to stop the thread is checked at each `PERFMON_RESTART` by the process that attached
-//! the context, when the thread is blocked, and then once a second (`Deferral::block_thread()`).
+//! permission to stop the thread is checked when the process that attached the context calls
+//! `PERFMON_RESTART`, and every second while the thread is blocked (`Deferral::block_thread()`).
 //!
-//! A permission that cannot be lost is checked only when the context is attached. If the context
-//! does not block the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process
-//! that monitors its own threads cannot lose the permission, even if another process has the
-//! context's file open.
+//! A permission that cannot be lost is checked only at the attach. If the context does not block
+//! the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process that monitors its
+//! own threads cannot lose the permission, even if another process has the context's file open.
 
 use kernel::cred::Credential;
 use kernel::prelude::*;
@@ -30,7 +30,7 @@ use kernel::task::Task;
 use base::access::{self, AccessSnapshot};
 use base::task;
 
-/// A permission to watch a thread, which the process that attached the context can lose.
+/// The permission to watch a thread, if the process that attached the context can lose it.
 pub(crate) struct Permission {
     /// The credentials of the process that attached the context.
     pub(crate) cred: ARef<Credential>,

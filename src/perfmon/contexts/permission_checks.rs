@@ -124,8 +124,8 @@ impl Context {
     }
 
     /// Checks before `PERFMON_RESTART` whether the process that attached the context may still stop
-    /// the thread, and ends the context if not. Does nothing if the caller's process did not attach
-    /// the context, because Yama checks whether the caller itself is an ancestor of the thread.
+    /// the thread, and ends the context if not. Makes no check if the caller is another process,
+    /// because the security module Yama requires that the caller is an ancestor of the thread.
     ///
     /// Context: may sleep; caller holds no lock of this module.
     ///

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! [`Sampling`](crate::contexts::sampling_state::Sampling) stores whether a context is masked or
-//! throttled. A masked context is in no PMU until `PERFMON_RESTART`. A throttled context counts,
-//! but takes no samples until its throttling time is over.
+//! throttled. A masked context is not programmed into any PMU until `PERFMON_RESTART` unmasks it. A
+//! throttled context counts, but takes no samples until its throttling time is over.
 
 use base::cpu;
 
@@ -67,13 +67,13 @@ impl Phase {
         self.target
     }
 
-    /// Returns whether the context counts whenever its target runs, unless it is masked.
+    /// Returns whether the context is started. A started context counts while its target runs and
+    /// the context is not masked.
     pub(crate) fn is_started(&self) -> bool {
         self.started
     }
 
-    /// Returns the CPU whose PMU has the registers of the active event set, or `None` while the
-    /// values of the registers are in memory only.
+    /// Returns the CPU whose PMU has the active event set, or `None` if the set is in memory only.
     pub(crate) fn cpu(&self) -> Option<u32> {
         self.cpu
     }

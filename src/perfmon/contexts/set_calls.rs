@@ -152,7 +152,7 @@ impl Context {
     }
 
     /// Ends the run of the active event set and makes the set in the slot `place` active. Called
-    /// while the context is in no PMU.
+    /// while the context is not programmed into any PMU.
     fn switch_to(&self, state: &mut State, place: usize) {
         state.set.end_run();
         state.sets.due = false;
@@ -164,7 +164,7 @@ impl Context {
     }
 
     /// Makes the event set with the number `id` active. If the context is programmed into the PMU
-    /// of a CPU, called on that CPU.
+    /// of a CPU, only code on that CPU may call this function.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// Stops the context: it does not count until it is started again. If the context is programmed
-    /// into the PMU of a CPU, called on that CPU.
+    /// into the PMU of a CPU, only code on that CPU may call this function.
     pub(crate) fn stop_counting(&self, state: &mut State) {
         if state.phase.cpu().is_some() {
             self.unload_pmu(state);

@@ -11,7 +11,7 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::context::{Context, State};
 
 impl Context {
-    /// Returns the current value of the virtual counter `growth`, which the context uses.
+    /// Returns the current value of the context's virtual counter that `growth` describes.
     #[inline]
     pub(crate) fn virtual_value(
         &self,

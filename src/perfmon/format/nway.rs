@@ -75,8 +75,8 @@ impl Format for Nway {
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
-        // All buffers are full already if another counter has overflowed together with the counter
-        // that filled the last buffer.
+        // Two counters can overflow at the same time. If the sample of the first counter fills the
+        // last buffer, no buffer is left for the sample of the second counter.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;
         }

@@ -53,7 +53,7 @@ fn config_of(arg: &Arg) -> RingConfig {
 /// Values of `PERFMON_RING_*`.
 const BACKWARD: u32 = 0x01;
 const OVERWRITE: u32 = 0x02;
-/// The bits `PERFMON_FIELD_*` of the two stacks are the same as `PERFMON_STACK_OF_*`.
+/// Mask of all `PERFMON_FIELD_*` bits, whose values equal those of `PERFMON_STACK_OF_*`.
 const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
 /// Value of `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;

@@ -60,9 +60,9 @@ static void deferral_put(struct pfm_deferral *deferral)
 
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. As in perfmon2, a signal
- * ends the sleep. The sleep also ends if the process on whose behalf the thread sleeps exits or
- * loses the permission to stop the thread. Once a second, pfc_may_stop_current() checks the
- * permission of the process by ptrace's rule and asks the security modules.
+ * ends the sleep. The sleep also ends if the process @requester has exited, or if this process may
+ * no longer stop the thread. Once a second, pfc_may_stop_current() checks the permission of the
+ * process by ptrace's rule and asks the security modules.
  */
 static void deferral_block_work(struct callback_head *head)
 {
@@ -141,8 +141,8 @@ struct pfm_deferral *pfm_deferral_new(void)
 
 /*
  * Cancels the deferred work, and frees @deferral. If a thread sleeps in deferral_block_work(), the
- * thread is woken and drops the last reference. The caller makes sure that no other function of
- * @deferral runs during or after this call. May sleep.
+ * thread is woken and drops the last reference to @deferral. The caller makes sure that no other
+ * function of @deferral runs during or after this call. May sleep.
  */
 void pfm_deferral_free(struct pfm_deferral *deferral)
 {

@@ -63,8 +63,8 @@ void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind)
 }
 
 /*
- * For each CPU, the sequence number of the PMU reservation for which the CPU's registers were last
- * reset: the value that RESERVATIONS in src/perfmon/reservation.rs had at the reset.
+ * For each CPU, the value of RESERVATIONS (src/perfmon/reservation.rs) when reset_pmu_once() last
+ * reset the PMU of the CPU. RESERVATIONS counts the reservations of the PMU.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
@@ -74,8 +74,8 @@ u64 pfm_reset_for_of(u32 cpu)
 }
 
 /*
- * Checks the value of EXTABLE_TYPE in src/perfmon/msr.rs, the exception type with which a fault of
- * rdpmc, rdmsr or wrmsr sets ecx to -1.
+ * Checks the value of EXTABLE_TYPE in src/perfmon/msr.rs. An exception-table entry of the type
+ * EXTABLE_TYPE makes the kernel set ecx to -1 if rdpmc, rdmsr or wrmsr faults.
  */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
@@ -154,9 +154,8 @@ void pfm_map_remove(void)
 }
 
 /*
- * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. Each
- * file refers to the row of its register in a register table, which must exist until
- * pfm_tree_remove_pmu().
+ * The debugfs directories perfmon/NAME/pmcN and pmdN describe the registers of the PMU NAME. The
+ * files in perfmon/NAME read a register table, which must exist until pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
 
@@ -364,9 +363,9 @@ static struct mm_struct *mm_of_init(void)
 }
 
 /*
- * Makes this CPU switch to the address space of init. When the CPU continues with the interrupted
- * task, the switch to the address space of this task sets CR4.PCE. Each CPU has one work item: at
- * most one is queued while a task of higher priority occupies the CPU.
+ * Makes this CPU switch to the address space of init. When the CPU switches back to the task that
+ * ran before the worker, the switch to the task's address space sets CR4.PCE. Each CPU has only one
+ * work item, so that work does not accumulate while a task of higher priority occupies the CPU.
  */
 static void rdpmc_leave_mm(struct work_struct *work)
 {
@@ -434,8 +433,9 @@ static int rdpmc_switch_this_cpu(bool *works)
 /*
  * Allows RDPMC in the caller's address space. Returns false if the administrator has forbidden
  * RDPMC. A CPU that uses another address space sets CR4.PCE when it switches to the caller's
- * address space. A CPU that uses the caller's address space sets CR4.PCE after its worker has run.
- * The self page shows PERFMON_SELF_RDPMC only on a CPU on which CR4.PCE is set. May sleep.
+ * address space. A CPU that already uses the caller's address space sets CR4.PCE after
+ * rdpmc_leave_mm() has run on this CPU. The flag PERFMON_SELF_RDPMC of struct perfmon_self is set
+ * only while the thread runs on a CPU on which CR4.PCE is set. May sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
@@ -443,8 +443,8 @@ bool pfm_rdpmc_allow(void)
 	bool works = true;
 
 	/*
-	 * If RDPMC was not allowed before, or is not enabled on this CPU, all CPUs that use this
-	 * address space must leave and re-enter the address space, which sets CR4.PCE.
+	 * If CR4.PCE may be 0 on CPUs that use this address space, make these CPUs leave and
+	 * re-enter the address space, which sets CR4.PCE.
 	 */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
@@ -464,9 +464,9 @@ bool pfm_rdpmc_allow(void)
 
 /*
  * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
- * switches to an address space that may use RDPMC. RDPMC is therefore permitted in the caller's
- * address space for the duration of the call. Returns -ENOMEM, or -EBUSY if the worker did not run
- * within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
+ * switches to an address space that may use RDPMC. To make perf clear the counters, this function
+ * permits RDPMC in the caller's address space until it returns. Returns -ENOMEM, or -EBUSY if the
+ * worker did not run within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
  */
 int pfm_flush_perf_dirty_counters(void)
 {

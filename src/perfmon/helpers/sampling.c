@@ -42,9 +42,9 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * Returns true if the current task has user registers, and they are those of the program in its
- * address space. During exec, the address space is already that of the new program, but the user
- * registers are still those of the old program. A kernel thread has no user registers.
+ * Returns true if the current task has user registers, and if they belong to the program that is in
+ * the task's address space. During exec, the address space is already that of the new program, but
+ * the user registers are still those of the old program. A kernel thread has no user registers.
  */
 static bool has_user_mode(void)
 {
@@ -65,9 +65,9 @@ static u64 interrupted_at(struct pt_regs *regs)
 
 /*
  * Fills in the time, the instruction address and the task of an overflow. If @regs is not NULL, the
- * address is that of the interrupted instruction. If @regs is NULL, the address is @ip, which a
- * deferred NMI has stored. If @kernel is not set, a kernel address is replaced by 0. If the address
- * is 0, it is replaced by the address at which the thread left user mode.
+ * instruction address is taken from @regs. If @regs is NULL, the instruction address is @ip, which
+ * a deferred NMI has stored. If @kernel is not set, a kernel address is replaced by 0. If the
+ * address is 0, it is replaced by the address at which the thread left user mode.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns)
@@ -112,8 +112,8 @@ void pfm_unmask_lvtpc(void)
 }
 
 /*
- * The global registers of the PMU that the NMI handler uses. Written only while no NMI handler
- * reads them: pfm_nmi_set_registers() first waits for a grace period.
+ * The global registers of the PMU that the NMI handler uses. Only pfm_nmi_set_registers() writes
+ * @global, after a grace period, so that no NMI handler reads @global at the same time.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -233,7 +233,7 @@ bool pfm_may_be_stale(void)
  */
 #define STALE_NMI_MS	100
 
-/* Time stamp counter when the last overflow was handled; 0 if no second NMI of it is expected. */
+/* TSC when the last overflow was handled; 0 if no second NMI of this overflow is expected. */
 DEFINE_PER_CPU(u64, pfm_stale_nmi_since);
 
 bool pfm_take_stale_nmi(void)

@@ -49,12 +49,12 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
  * interrupt was waiting for the CPU. Up to one in STARVED_MISSES timed samples may find nothing
  * waiting for the CPU. The samples must span at least STARVED_MS. Samples that span more than
  * MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling pauses for three
- * times as long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
+ * times the duration of the starvation. The pause is 4 * WINDOW_MS to STARVED_PAUSE_MS long.
  *
- * STARVED_TIMED is a compromise between mistakes and delay. A CPU that spends 60 % of its time in
- * softirqs or interrupts is not starved, but is taken for starved by mistake: in 2 % of cases if
- * STARVED_TIMED is 16, and in 11 % if STARVED_TIMED is 8. If each NMI takes 3 ms, 16 timed samples
- * detect starvation after 48 ms.
+ * With a lower STARVED_TIMED, starvation is detected earlier, but more CPUs are taken for starved
+ * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts but is not starved, a
+ * decision from 16 timed samples is wrong in 2 % of cases, and a decision from 8 timed samples in
+ * 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -88,8 +88,8 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Number of samples until the next timed sample. When a timed sample is due, the number is 0 or
- * negative until pfm_throttle_time() sets a new number at its end.
+ * Number of samples until the next timed sample. When a timed sample is due, pfm_timed_sample_in is
+ * 0 or negative until pfm_throttle_time() stores a new number before it returns.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -100,7 +100,7 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  * If an NMI is pending when the handler of the previous NMI returns, the CPU delivers it before the
  * next instruction and before any interrupt. If every NMI causes the next NMI, only the APIC shows
  * that something waits for the CPU: the interrupted code makes no progress, and no tick sets
- * need_resched(). A pending irq_work interrupt is not considered, because samples raise it.
+ * need_resched(). A pending interrupt of irq_work does not count, because samples queue irq_work.
  */
 static bool interrupt_waits(void)
 {
@@ -112,12 +112,12 @@ static bool interrupt_waits(void)
  * Returns true if the NMI interrupted the same instruction as the last timed NMI, with the same
  * registers and with interrupts off.
  *
- * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
- * interrupt, before irq_enter(), or at the end of this interrupt, after irq_exit(), where the
- * kernel programs the timer. In the entry and at the end of the timer's interrupt, only the
- * unchanged registers of the interrupted code show that the CPU makes no progress: no interrupt is
- * pending in the APIC, becomes pending, or is counted in hardirq_count(). NMIs in a guest of KVM
- * are ignored, because the guest makes progress while the registers of its host stay the same.
+ * If every NMI causes the next NMI, the CPU can be stuck in the timer interrupt before irq_enter(),
+ * or after irq_exit(), where the kernel programs the timer. Only unchanged registers show that a
+ * CPU is stuck before irq_enter() or after irq_exit(): no interrupt becomes pending in the APIC,
+ * and hardirq_count() does not count the timer interrupt. If a guest of KVM was interrupted, the
+ * result is false: @regs are the registers of the host, which stay the same while the guest makes
+ * progress.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -136,9 +136,9 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * decide.
  *
  * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
- * hypervisor or on a busy host, the delivery and other handlers may take longer than the handler of
- * this module. With slow NMIs, a CPU may have time for samples and ticks only, or a thread may
- * execute too few instructions between samples to finish a system call while other threads wait.
+ * hypervisor or on a busy host, the delivery of the NMI and other NMI handlers may take longer than
+ * the NMI handler of this module. Slow NMIs can leave a CPU time for samples and ticks only. Slow
+ * NMIs can also keep a thread from finishing a system call while other threads wait for the CPU.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -152,9 +152,9 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 	if (!window->timed++)
 		window->timed_since = now;
 	/*
-	 * hardirq_count() includes the NMI or interrupt of the sample itself once. A softirq in a
-	 * user thread, not in ksoftirqd, may run at the end of a tick. If the next tick follows
-	 * each tick immediately, the CPU executes only ticks and their softirqs.
+	 * hardirq_count() includes the NMI or interrupt of the sample itself once. A softirq that
+	 * interrupts a user thread, not one in ksoftirqd, may run at the end of a tick. If ticks
+	 * follow each other without a gap, the CPU executes only ticks and their softirqs.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
@@ -176,17 +176,17 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * sample must pause, or 0.
  *
  * Unless samples are rare, the interval to the next timed sample is random. With a fixed interval,
- * NMIs in step with the interrupted code could make all timed samples alike, for example all short,
- * all of only one of two contexts, or all outside interrupt handlers.
+ * NMIs could be in step with the interrupted code. All timed samples could then be alike, for
+ * example all short, or all outside interrupt handlers.
  *
  * Context: preemption off. While pfm_throttle_time() runs in an interrupt, an NMI may call it as
  * well, at any point. The NMI must not wait for the interrupted pfm_throttle_time(), which never
- * continues if every NMI causes the next NMI. Because the NMI does not wait, the interrupted
- * pfm_throttle_time() may lose samples or count them twice. Because time differences are unsigned,
- * the interrupted pfm_throttle_time() may take a time stamp later than its @now for a very old one.
- * A wrong number of samples can end a window early or cause one pause of at most STARVED_PAUSE_MS,
- * but has no effect on the next window, which begins at zero. pfm_throttle_time() has __no_kcsan
- * because KCSAN would report the races between an interrupt and an NMI that run this function.
+ * continues if every NMI causes the next NMI. An interrupted pfm_throttle_time() may lose samples
+ * or count them twice. If the NMI stores a time stamp later than @now of the interrupted
+ * pfm_throttle_time(), the unsigned time difference becomes very large. A wrong number of samples
+ * can end a window early or cause one pause of at most STARVED_PAUSE_MS. A wrong number does not
+ * affect the next window, which begins with 0 samples. KCSAN would report the races between an
+ * interrupt and an NMI that both run pfm_throttle_time(), so the function has __no_kcsan.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
@@ -227,8 +227,8 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	timed_interval = rare ? 1 : MIN_TIMED_INTERVAL + hash_64(now, TIMED_INTERVAL_BITS);
 	window->timed_interval = timed_interval;
 	/*
-	 * Pairs with throttle_time() in an NMI on this CPU, which counts pfm_timed_sample_in down
-	 * to 0 before pfm_throttle_time() reads @timed_interval.
+	 * Pairs with throttle_time() in an NMI on this CPU: throttle_time() decrements
+	 * pfm_timed_sample_in, then pfm_throttle_time() reads @timed_interval.
 	 */
 	barrier();
 	this_cpu_write(pfm_timed_sample_in, timed_interval);

@@ -68,8 +68,9 @@ bitfield! {
     }
 }
 
-/// The first event select register and the first counter of K7 and of the core extension, in which
-/// event select registers and counters alternate (APM volume 2, "MSR Cross-Reference").
+/// MSR addresses of the first event select register and the first counter, on K7 and with the core
+/// extension (APM volume 2, "MSR Cross-Reference"). With the core extension, event select registers
+/// and counters alternate.
 const K7_PERFEVTSEL0: u64 = 0xc001_0000;
 const K7_PERFCTR0: u64 = 0xc001_0004;
 const CORE_PERFEVTSEL0: u64 = 0xc001_0200;
@@ -155,7 +156,6 @@ fn kind() -> Option<Kind> {
     if features.perfctr_core().get() == 0 {
         return Some(Kind::K7);
     }
-    // CPUID feature PERFMON_V2 indicates PerfMonV2.
     let monitoring = MonitoringFeatures::from_raw(cpuid(0x8000_0022, 0).eax);
     Some(match monitoring.perfmon_v2().get() {
         0 => Kind::Core,

@@ -3,8 +3,9 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 is not supported. The event select registers of version 6 have other addresses, and
-//! the kernel cannot reserve registers at these addresses against perf.
+//! Version 6 of architectural performance monitoring has event select registers at new addresses.
+//! The kernel cannot reserve registers at the new addresses, so this module and perf could use them
+//! at the same time. Version 6 is therefore not supported.
 
 #[path = "../../../include/linux/perfmon.rs"]
 mod description;
@@ -26,8 +27,8 @@ module! {
 }
 
 bitfield! {
-    /// IA32_PERFEVTSELx (SDM volume 3, "Layout of IA32_PERFEVTSELx MSRs"). This module describes no
-    /// bits above 31.
+    /// IA32_PERFEVTSELx (SDM volume 3, "Layout of IA32_PERFEVTSELx MSRs"). This module treats the
+    /// bits above bit 31 as reserved bits.
     struct EventSelect(u64) {
         31:24 counter_mask;
         23:23 invert;
@@ -108,8 +109,7 @@ const LAST_VERSION: u32 = 5;
 /// The logical number of two registers: the PMD (data register) of the first fixed counter, and the
 /// PMC (control register) that all fixed counters share.
 const FIXED: usize = 16;
-/// Mask of the fixed counters for which this module has register rows; bit n stands for fixed
-/// counter n.
+/// Mask of the fixed counters that have register rows here; bit n stands for fixed counter n.
 const FIXED_ALL: u32 = 0xf;
 
 const fn select(name: &'static CStr, n: u64) -> Register {
@@ -134,7 +134,7 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
         .interrupt(FixedControl::of(FixedControl::INTERRUPT_MASK, n))
 }
 
-/// The event select registers that versions 1 to 5 may have. PMC numbers 8 to 15 are not used.
+/// Event select registers of architectural perfmon versions 1 to 5. PMC numbers 8 to 15 are unused.
 const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0),
     select(c"IA32_PERFEVTSEL1", 1),
@@ -207,8 +207,9 @@ fn leaf() -> Option<Leaf> {
 }
 
 impl Leaf {
-    /// Combines the CPUID leaves 0xa of two CPUs. The result has each register that one of the CPUs
-    /// has, the counter widths of the first CPU, and the lower of the two versions.
+    /// Combines the CPUID leaves 0xa of two CPUs. The combined leaf has each register that `self`
+    /// or `other` has, the counter widths of `self`, and the lower of the two versions of
+    /// architectural performance monitoring.
     fn combine(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),
@@ -255,8 +256,7 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
     row
 }
 
-/// Logs why the counters of the processor cannot be used. Logs nothing if the processor has no
-/// counters.
+/// Logs why the counters of the processor cannot be used, unless the processor has no counters.
 fn log_reason() {
     let version = LeafEax::from_raw(cpuid(0xa, 0).eax).version().get();
     if vendor() != *b"GenuineIntel" || version == 0 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfm_soft: virtual registers of the kernel, available on every machine: clocks, events of a
- * thread, current values, and any instance of the counter pages.
+ * pfm_soft: virtual registers that the kernel provides on every machine: clocks, counts of a
+ * thread's events, values such as the CPU number or the free memory, and the values of the
+ * counter-page instances that the user selects.
  *
  * The module is written in C, because most of its code uses macros and inline functions of the
  * kernel. The module is also an example of the C interface.
@@ -27,10 +28,7 @@
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-/*
- * Rows of the PMCs. The PMC with the logical number n is at index n - FIRST.
- * Logical numbers without a row are not used.
- */
+/* Rows of the PMCs: PMC n is at index n - FIRST. PMC numbers without a row are not used. */
 static const struct perfmon_register pmcs[] = {
 	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
@@ -172,7 +170,7 @@ static u64 soft_read(u64 address, u64 control, struct task_struct *task,
 	return 0;
 }
 
-/* Selecting an instance needs CAP_PERFMON, because instances count events of all tasks. */
+/* Selecting a counter-page instance needs CAP_PERFMON: instances count events of all tasks. */
 static int soft_check(unsigned int pmc, u64 *value)
 {
 	if (!perfmon_capable())

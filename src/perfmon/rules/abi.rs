@@ -137,7 +137,7 @@ protocols::structures! {
         pub reserved: [u64; 6],
     }
 
-    /// `struct perfmon_runs`: sums over the runs of an event set, for one PMD.
+    /// `struct perfmon_runs`: statistics of a PMD for the times when its event set was active.
     #[derive(Debug, Default)]
     #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Runs(8 + 9 * 8) {
@@ -244,7 +244,7 @@ pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
 pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
 /// ioctl number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
 pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
-/// ioctl number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
+/// ioctl number of `PERFMON_READ_RUNS`, which reads statistics of PMDs (`struct perfmon_runs`).
 pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
 
 const fn ior<T>(number: u32) -> u32 {
@@ -261,7 +261,7 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Flags that must not be combined: the context of a CPU has no thread that could be blocked.
+/// `FL_SYSTEM_WIDE` excludes `FL_NOTIFY_BLOCK`: the context of a CPU has no thread to block.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
@@ -302,7 +302,7 @@ impl Pmd {
         )
     }
 
-    /// Checks that the reserved fields are zero, which is all that a read of a PMD requires.
+    /// Checks the fields of a read of a PMD: only the reserved fields must be zero.
     pub fn check_read(&self) -> Result<(), Error> {
         reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
     }

@@ -4,10 +4,10 @@
 //! thread and a context of a CPU can be loaded into one PMU at the same time.
 //!
 //! A PMU holds the context of one thread at a time, so contexts of different threads may use the
-//! same registers. Contexts of different CPUs may use the same registers, too. But the context of a
-//! thread and the context of the CPU that runs the thread are in one PMU at the same time.
-//! Registers that contexts of one scope (threads or CPUs) use are therefore not available to
-//! contexts of the other scope.
+//! same registers. Contexts of different CPUs may use the same registers, too. The context of a
+//! thread and the context of the CPU that runs the thread are in one PMU at the same time, so they
+//! must not share registers. If contexts of threads use a register, contexts of CPUs cannot claim
+//! this register, and vice versa.
 
 use crate::register_map::{kind, Map, RegisterBitmap, Scope, MAX_ROWS};
 
@@ -170,10 +170,10 @@ pub fn claimed_registers(
     claims
 }
 
-/// Returns the counters that an event set with the PMDs `asked` does not need: counters that are
-/// not in `asked`, that share their PMC with other counters, and that some CPUs lack
-/// (`map.partial`). `build_program()` leaves out the counters that the set does not need, so that
-/// CPUs without these counters can use the other counters of the PMC.
+/// Returns the optional counters of an event set with the PMDs `asked`. A counter is optional if it
+/// is not in `asked`, if it shares its PMC with other counters, and if some CPUs lack it
+/// (`map.partial`). `build_program()` leaves out optional counters, so that the event set can also
+/// count on CPUs that lack an optional counter.
 pub fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event sets: the conditions for the switch of a monitoring context from one set of registers to
-//! the next, and sums over the runs of a set.
+//! Event sets: the conditions under which a monitoring context switches from one set of registers
+//! to the next, and statistics about the time and the events while a set is active.
 //!
 //! A *run* of a set lasts from the switch to this set until the switch to the next set. The
 //! duration of a run is the time that the context is loaded in a PMU during the run. A run
@@ -127,8 +127,8 @@ pub struct SetRuns {
 }
 
 impl SetRuns {
-    /// Records that the context was loaded into a PMU at the time `now`. Returns true if a run
-    /// begins.
+    /// Records that the context was loaded into a PMU at the time `now`. Returns true if this load
+    /// begins a new run of the event set.
     #[inline]
     pub fn load(&mut self, now: u64) -> bool {
         self.loaded_at = Some(now);
@@ -204,7 +204,7 @@ pub struct RunningMoments {
 }
 
 impl RunningMoments {
-    /// Creates the sums of a PMD that has just been set to `value`.
+    /// Creates zero sums of the increments of the PMD `pmd`, which has just been set to `value`.
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,

@@ -58,7 +58,7 @@ impl Queue {
         message
     }
 
-    /// Returns a message to the front of the queue, after its delivery to the reader has failed.
+    /// Puts a message back to the front of the queue, after its delivery to the reader has failed.
     pub fn put_back(&mut self, message: &Message) {
         if self.nr >= Self::CAPACITY {
             return;

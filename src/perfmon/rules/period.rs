@@ -85,8 +85,8 @@ impl Attr {
         self.switch_left = self.switch_count;
     }
 
-    /// Subtracts overflows from the countdown. Returns true if the overflows end the run of the
-    /// event set.
+    /// Subtracts `overflows` from the countdown of overflows. Returns true if the countdown is 0,
+    /// which ends the run of the event set.
     #[inline]
     pub fn count_down(&mut self, overflows: u64) -> bool {
         if self.switch_count == 0 {
@@ -96,8 +96,8 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how many sampling periods of the PMD have ended if the PMD has counted `beyond`
-    /// events since the end of the first period.
+    /// Returns the number of sampling periods of the PMD that have ended. `beyond` is the number of
+    /// events since the end of the first of these periods.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);

@@ -134,14 +134,14 @@ impl<T> DerefMut for FixedArray<T> {
     }
 }
 
-/// Number of elements of each type that an event set's registers need. The values of hardware
+/// Lengths of the arrays in which an event set keeps its registers. The values of hardware
 /// registers and the values of soft registers (registers that the kernel provides) are in separate
-/// arrays. Each array extends up to the highest register number in use.
+/// arrays. Each array of values extends up to the highest register number in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySize {
-    /// Number of values of hardware PMCs (control registers), and of soft PMCs.
+    /// Lengths of the value arrays of hardware PMCs (control registers) and of soft PMCs.
     pub pmcs: [usize; 2],
-    /// Number of values of hardware PMDs (data registers), and of soft PMDs.
+    /// Lengths of the value arrays of hardware PMDs (data registers) and of soft PMDs.
     pub pmds: [usize; 2],
     /// Control registers to write.
     pub controls: usize,
@@ -229,15 +229,15 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
     }
 }
 
-/// Returns hardware counters in the form of the self page, from which a thread reads its counters.
+/// Converts hardware counters to the entries of the self page, which user space maps and reads.
 /// `value(pmd)` is the 64-bit value that the PMD had when its counter was started.
 #[inline]
 pub fn self_page_counters<'a>(
     counters: &'a [Counter],
     value: impl Fn(u16) -> u64 + 'a,
 ) -> impl Iterator<Item = CounterState> + 'a {
-    // Omit each PMD that has the width of its counter instead of 64 bits: programs read such a PMD
-    // by a system call.
+    // The self page has only counters whose PMDs have 64 bits. Programs read narrower PMDs by a
+    // system call.
     let wide = counters.iter().filter(|counter| !counter.no_emul64);
     wide.map(move |counter| CounterState {
         pmd: counter.pmd,
@@ -261,7 +261,7 @@ pub struct Program<M: Allocator> {
     /// Bits of the counters in the global control register; some PMUs have no global control
     /// register.
     pub global: u64,
-    /// True if the PMD of a virtual counter with `follows_thread` set is armed, that is, samples.
+    /// True if a virtual counter with `follows_thread` set is armed: its overflows are handled.
     pub has_armed_thread_counter: bool,
     /// True if a clock is armed: a timer then has to signal the overflow of the clock.
     pub has_armed_clock: bool,
@@ -345,7 +345,7 @@ impl<M: Allocator> Program<M> {
             self.nr_virtual_counters = self.nr_virtual_counters.wrapping_add(1);
         }
     }
-    /// Moves the program to the larger memory in `room`, and leaves the old memory in `room`.
+    /// Moves the program to the larger memory in `room`. On return, `room` has the old memory.
     pub(crate) fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         copy_and_swap(&mut self.controls, &mut room.controls);
         copy_and_swap(&mut self.counters, &mut room.counters);

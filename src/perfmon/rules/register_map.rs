@@ -295,8 +295,8 @@ impl Register {
 }
 
 /// The two tables of registers of one PMU description, or of several descriptions combined. The
-/// first row of a hardware table describes register 0, that of a soft table register
-/// [`FIRST_SOFT`].
+/// first row of a hardware table describes register 0. The first row of a soft table describes
+/// register [`FIRST_SOFT`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
     /// The rows of the PMCs.

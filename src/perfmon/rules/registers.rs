@@ -5,8 +5,8 @@
 //!
 //! A hardware counter never holds the value of a PMD. When a context is loaded into a PMU, its
 //! counters are started at 0 or, for sampling, near an overflow. The increment of a counter since
-//! its start, modulo its width, is added to the PMD's 64-bit value. Because only increments since
-//! the start are added, a PMD never contains counts of another task.
+//! its start, modulo its width, is added to the PMD's 64-bit value. A PMD gets only the increments
+//! of its counter since the load of the context, so it never contains counts of another task.
 
 use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
@@ -104,7 +104,7 @@ impl<M: Allocator> Registers<M> {
             register.is(kind::COUNTER) && all_pmds.has(number)
         });
         let growths = growths.count();
-        // The PMD of a claimed counter changes even if it was not written.
+        // A claimed counter changes its PMD even if user space has not written the PMD.
         if let Some(first) = all_pmds.0.first_mut() {
             *first |= claims.pmds;
         }
@@ -129,7 +129,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Moves the values to the larger memory in `room`, and leaves the old memory in `room`.
+    /// Moves the values to the larger memory in `room`. On return, `room` has the old memory.
     pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
             copy_and_swap(old, new);
@@ -253,8 +253,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. After its overflow,
-    /// the value of a 64-bit PMD is the number of counts since the end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. After a 64-bit PMD
+    /// has overflowed, its value is the number of counts since the overflow.
     #[inline]
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -428,8 +428,8 @@ impl<M: Allocator> Registers<M> {
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
                         // The PMC's value enables this counter, but `optional_pmds()` leaves the
-                        // counter out of the event set's program. The user may read the counter's
-                        // PMD, so mark the PMD as incomplete.
+                        // counter out of the event set's program. Mark the counter's PMD as
+                        // incomplete, because events are missing from its value.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -524,8 +524,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Takes the present values of virtual counters as their start values, for the counters whose
-    /// field `follows_thread` equals `carried`.
+    /// Sets the start value of each virtual counter whose field `follows_thread` equals `carried`
+    /// to the present value of the counter. `now` reads a counter.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {
@@ -534,8 +534,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Sets the start values of the hardware counters when a context is loaded. A counter that is
-    /// not armed starts at 0, which is the value of unused hardware counters, so it needs no write.
-    /// An armed counter starts near its overflow; `write` writes the start value of an armed
+    /// not armed starts at 0. No write is needed for a start at 0, because unused hardware counters
+    /// are 0. An armed counter starts near its overflow; `write` writes the start value of an armed
     /// counter to the hardware.
     #[inline]
     pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {

@@ -3,11 +3,15 @@
  * Files of process accounting: /proc/rawsysppa, /proc/ppa, the sysctls kernel.ppa and
  * kernel.ppa_levels, and ppa/records in debugfs. Their contents come from procfs.rs.
  *
- * The modes let every user open the files in /proc, because file modes, and the kernel's check of
- * access to sysctls, know user ids only. Each read and write, except a read of a sysctl, checks
- * CAP_PERFMON or, for reads of a task's files, ptrace access.
+ * A file mode cannot require a capability, so every user can open the files in /proc. A read of a
+ * sysctl is not checked. A read of a task's files requires ptrace access or CAP_PERFMON; all other
+ * reads and all writes require CAP_PERFMON. A write also checks that the process that opened the
+ * file had CAP_PERFMON: any user can pass an open file to a set-user-ID program as its standard
+ * output. For a sysctl a module cannot check this, so only root can open a sysctl for writing.
  */
+#include <linux/capability.h>
 #include <linux/debugfs.h>
+#include <linux/kstrtox.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/sysctl.h>
@@ -23,11 +27,12 @@ static int cpus_show(struct seq_file *seq, void *unused)
 /*
  * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
  * The integers are checked together before any of them is applied. Integers that a write to the
- * sysctl leaves out do not change.
+ * sysctl leaves out do not change. A write of more than integers fails with EINVAL.
  */
 static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			    loff_t *ppos)
 {
+	size_t length = *lenp;
 	int values[4];
 	const struct ctl_table copy = {
 		.procname = table->procname, .mode = table->mode,
@@ -40,13 +45,14 @@ static int settings_handler(const struct ctl_table *table, int write, void *buff
 		return rc;
 	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
 	if (!rc && write)
-		rc = ppa_settings(values, true);
+		rc = *lenp == length ? ppa_settings(values, true) : -EINVAL;
 	return rc;
 }
 
 static int levels_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			  loff_t *ppos)
 {
+	size_t length = *lenp;
 	int level;
 	const struct ctl_table copy = {
 		.procname = table->procname, .mode = table->mode,
@@ -59,38 +65,53 @@ static int levels_handler(const struct ctl_table *table, int write, void *buffer
 		return rc;
 	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
 	if (!rc && write)
-		rc = ppa_levels(&level, true);
+		rc = *lenp == length ? ppa_levels(&level, true) : -EINVAL;
 	return rc;
 }
 
 static const struct ctl_table settings[] = {
-	{ .procname = "ppa", .mode = 0666, .proc_handler = settings_handler },
-	{ .procname = "ppa_levels", .mode = 0666, .proc_handler = levels_handler },
+	{ .procname = "ppa", .mode = 0644, .proc_handler = settings_handler },
+	{ .procname = "ppa_levels", .mode = 0644, .proc_handler = levels_handler },
 };
 
 static struct ctl_table_header *settings_header;
 
-/*
- * Parses a text from user space: four integers, after a pid if @pid is not NULL. Returns -EINVAL if
- * a number is missing, or if the text contains anything but these numbers and blanks.
- */
-static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
+/* Returns whether the process that opened @file had CAP_PERFMON or CAP_SYS_ADMIN. */
+static bool opener_may_account(const struct file *file)
 {
-	char text[96];
-	int end = 0;
+	return file_ns_capable(file, &init_user_ns, CAP_PERFMON) ||
+	       file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN);
+}
 
+/*
+ * Parses a text that is written to @file: four integers, after a pid if @pid is not NULL. Returns
+ * -EPERM if the process that opened @file may not change accounting, and -EINVAL if an integer or
+ * the pid is missing or out of range, or if the text contains anything else but blanks.
+ */
+static int numbers_from_user(const struct file *file, const char __user *from, size_t count,
+			     u32 *pid, int *values)
+{
+	char text[96], *rest = text, *word;
+	int nr = pid ? -1 : 0;
+
+	if (!opener_may_account(file))
+		return -EPERM;
 	if (!count || count >= sizeof(text))
 		return -EINVAL;
 	if (copy_from_user(text, from, count))
 		return -EFAULT;
 	text[count] = 0;
-	if (pid)
-		sscanf(text, "%u %d %d %d %d %n", pid, &values[0], &values[1], &values[2],
-		       &values[3], &end);
-	else
-		sscanf(text, "%d %d %d %d %n", &values[0], &values[1], &values[2],
-		       &values[3], &end);
-	return end == count ? 0 : -EINVAL;
+	for (size_t at = 0; at < count; at++)
+		if (!text[at])
+			return -EINVAL;
+	while ((word = strsep(&rest, " \t\n"))) {
+		if (!*word)
+			continue;
+		if (nr == 4 || (nr < 0 ? kstrtou32(word, 10, pid) : kstrtoint(word, 10, &values[nr])))
+			return -EINVAL;
+		nr++;
+	}
+	return nr == 4 ? 0 : -EINVAL;
 }
 
 static unsigned long entry_of(const struct inode *inode)
@@ -128,7 +149,7 @@ static int control_open(struct inode *inode, struct file *file)
 static ssize_t control_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
 {
 	int values[4];
-	int rc = numbers_from_user(from, count, NULL, values);
+	int rc = numbers_from_user(file, from, count, NULL, values);
 
 	if (!rc)
 		rc = ppa_entry_settings(entry_of(file_inode(file)), values, true);
@@ -145,7 +166,8 @@ static const struct proc_ops control_ops = {
 
 /*
  * /proc/ppa/ppactl: each line has the pid and the four settings of an individually accounted task.
- * Writing a pid and four settings starts, changes or ends a task's individual accounting.
+ * Writing a pid and four settings starts, changes or ends a task's individual accounting. The pid 0
+ * stands for all tasks: the settings are those of the sysctl kernel.ppa.
  */
 static int entries_show(struct seq_file *seq, void *unused)
 {
@@ -161,10 +183,10 @@ static ssize_t entries_write(struct file *file, const char __user *from, size_t 
 {
 	int values[4];
 	u32 pid;
-	int rc = numbers_from_user(from, count, &pid, values);
+	int rc = numbers_from_user(file, from, count, &pid, values);
 
 	if (!rc)
-		rc = ppa_set_entry(pid, values);
+		rc = pid ? ppa_set_entry(pid, values) : ppa_settings(values, true);
 	return rc ?: count;
 }
 
@@ -297,9 +319,9 @@ void ppa_files_close(void)
 }
 
 /*
- * Cancels the worker and the publisher, and waits for them. Until accounting is stopped and the
- * files of all tasks are removed, probes and writers of the tasks' files may queue the worker
- * again; after the removal, ppa_wait_for_worker() waits for the worker.
+ * Cancels the worker and the publisher, and waits for them. Probes and writers of the tasks' files
+ * may queue the worker again, until accounting is stopped and the files of all tasks are removed.
+ * After the removal, call ppa_wait_for_worker().
  */
 void ppa_files_cancel_work(void)
 {

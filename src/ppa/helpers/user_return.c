@@ -6,8 +6,8 @@
  * - A user-return notifier, which the kernel calls immediately before a CPU enters user mode. The
  *   notifier is armed in page faults, at the delivery of a signal, and at sys_exit if the task has
  *   work to do before it enters user mode. A notifier that is not armed costs nothing.
- * - A probe of the function that checks a system call against seccomp filters. The kernel only
- *   checks tasks with a filter, and sys_enter follows only if the filter allows the call.
+ * - A probe of the function that checks a system call against seccomp filters. Tasks without a
+ *   filter do not call this function. A denied system call does not reach sys_enter.
  */
 #include <linux/cpu.h>
 #include <linux/entry-common.h>
@@ -25,8 +25,8 @@
 #ifdef CONFIG_USER_RETURN_NOTIFIER
 /*
  * If one of the thread flags in ppa_exit_work is set at sys_exit, system time continues until the
- * CPU enters user mode. ppa_exit_work has no reschedule flags: a switch follows them at once, and
- * measuring the short time until the switch is not worth the cost of arming the notifier twice.
+ * CPU enters user mode. ppa_exit_work has no reschedule flags: these flags cause a switch at once,
+ * and the short time until the switch is not worth the cost of arming the notifier.
  */
 const unsigned long ppa_exit_work = _TIF_SIGPENDING | _TIF_NOTIFY_SIGNAL | _TIF_NOTIFY_RESUME |
 				    _TIF_UPROBE | _TIF_PATCH_PENDING;

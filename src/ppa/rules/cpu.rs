@@ -16,7 +16,7 @@ const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 const NR_SOFTIRQS: usize = 10;
 
 /// The accounting state of a CPU, in 64-bit words. While a CPU is online, only the CPU itself
-/// writes its words. Only the functions that account interrupts write the words about interrupts.
+/// writes its words. Only functions that account interrupts write the interrupt times and counts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -25,18 +25,18 @@ pub struct Cpu {
     number: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
-    /// Ticks of the present run, without interrupts, before the present system time began.
+    /// Ticks of the present run, without interrupts, before the current interval of system time.
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
-    /// The interrupt time when the present run began, in bits 1 to 63 as in `irq_time`. Bit 0 is 0,
-    /// so this word equals `irq_time` if no interrupt has taken time during the run.
+    /// Bits 1 to 63 hold the interrupt time at the beginning of the present run, and bit 0 is 0.
+    /// While no interrupt takes time during the run, this word is equal to `irq_time`.
     run_irq_time: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
     total: Word,
-    /// Ticks of system time. System time in progress is added at its end or at a task switch.
+    /// Ticks of system time. An interval of system time is added at its end or at a switch.
     pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
     idle: Word,
@@ -48,7 +48,7 @@ pub struct Cpu {
     pub(super) updating: Word,
     /// Interrupt time, including softirqs.
     irq_time: IrqTime,
-    /// Number of time stamps that are being taken for `irq_time` and have not been added to it yet.
+    /// Number of updates of `irq_time` in progress: each reads the clock, then changes `irq_time`.
     pending_stamps: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
     irq_depth: Word,
@@ -73,7 +73,7 @@ pub struct Cpu {
     suspended: Word,
 }
 
-/// Ticks of a run. `own` holds those outside of interrupts, `interrupts` those in interrupts.
+/// Ticks of a run: `own` counts ticks outside of interrupts, `interrupts` ticks in interrupts.
 #[derive(Clone, Copy)]
 pub(super) struct RunTime {
     pub(super) own: u64,
@@ -99,8 +99,8 @@ impl Cpu {
         }
     }
 
-    /// Returns the own time of the present run up to `now`: its ticks without `interrupts`, the
-    /// ticks of interrupts during the run.
+    /// Returns the own time of the present run: the ticks from the start of the run to `now`, minus
+    /// `interrupts`, the ticks of interrupts during the run.
     #[inline(always)]
     fn own_time(&self, now: u64, interrupts: u64) -> u64 {
         match self.run_start.load_relaxed() {
@@ -172,9 +172,9 @@ impl Cpu {
         self.seqcount.write_end();
     }
 
-    /// Ends the last run of an offline CPU. No probe ends the last run of a CPU, because the kernel
-    /// does not report the last switches to the idle task. Called on another CPU, after the offline
-    /// CPU has stopped executing.
+    /// Accounts the last run of an offline CPU. No probe accounts the last run, because the kernel
+    /// does not report the last switches to the idle task on a CPU that goes offline. Called on
+    /// another CPU, after the offline CPU has stopped executing.
     pub fn finish_offline<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
@@ -184,7 +184,7 @@ impl Cpu {
     }
 
     /// Increments the count by which readers detect a task switch. Called before the switch reads
-    /// the clock, so that no reader reports a longer run than the switch accounts. Interrupts off.
+    /// the clock, so that no reader reports more run time than the switch will add. Interrupts off.
     #[inline(always)]
     pub fn begin_switch(&self) {
         self.seqcount.write_begin();
@@ -194,8 +194,8 @@ impl Cpu {
     /// is `None`, the caller has to use [`switch`](Self::switch): an interrupt took time,
     /// accounting has not begun, or the clock went back. Interrupts off.
     ///
-    /// Each interrupt takes at least one tick of the TSC. An interrupt that took no ticks would be
-    /// counted for a later task: the task of the next run with interrupt time.
+    /// Each interrupt takes at least one tick of the TSC. An interrupt without ticks would be
+    /// noticed only after a later run with interrupt time, and counted for the task of that run.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
@@ -209,9 +209,9 @@ impl Cpu {
     /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
     /// [`Task::begin_switch_in`] of the next task.
     ///
-    /// Returns true if the next task continues in the kernel after the end of its system call, or
-    /// in a page fault. If the result is true, the caller makes sure that
-    /// [`syscall_exit`](Self::syscall_exit) is called when the CPU enters user mode.
+    /// Returns true if the next task continues in the mode `KERNEL`, for example in a page fault.
+    /// If the result is true, the caller makes sure that [`syscall_exit`](Self::syscall_exit) is
+    /// called when the CPU enters user mode.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -228,9 +228,9 @@ impl Cpu {
     /// Accounts a switch like [`switch`](Self::switch), but without accounting interrupts. `own` is
     /// the result of [`uninterrupted_run`](Self::uninterrupted_run).
     ///
-    /// The words of a task change in several steps. A writer updates the task's `seqcount` before
-    /// and after each step, and this CPU's `seqcount` before and after all steps. A reader of the
-    /// words of a running task checks the `seqcount` of the task and that of the CPU.
+    /// A task switch changes a task's words in steps. The writer updates the task's `seqcount`
+    /// before and after each step, and this CPU's `seqcount` before and after the whole switch. A
+    /// reader of the words of a running task checks the `seqcount` of the task and that of the CPU.
     #[inline(always)]
     pub fn switch_fast<V: Values>(
         &self,
@@ -321,8 +321,8 @@ impl Cpu {
         task.attach_running(&self.number, now);
     }
 
-    /// Accounts the return of the scheduler to `task`. `other` is true if the scheduler switched
-    /// from another task to `task`, and false if `task` continues. Preemption off.
+    /// Accounts the end of a scheduler call that chose `task`. `other` is true if the scheduler
+    /// switched from another task to `task`, and false if `task` continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.group_values() else {
@@ -385,8 +385,8 @@ impl Cpu {
     }
 
     /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
-    /// Returns `None` if an interrupt is just beginning or ending. The time stamp of this interrupt
-    /// is not added yet, and may be earlier than the current time.
+    /// Returns `None` if an interrupt is just beginning or ending: its time stamp is not in
+    /// `irq_time` yet, and may be earlier than the current time.
     pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
         // Acquire: pairs with the release in `stamp_written`.
         let turning = self.pending_stamps.load_acquire();
@@ -399,15 +399,15 @@ impl Cpu {
         (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
     }
 
-    /// Accounts the beginning of a softirq. `own` is true if the softirq runs in the thread
-    /// ksoftirqd: the time of the softirq is then own time of this thread.
+    /// Accounts the beginning of a softirq. `own` is true if the thread ksoftirqd runs the softirq:
+    /// softirqs of ksoftirqd count as time of the thread, not as interrupt time.
     #[inline]
     pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
             self.try_toggle(&clock, 0);
         }
-        // Bit 32 stores whether the time of the softirq is interrupt time, because the record of
-        // the current task may change before the softirq ends.
+        // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
+        // record of the current task, which may be replaced before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
@@ -440,8 +440,8 @@ impl Cpu {
         }
     }
 
-    /// Begins or ends the interrupt time of a softirq: `on` is 0 at the beginning and 1 at the end.
-    /// If a hard interrupt changes `irq_time` meanwhile, that change is not overwritten.
+    /// Begins the interrupt time of a softirq if `on` is 0, and ends it if `on` is 1. A change of
+    /// `irq_time` by a hard interrupt during the call is not overwritten.
     #[inline(always)]
     fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.pending_stamps, 1);

@@ -18,8 +18,8 @@ impl SeqCount {
     #[inline(always)]
     pub(super) fn write_begin(&self) {
         add(&self.begins, 1);
-        // Pairs with the acquire fence before `is_consistent`: a reader that sees a new word sees
-        // this count.
+        // Pairs with the acquire fence before `is_consistent`: a reader that loads a word written
+        // after this fence also loads the new `begins`.
         fence_release();
     }
 
@@ -63,8 +63,8 @@ pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
 }
 
 /// The time of interrupts in one word, so that a reader always reads a consistent value. Bits 1 to
-/// 63 hold the sum of the end times minus the sum of the start times. Bit 0 is 1 while an interrupt
-/// is running.
+/// 63 hold the sum of the interrupts' end times minus the sum of their start times. Bit 0 is 1
+/// while an interrupt is running.
 #[derive(Default)]
 pub(super) struct IrqTime(pub(super) Word);
 
@@ -82,8 +82,8 @@ impl IrqTime {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// Returns the current time and the time of interrupts up to the current time. Runs on the CPU
-    /// that the word belongs to. Repeats the reads if an interrupt occurred between them.
+    /// Returns the current time and the time of interrupts up to the current time. Called on the
+    /// CPU that writes the word. Repeats the reads if an interrupt occurred between them.
     #[inline(always)]
     pub(super) fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {

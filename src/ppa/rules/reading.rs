@@ -69,8 +69,8 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// Adds `more` to the values in `read` and, in `apart`, to the values for the task's present
-    /// group of CPUs. `more` has the increments that the task's words do not contain yet.
+    /// Adds `more`, the values of the run or wait in progress, to the values in `read`. Also adds
+    /// `more` to the element of `apart` for the task's present group of CPUs.
     fn add_unaccounted(
         &self,
         read: &mut TaskSnapshot,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The rules of process accounting, which computes how each task and each CPU spends its time. The
-//! inputs are time stamps of task switches, system calls and interrupts. The code uses no kernel
-//! API.
+//! inputs of the rules are time stamps of task switches, system calls and interrupts. The code uses
+//! no kernel API.
 //!
 //! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
 //! in ticks of the accounting clock.
 //!
 //! Only the CPU itself writes its accounting words: in the context of a task with preemption off,
-//! in interrupts, and in the scheduler. As an exception, another CPU writes the words of an offline
-//! CPU, to end its last run. The writer does not disable interrupts, because interrupts write
-//! separate words, which the interrupted code only reads.
+//! in interrupts, and in the scheduler. Only the words of an offline CPU are written by another
+//! CPU, which accounts the last run of the offline CPU. The writer does not disable interrupts,
+//! because interrupts write separate words, which the interrupted code only reads.
 //!
 //! The *own* time of a task is the time of its runs without the interrupts during these runs. The
-//! user, system and idle times of a CPU are own times of the tasks that it ran. Between two
-//! readings of a CPU, its user, system, interrupt and idle times therefore add up to the elapsed
+//! user, system and idle times of a CPU do not contain interrupt time. Between two reads of the
+//! CPU's values, the increments of its user, system, interrupt and idle times add up to the elapsed
 //! time.
 //!
 //! ```text
@@ -23,8 +23,8 @@
 //! ```
 //!
 //! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a
-//! change of several words and `ends` after it. A reader that finds both counts equal has read a
-//! consistent state.
+//! change of several words and `ends` after it. A reader loads `ends`, then the words, and then
+//! `begins`. If the two counts are equal, the words that the reader has loaded are consistent.
 
 #![cfg_attr(not(in_kernel), no_std)]
 #![deny(unsafe_code)]

@@ -71,7 +71,7 @@ impl Cpu {
     }
 
     /// Accounts the end of system time: at the end of a system call, or when the CPU enters user
-    /// mode. Does nothing if the CPU is in another mode. Context: the task, preemption off.
+    /// mode. Does nothing in the modes `USER` and `IDLE`. Context: the task, preemption off.
     #[inline]
     pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         if !is_system(self.mode.load_relaxed()) {
@@ -92,8 +92,8 @@ impl Cpu {
         self.end_update();
     }
 
-    /// Begins an update of the words about system calls. Interrupts on this CPU must not change
-    /// words about system calls before [`end_update`](Self::end_update).
+    /// Begins an update of the CPU's mode and system time. Interrupts on this CPU must not change
+    /// the mode or the system time before [`end_update`](Self::end_update).
     #[inline(always)]
     fn begin_update(&self) {
         self.updating.store_relaxed(1);
@@ -111,7 +111,7 @@ impl Cpu {
     ///
     /// Returns `None` if a system-call probe is updating the mode: the probe may have read the
     /// clock but not stored the mode yet. With the old mode, the time since the probe read the
-    /// clock would be reported as user time, and by a later reader as system time.
+    /// clock would be user time for this reader, and system time for a later reader.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating();
@@ -121,8 +121,8 @@ impl Cpu {
         is_quiet.then_some(mode)
     }
 
-    /// Returns true while this CPU is updating the words about system calls. An interrupt on this
-    /// CPU that has interrupted an update must not call [`replace_task`](Self::replace_task) or
+    /// Returns true while this CPU is updating its mode and system time. An interrupt on this CPU
+    /// that has interrupted an update must not call [`replace_task`](Self::replace_task) or
     /// [`begin`](Self::begin). Context: any CPU.
     pub fn is_updating(&self) -> bool {
         self.updating.load_acquire() != 0

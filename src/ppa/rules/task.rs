@@ -81,7 +81,7 @@ pub struct Task<V> {
     pub(super) signals: [Word; NR_SIGNALS],
     /// The values for the first group of CPUs. By default all CPUs are in the first group.
     first_group: [Word; NR_VALUES],
-    /// The values for the other groups of CPUs.
+    /// The values for all groups of CPUs except the first.
     other_groups: V,
 }
 
@@ -109,8 +109,8 @@ pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
     }
 }
 
-/// Returns 0, the result for a negative difference of two times. The attribute `cold` makes the
-/// compiler branch to the code for negative differences, which positive differences skip.
+/// Returns 0, the result for a negative difference of two times. The attribute `cold` lets the
+/// compiler place the code for this rare case outside of the fast path.
 #[cold]
 #[inline]
 fn negative() -> u64 {
@@ -196,7 +196,7 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Sets the CPU that runs or ran the task last, and its group. `number` is the number of the
+    /// Stores which CPU last ran the task, and the group of that CPU. `number` is the number of the
     /// CPU, plus 1.
     #[inline(always)]
     fn set_last_cpu(&self, number: u64) {
@@ -240,8 +240,8 @@ impl<V: Values> Task<V> {
     }
 
     /// Copies `wait_start` from `old` again if it has changed since [`copy_wait`](Self::copy_wait)
-    /// returned `copied`. No CPU uses `old` any more. If the task was switched in with this record,
-    /// the task's wait is over, and nothing is copied.
+    /// returned `copied`. No CPU uses `old` any more. If the task was switched in with the new
+    /// record, its wait is over, and `wait_start` is not copied.
     pub fn correct_wait(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
         if since == copied || !self.seqcount.is_unused() {
@@ -272,8 +272,8 @@ impl<V: Values> Task<V> {
         self.seqcount.write_end();
     }
 
-    /// Ends the use of this record by the CPU that runs the task. `own` is the own time of the run
-    /// that ends, and `system` is its unfinished system time. The task is not switched out.
+    /// Ends the use of this record by the CPU on which the task keeps running. `own` is the time of
+    /// the run without interrupts, `system` the system time that is not in the task's values yet.
     pub(super) fn stop_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
         self.on_cpu.store_relaxed(0);
@@ -285,8 +285,8 @@ impl<V: Values> Task<V> {
     }
 
     /// Accounts that the task is switched out. The task will continue in the mode `mode`. `own` is
-    /// the own time of the run that ends, and `system` is its unfinished system time. Called
-    /// between `write_begin()` and `write_end()` of the task's `seqcount`.
+    /// the time of the run without interrupts, `system` the system time that is not in the task's
+    /// values yet. Called between `write_begin()` and `write_end()` of the task's `seqcount`.
     #[inline(always)]
     pub(super) fn switch_out(
         &self,
@@ -313,7 +313,7 @@ impl<V: Values> Task<V> {
     }
 
     /// Increments the count by which readers detect a switch to the task. Called before the switch
-    /// reads the clock, so that no reader reports a longer wait for a CPU than the switch accounts.
+    /// reads the clock, so that no reader reports more waiting time than the switch will add.
     #[inline(always)]
     pub fn begin_switch_in(&self) {
         self.seqcount.write_begin();

@@ -55,7 +55,7 @@ pub(super) const IDLE: u64 = 2;
 /// the end of a system call, in a page fault, or to deliver a signal.
 pub(super) const KERNEL: u64 = 3;
 
-/// Returns true if time in this mode is system time: bit 0 of the mode is then set.
+/// Returns true if `mode` is `SYSTEM` or `KERNEL`, the modes of system time, which have bit 0 set.
 #[inline(always)]
 pub(super) fn is_system(mode: u64) -> bool {
     mode & SYSTEM != 0

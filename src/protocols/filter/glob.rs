@@ -12,7 +12,7 @@ pub trait Source {
     /// Returns the byte at the offset `at`, or 0 if `at` is beyond the end of the memory.
     fn byte(&self, at: usize) -> u8;
     /// Returns the eight bytes at the offset `at`, which is a multiple of eight. Reads the bytes
-    /// with one load. Returns 0 if the memory ends before the last of the eight bytes.
+    /// with one load. Returns 0 if the memory has fewer than eight bytes from `at` on.
     fn word(&self, at: usize) -> u64;
 }
 
@@ -66,8 +66,8 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
     let mut done = 0;
     // `star` describes the last `*` of the pattern that the match has reached: the offset behind
     // the `*`, and the end of the text that the `*` matches so far. After a mismatch, the last star
-    // is made to match one more byte. Earlier stars need no other attempt, because the pattern
-    // before the last star was matched as early as possible.
+    // is made to match one more byte. Earlier stars never have to match more bytes, because the
+    // pattern before the last star was matched as early in the text as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();

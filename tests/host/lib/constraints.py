@@ -150,7 +150,11 @@ def main():
             if len(line) > 100:
                 line = head + "".join(f"\n    {item}," for item in items) + "\n];"
             print(f"\n{line}")
-    print("\n/// Family, model, rules of counters, and events with a second register.")
+    print(
+        "\n/// The Intel processor models. Each entry has the family number, the model number, the tables of"
+        "\n/// rules (which counters can count an event), and the tables of events that need a register in"
+        "\n/// addition to the counter's control register."
+    )
     print("pub(super) static MODELS: &[Model] = &[")
     for family, model, rules, more in sorted(lines):
         print(f"    ({family}, {model:#x}, &[{rules}], &[{more}]),")

@@ -80,16 +80,18 @@ static int64_t instance_total(const void *name)
 /*
  * Checks that a provider counts what /proc counts. The value of /proc (`theirs`) is read before and
  * after the work. The value of the provider (`ours`) is read immediately before and immediately
- * after each read of `theirs`. The first and the last of the four reads of `ours` give the outer
- * interval around the work, the second and the third read of `ours` give the inner interval. The
- * following condition holds even if other processes cause events during the test:
+ * after each read of `theirs`. The four reads of `ours` give two increases: the inner increase,
+ * from the second to the third read, and the outer increase, from the first to the fourth read. If
+ * the provider counts correctly, the increase of `theirs` lies between the inner and the outer
+ * increase of `ours`, even if other processes cause events during the test:
  *
- *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
+ *	inner increase of `ours` <= increase of `theirs` <= outer increase of `ours`
  *
  * @slack is the tolerance for events that are in progress at a read, and that only the kernel or
  * only the probe has counted. @slack is normally one event for each CPU at the begin and at the end
- * of the measurement. If a caller passes a larger @slack, a comment at the call says why. The value
- * of /proc must have grown by at least @min, so that the test does not pass without any events.
+ * of the measurement. If a caller passes a @slack larger than SLACK_IN_FLIGHT, a comment at the
+ * call says why. The value of /proc must have grown by at least @min, so that the test does not
+ * pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
  * Returns true if the values of the provider and of /proc exist, the value of /proc has grown by at

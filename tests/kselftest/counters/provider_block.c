@@ -156,9 +156,9 @@ static void test_times(void)
 	     (long long)ns, (long long)ms);
 	/*
 	 * The probe of pfc_block reads the clock a little later than the kernel does, and
-	 * /proc/diskstats rounds down. The read time that pfc_block adds up over all requests is
-	 * therefore not shorter than the one in /proc/diskstats, and at most 1 ms longer for each
-	 * request.
+	 * /proc/diskstats rounds down, so the read time of pfc_block is not shorter than the read
+	 * time in /proc/diskstats. The read time of pfc_block may be longer by at most 1 ms for
+	 * each read request.
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");

@@ -12,17 +12,19 @@
 #define MAX_ENTRIES	1024
 
 /*
- * Number of entries that the test leaves for lines of devices, which may raise interrupts during
- * the test.
+ * Number of entries in the table of pfc_irq that the test leaves free for the interrupt lines of
+ * other devices, because these devices may raise interrupts during the test.
  */
 #define NR_OTHER_LINES	30
 
 static long first, lines;
 
 static struct line_sums {
-	__s64 counted;		/* sum over the lines of irq_lines.ko that have an instance */
+	/* Sum of the counts of all instances of interrupt lines of irq_lines.ko. */
+	__s64 counted;
 	__s64 unnamed;
-	__s64 min, max;		/* lowest and highest of the counts in the sum `counted` */
+	/* Lowest and highest count of a single instance of an interrupt line of irq_lines.ko. */
+	__s64 min, max;
 	int instances, others;
 } now;
 
@@ -110,8 +112,9 @@ static void test_lines(int nr)
 	}
 	read_instances();
 	/*
-	 * In the 50 rounds above, no further line of irq_lines.ko may get an instance. Only lines
-	 * of devices may get an instance, at their first interrupt.
+	 * While the loop raises 50 interrupts on each line of irq_lines.ko, no further line of
+	 * irq_lines.ko may get an instance. Interrupt lines of other devices may still get
+	 * instances, at their first interrupts.
 	 */
 	is(pc.h->gen2 - changes, now.others - before.others,
 	   "9.4 %d lines: no further instance is added", nr);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests pfc_syscalls: system calls by number. /proc counts only the reads and writes of each task
- * (/proc/self/io). For other system calls, the test compares the count with the number of calls
- * that the test makes. Other processes in the guest hardly make the tested calls.
+ * (/proc/self/io). For system calls other than reads and writes, the test compares the count of
+ * pfc_syscalls with the number of calls that the test makes. Other processes in the guest hardly
+ * make the tested calls.
  */
 #include "provider.h"
 
@@ -44,10 +45,10 @@ static void read_zero(void)
 }
 
 /*
- * The system calls of all processes are counted, and the kernel may start a helper process at any
- * time. The count of a system call is therefore never below the number of calls that this process
- * makes. The count and the number of calls of this process must be equal in at least one of
- * ATTEMPTS attempts.
+ * pfc_syscalls counts the system calls of all processes, including helper processes that the kernel
+ * may start at any time. The count of a system call may therefore be higher than the number of
+ * calls that this process makes, but never lower. In at least one of ATTEMPTS attempts, the count
+ * of pfc_syscalls must be equal to the number of calls that this process makes.
  */
 #define ATTEMPTS 20
 

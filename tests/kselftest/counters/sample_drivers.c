@@ -14,7 +14,8 @@ static __u32 find_instance(const char *driver, const char *what)
 
 /*
  * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
- * false if a snapshot does not have 4096 bytes for each request, or after 100 seconds.
+ * false if the number of bytes in a snapshot is not 4096 times the number of requests. Also returns
+ * false if the number of requests has not increased @wanted times within 100 seconds.
  */
 static bool snapshots_are_consistent(__u32 requests, __u32 bytes, int wanted)
 {

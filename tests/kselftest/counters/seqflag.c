@@ -103,7 +103,10 @@ static void test_in_flight(void)
 			during = seq();
 			da = pc_value(&pc, 1, first) - va;
 			db = pc_value(&pc, 1, second) - vb;
-			/* Ignore a read during which the group began or ended. */
+			/*
+			 * Ignore the two values if the seqflag changed while they were read: the
+			 * group of updates began or ended in between.
+			 */
 			same = seq() == during;
 			half = same && da == 1000 && db == 0;
 			out_of_order = out_of_order || (same && da == 0 && db == 1000);

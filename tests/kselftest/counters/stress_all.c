@@ -9,8 +9,8 @@
  * mapping calls run at the same time. Each activity is a role: a process that stores its results in
  * shared memory. At the end every count is exact.
  *
- * stress_all.h lists the events that must happen with their minimum numbers, and the errors that
- * must not happen.
+ * stress_all.h lists the events, the minimum number of times that each event must happen, and the
+ * errors that must not happen.
  */
 #include "stress_all.h"
 #include "stress_all_readers.h"

@@ -69,7 +69,11 @@ enum wrong {
 	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
 	WRONG_DESC,		/* the descriptor of a live instance is that of another instance */
-	WRONG_HOTPLUG,		/* hotplug is refused, or the header's bitmap does not show it */
+	/*
+	 * CPU 1 does not go offline or online, the bitmap of online CPUs is wrong, or CPU 1 has a
+	 * wrong value or an update in flight while it is offline
+	 */
+	WRONG_HOTPLUG,
 	WRONG_FIRST_VALUE,	/* an instance that was added does not begin at zero */
 	WRONG_NUMBER,		/* a name gets another number than before */
 	WRONG_OWNER,		/* an instance has another value than its owner counted */

@@ -12,8 +12,8 @@ struct last_seen {
 };
 
 /*
- * Reads a pair on a CPU and checks that both values are equal. Returns false if the seqflag rejects
- * the copy.
+ * Reads the values that the two counters of pair @i have for CPU @cpu, and checks that the two
+ * values are equal. Returns false if the seqflag rejects the copy.
  */
 static bool check_pair(const struct pc *p, __u32 i, __u32 cpu, struct last_seen *last)
 {
@@ -53,8 +53,8 @@ static void check_all_pairs(const struct pc *p, __u32 pairs, struct last_seen *l
 }
 
 /*
- * Reads all pairs through the parent's mapping, which has room for all chunks that may be added
- * later.
+ * Reads all pairs of counters through the parent's mapping, which has room for all chunks that may
+ * be added later.
  */
 static void fixed_reader(void)
 {
@@ -65,8 +65,8 @@ static void fixed_reader(void)
 }
 
 /*
- * In each round, opens a new file, maps exactly the chunks that exist, and reads all pairs through
- * this mapping.
+ * In each round, opens /dev/perfcounters, maps exactly the chunks that exist, and reads all pairs
+ * of counters through the new mapping.
  */
 static void renewing_reader(void)
 {
@@ -93,7 +93,10 @@ static void renewing_reader(void)
 	}
 }
 
-/* Reads through one mapping of chunk 0, which this role keeps until it exits. */
+/*
+ * Maps chunk 0 of the counter pages once, and reads the pair of counters in chunk 0 through this
+ * mapping until the process exits.
+ */
 static void old_reader(void)
 {
 	static struct last_seen last;

@@ -30,7 +30,10 @@ static void worker(int id)
 		__u32 i = random_below(read_nr_pairs()), rounds = 1 + random_below(50);
 		int delta = (int)random_below(2001) - 1000;
 
-		/* The command fails, without counting, if its NMI is not delivered in time. */
+		/*
+		 * If the NMI that runs the command is not delivered in time, the command fails and
+		 * updates no counter.
+		 */
 		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;
@@ -103,8 +106,9 @@ static void add_chunk_and_pair(void)
 			driver_cmd("add torture/fill/%u", filled++);
 	}
 	/*
-	 * The instance numbers of a pair must be consecutive. If another role adds an instance
-	 * between the additions of `a` and `b`, the loop adds a new pair.
+	 * The instance numbers of a pair must be consecutive. If another process of the test adds
+	 * an instance after the instance `a` and before the instance `b`, the loop adds a new pair
+	 * of instances.
 	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);
@@ -131,7 +135,10 @@ static void grower(void)
 	}
 }
 
-/* Counts on CPU 0, which is always online. No other role updates this counter. */
+/*
+ * Updates the counter `on_cpu0` on CPU 0, which is always online. No other process of the test
+ * updates `on_cpu0`.
+ */
 static void cpu0_counter(void)
 {
 	pin_to_cpu(0);

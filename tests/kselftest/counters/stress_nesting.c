@@ -8,16 +8,17 @@
  * snapshots at the same time.
  *
  * All updates go through the seqflag and add 1. Each of the four sources of updates (tasks, timer
- * interrupts, NMIs, kprobe) has a counter `single` and a pair of counters (a, b). A source updates
- * its counter `single`, and then, in one group, its pair and the counter COMMON. Each consistent
- * snapshot of the counters of a CPU must have
+ * interrupts, NMIs, kprobe) has a counter `single` and a pair of counters (a, b). A source of
+ * updates first adds 1 to its counter `single`. Then, in one group of updates, the source adds 1 to
+ * both counters of its pair and to the counter COMMON, which all sources share. In each consistent
+ * snapshot of the counters of a CPU, the following equations must hold:
  *
- *	a == b for each pair,
- *	COMMON == sum of all a, and
- *	completed updates == sum of all single + sum of all a.
+ *	a == b for the pair (a, b) of each source,
+ *	COMMON == sum of the counters `a` of all sources, and
+ *	completed updates == sum of the counters `single` and `a` of all sources.
  *
  * The test runs until each event has happened often enough, so it cannot pass without these events.
- * The test fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
+ * The test fails after TIMEOUT seconds. On a slow kernel, the test requires fewer events.
  *
  * An emulated CPU takes NMIs only between blocks of instructions, which end at jumps. On an
  * emulated CPU, an NMI can interrupt an update of several instructions only if the update contains
@@ -44,13 +45,16 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define KPROBES_MISSED	(KPROBES_IN_NMI + 1)
 static const char *const source_names[NR_SOURCES] = { "tasks", "timers", "NMIs", "kprobes" };
 
-/* Minimum numbers of events. On a slow kernel, a twentieth of each minimum number is enough. */
+/*
+ * Minimum numbers of events. On a slow kernel, the test requires only a twentieth of each minimum
+ * number of events.
+ */
 static unsigned int divisor = 1;
 /* NMIs that find an update in flight on their CPU */
 #define MIN_NMIS_IN_GROUP	(100000 / divisor)
 /*
- * NMIs that find two updates in flight on their CPU, such as one of a timer interrupt inside one of
- * a task
+ * NMIs that find at least two updates in flight on their CPU, for example an update by a timer
+ * interrupt that has interrupted an update by a task
  */
 #define MIN_NMIS_IN_TWO		(1000 / divisor)
 #define MIN_KPROBES_IN_NMI	(100000 / divisor)	/* kprobes within an NMI's group */

@@ -64,8 +64,9 @@ static void arm_failure(unsigned int n)
 }
 
 /*
- * Reads how many requests were left before the one to fail, and disarms the injection. Until the
- * injection is disarmed, it may also fail this function's own read and write.
+ * Sets `left` to 0 if a request has failed. If no request has failed, sets `left` to the number n
+ * such that the nth further request would have failed. Disarms the injection. Until the injection
+ * is disarmed, it may also fail the pread() and pwrite() of disarm_failure().
  */
 static void disarm_failure(void)
 {
@@ -95,9 +96,9 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 }
 
 /*
- * Returns the point (number of the request to fail) to test after point @n. If op->stride is not 0,
- * the operation makes many similar requests, and the distance between the tested points grows above
- * point 20.
+ * Returns the point to test after point @n. A point is the number of the request that fails in an
+ * attempt. If op->stride is not 0, the operation makes many similar requests, so the test skips
+ * some of the points above 20: the higher the point, the more points the test skips after it.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {
@@ -130,8 +131,8 @@ static void test_failures(const char *row, const struct operation *op, const cha
 			}
 			/*
 			 * Repeats every fourth refused attempt without injection. If a refused
-			 * attempt that is not repeated has left something behind, the attempt at
-			 * the next point shows it.
+			 * attempt that is not repeated has left something behind, the next attempt
+			 * of the operation, in which a later request fails, shows the leftover.
 			 */
 			if (refused % 4 != 1)
 				continue;

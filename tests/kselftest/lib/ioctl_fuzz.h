@@ -3,11 +3,12 @@
  * Descriptions of the structures that the ioctls of a device take, and a generator of such
  * structures.
  *
- * Each field of a structure has a kind. In half of the calls every field has a value that is valid
- * for its kind. In the other half of the calls, one field in four has a value that the device is
- * likely to handle wrongly. Structures are placed at odd addresses, at the end of a page, in
- * read-only memory, or partly or wholly in memory that is not mapped. In some calls a second thread
- * changes a structure during the call. The bytes around each structure must not change.
+ * Each field of a structure has a kind. The fuzzer makes valid and invalid calls, about half of
+ * each. In a valid call, every field has a value that is valid for its kind. In an invalid call,
+ * about one field in four has a value that the device is likely to handle wrongly. Structures are
+ * placed at odd addresses, at the end of a page, in read-only memory, or partly or wholly in memory
+ * that is not mapped. In some calls a second thread changes a structure during the call. The bytes
+ * around each structure must not change.
  *
  * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
@@ -255,9 +256,9 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 		break;
 	case 1:
 		/*
-		 * Passes an address within an object at the end of the area. The memory that a call
-		 * accesses from this address on may extend behind the area, where nothing is
-		 * mapped.
+		 * Places the object at the end of its area, and passes an address inside the
+		 * object. A call that accesses as many bytes as the object has, from the passed
+		 * address on, may go past the end of the area, where no memory is mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);

@@ -21,14 +21,17 @@
 #define MAX_VARIANTS	24	/* maximum number of variants of one call */
 #define MAX_ERRNO	134
 
-/* Roles of a file descriptor. Programs define the bits between R_NEW and R_OTHER_FILE. */
+/*
+ * Roles of a file descriptor: the kinds of objects to which a descriptor can refer. Programs define
+ * the bits between R_NEW and R_OTHER_FILE.
+ */
 #define R_NEW	0x0001	/* a descriptor of the device, just opened */
 #define R_OTHER_FILE	0x4000	/* a descriptor of another file */
 #define R_UNKNOWN	0x8000	/* a descriptor of the device in an unknown state */
 #define R_ANY	0xffff
 
 /* struct call.flags */
-#define C_ROLE_ONLY	1	/* only with descriptors of one of the roles */
+#define C_ROLE_ONLY	1	/* the call's descriptor always has one of the roles @roles */
 #define C_SHAPE_ONLY	2	/* the argument has the shape @arg, and is not in device memory */
 #define C_NULL_OK	4	/* the argument may be NULL */
 
@@ -64,12 +67,15 @@ struct program {
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the role that a descriptor has after a call. If `role` is NULL, the role after
-	 * the call is call->new_role.
+	 * Returns the new role of the descriptor @call was made on, after @call has created an
+	 * object. If the pointer to this function is NULL, call->new_role is the new role of the
+	 * descriptor.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
-	void (*init_process)(void);	/* called in a round's process and its children */
-	void (*after_round)(void);	/* called in the test, after a round */
+	/* Called at the start of each process that makes calls (see begin_process()). */
+	void (*init_process)(void);
+	/* Called in the main process of the fuzzer after each round of calls. */
+	void (*after_round)(void);
 };
 
 static const struct program *program;

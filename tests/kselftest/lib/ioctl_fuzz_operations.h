@@ -64,8 +64,9 @@ static void do_variants(int row, const struct open_fd *opened, unsigned long arg
 	__u64 nr = program->nr_calls;
 
 	/*
-	 * Programs with few ioctls make few variants, because otherwise most of their calls would
-	 * be variants.
+	 * The number of variants (repetitions with a changed field) of a call is at most the number
+	 * of ioctls of the device. On a device with few ioctls, many variants of each call would
+	 * leave few steps for other operations.
 	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
 		const struct object *o = &gen.objects[random_below(gen.nr)];
@@ -100,9 +101,9 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Skips three of four calls that create an object. If the fuzzer made all calls that create
-	 * an object, most descriptors would belong to new objects, and it takes long to close a new
-	 * object.
+	 * Skips three of four calls that create an object. Without the skips, most descriptors
+	 * would belong to new objects, and the fuzzer would spend much of its time on closing new
+	 * objects.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -158,9 +159,10 @@ static void do_call(void)
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
 		/*
-		 * If a call on a new descriptor fails with EBUSY, a call on another descriptor of
-		 * the same file has created an object, and the role of the new descriptor is
-		 * unknown.
+		 * A call on a descriptor with the role R_NEW fails with EBUSY if the open file
+		 * already has an object, which a call on a duplicate of the descriptor has created.
+		 * The fuzzer does not know the kind of this object, so the descriptor gets the role
+		 * R_UNKNOWN.
 		 */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_UNKNOWN;
@@ -307,8 +309,9 @@ static void do_read(void)
 	if (!opened)
 		return;
 	/*
-	 * If read() gets a wrong length, it may write past the end of the buffer, up to the page
-	 * behind the area, which is not writable.
+	 * If gen.size_is_wrong is set, the length that the test passes to read() may be larger than
+	 * the buffer. In this case read() may write past the end of the buffer, but not past the
+	 * end of the buffer's area, because the page behind the area is not writable.
 	 */
 	record_call("read", opened->fd, (unsigned long)o->passed, NULL);
 	got = count_outcome(-1, "read",

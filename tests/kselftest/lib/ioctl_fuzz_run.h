@@ -54,8 +54,8 @@ static void run_victim(int kind)
 }
 
 /*
- * Fills the pool of task IDs, with this process first. The pool does not contain the parent of this
- * process.
+ * Fills pools[K_PID], the pool of task IDs, with this process first. The pool of task IDs does not
+ * contain the parent of this process.
  */
 static void refill_pids(void)
 {

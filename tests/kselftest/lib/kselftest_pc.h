@@ -345,7 +345,7 @@ static void pin_to_cpu(int cpu)
 		bail("sched_setaffinity");
 }
 
-/* Returns n seconds or rounds, divided by the slowness of this kernel (SLOWNESS in testing.md). */
+/* Returns @n, such as a number of rounds, divided by this kernel's SLOWNESS (see testing.md). */
 static long scale_down(long n)
 {
 	const char *slowness = getenv("SLOWNESS");
@@ -353,7 +353,7 @@ static long scale_down(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/* Returns true in make test-all, and if the test was selected by its name (LONG in testing.md). */
+/* Returns true in make test-all and test-debug, and if ONLY names the test (LONG in testing.md). */
 static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");
@@ -362,8 +362,8 @@ static bool is_long_run(void)
 }
 
 /*
- * Returns the number of rounds of a test: @all in a long run (see is_long_run()), and @gate in make
- * test.
+ * Returns @all in a long run (see is_long_run()) and @gate in any other run. @all and @gate are,
+ * for example, numbers of rounds.
  */
 static long gate_or_long(long gate, long all)
 {

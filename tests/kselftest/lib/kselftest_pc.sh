@@ -70,9 +70,9 @@ load_providers() {
 }
 
 # In make test, begin_few_symbols reduces /proc/kallsyms to its first 1,000 lines, and
-# end_few_symbols undoes that. In an emulated guest, pfc report needs two seconds to read all lines.
-# A script that calls begin_few_symbols begins with own_mounts, which executes the script again in a
-# mount namespace of its own.
+# end_few_symbols undoes that. In an emulated guest, pfc report needs two seconds to read all lines
+# of /proc/kallsyms. A script that calls begin_few_symbols begins with own_mounts, which executes
+# the script again in a mount namespace of its own.
 own_mounts() { [ -n "${OWN_MOUNTS:-}" ] || exec env OWN_MOUNTS=1 unshare -m sh "$0"; }
 begin_few_symbols() {
 	[ -z "${LONG:-}" ] || return 0

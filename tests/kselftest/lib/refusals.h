@@ -19,12 +19,15 @@ struct refusal {
 /* A call that returns a negative errno if it is refused. */
 #define REFUSAL(error, call)		{ #call, #error, (call), -(error) }
 
-/* A call in a loop. @text describes the arguments of the call in one iteration of the loop. */
+/*
+ * A call that a test makes several times, with different arguments. @text describes the arguments
+ * of one of these calls.
+ */
 #define REFUSAL_OF(error, text, call)	{ text, #error, call, -(error) }
 
 /*
- * Returns true if each call is refused with the errno of its entry. Prints each call that succeeds
- * or is refused with another errno.
+ * Returns true if each call of a table is refused with the errno in its REFUSAL() or REFUSAL_OF().
+ * Prints each call that succeeds or is refused with another errno.
  */
 #define refused(...)							\
 	check_refusals((struct refusal[]){ __VA_ARGS__ },		\

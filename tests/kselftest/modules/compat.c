@@ -3,10 +3,11 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Tests the system calls that a 32-bit program makes on the devices. The calls of /dev/perfmon and
- * /dev/ppa succeed. PERFTRACE_ATTACH and a mapping of /dev/perfcounters fail, and the kernel log
- * gives the reason. The test also checks that the devices have no file position, that unknown
- * ioctls return ENOTTY, and that READ_IMPLIES_EXEC makes no mapping of a device executable.
+ * Tests the system calls that a 32-bit program makes on the devices. The system calls of a 32-bit
+ * program on /dev/perfmon and /dev/ppa succeed. PERFTRACE_ATTACH and a mapping of /dev/perfcounters
+ * fail, and the kernel log gives the reason. The test also checks that the devices have no file
+ * position, that unknown ioctls return ENOTTY, and that READ_IMPLIES_EXEC makes no mapping of a
+ * device executable.
  */
 #include "../perfmon/sampling.h"
 #include <linux/perftrace.h>
@@ -52,7 +53,10 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* Makes an ioctl with a vector of one item. The item is stored 1024 bytes after the vector. */
+/*
+ * Makes an ioctl with a struct perfmon_vector of one item, a copy of @item. The copy of @item is
+ * stored 1024 bytes after the start of the struct perfmon_vector.
+ */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };

@@ -4,8 +4,9 @@
  * timeout: 120
  *
  * Tests the instances perfcounters/..., in which the modules count their own costs, on a machine
- * without a PMU. Each count matches the events that the test causes, each time is above 0 and below
- * the elapsed time, and the files in debugfs match the counter pages.
+ * without a PMU. Each counted number of events matches the events that the test causes. Each
+ * measured duration is above 0 and below the elapsed time. The files in debugfs match the counter
+ * pages.
  */
 #include "costs.h"
 #include "../perfmon/sets.h"
@@ -127,7 +128,10 @@ static void test_samples(void)
 	__s64 taken = cost_total("samples/taken"), lost;
 	__u64 wall = now_ns();
 
-	/* A throttled context resets registers without a sample. */
+	/*
+	 * Turn off the limits of sampling: at an overflow of a throttled context, the kernel resets
+	 * registers but takes no sample.
+	 */
 	pfm_set_limits("0", "0");
 	hdr = pfm_map_default(fd, 1 << 16);
 	before[0] = cost_total("samples/time");
@@ -242,8 +246,9 @@ static void test_sets(void)
 	nr = cost_total("sets/switches") - nr;
 	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * If an event set switch ended the last set run just before the context was stopped, this
-	 * switch is counted too.
+	 * Normally the last run of an event set ends when the context stops, so there is one switch
+	 * fewer than runs. If a switch ended the last run just before the context stopped, there
+	 * are as many switches as runs.
 	 */
 	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");

@@ -97,8 +97,8 @@ static bool debugfs_matches_pages(void)
 }
 
 /*
- * Returns true if the cost instance @name has grown since @before, by less than the elapsed time
- * @wall.
+ * Returns true if the instance perfcounters/@name, which counts nanoseconds, has a higher value
+ * than @before, and if the difference is less than the elapsed time @wall.
  */
 static bool time_added(const char *name, __s64 before, __u64 wall)
 {

@@ -6,8 +6,8 @@
  *
  * Tests the counts of lost data, which are part of the modules' own costs, when probes write faster
  * than readers read. Each event or task record for which there is no space is counted once. The
- * test does not run on debug kernels, which need 2.5 minutes to end 16,584 tasks. A single run of
- * this test on a debug kernel passed.
+ * test does not run on debug kernels, which need 2.5 minutes to end 16,584 tasks. This test was run
+ * on a debug kernel once, and passed.
  */
 #include "../trace/trace.h"
 #include "../ppa/ppa.h"

@@ -56,9 +56,10 @@ static bool is_empty_or_without_node(void)
 
 /*
  * While a module is being loaded, the thread open_devices() tries to open each device of the list
- * `devices` in turn, and keeps the first one that it can open. The test replaces only lists of a
- * single device by another list. The index of open_devices() is 0 in a list of a single device, so
- * the index is valid in the next list, too.
+ * `devices` in turn, and keeps the first one that it can open. The variable `i` of open_devices()
+ * is an index in the list `devices`, and is 0 while `devices` has a single device. The test
+ * replaces `devices` by another list only while `devices` has a single device, so that `i` is valid
+ * in the other list, too.
  */
 static volatile bool may_open, is_open, is_waiting = true;
 static const char *const *volatile devices;

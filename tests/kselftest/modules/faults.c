@@ -19,8 +19,8 @@
 static unsigned long total_failed;
 
 /*
- * Does nothing, because faults.ko fails only calls of the project's modules, and no call that the
- * test makes.
+ * Does nothing. An armed failure cannot affect the test's own allocations, because faults.ko fails
+ * only calls that the project's modules make.
  */
 static void disarm_failure(void)
 {
@@ -63,9 +63,10 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * A worker of a module may still be making calls. If the test read `nth` before `calls`,
-	 * and the worker made call n between the two reads, call n would look like a call that did
-	 * not fail.
+	 * A worker of a module may still be making calls. Reads the parameter `calls` before the
+	 * parameter `nth`. If the test read `nth` first, and the worker made call n between the two
+	 * reads, the test would take call n for a call that did not fail: `calls` would include
+	 * call n, but the value read from `nth` would not be 0.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -90,11 +91,17 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. A long run fails every call if
- * there are at most 100 calls. Of more than 100 calls (a driver may add 400 instances in a loop), a
- * long run fails the first 20, the last 11, and every 31st call between them. make test fails every
- * call if there are at most 5 calls. Of more than 5 calls, make test fails the first one, the last
- * 2, and up to 2 between them.
+ * The operation makes @calls calls that can fail. Returns the number of the call that the test
+ * makes fail in the attempt after the one in which call @n failed.
+ *
+ * In a long run, the calls that the test makes fail, one in each attempt, are
+ *  - all calls, if the operation makes at most 100 calls;
+ *  - the first 20, the last 11 and every 31st call between them, if the operation makes more than
+ *    100 calls (a driver may add 400 instances in a loop).
+ * In make test, the calls that the test makes fail, one in each attempt, are
+ *  - all calls, if the operation makes at most 5 calls;
+ *  - the first, the last 2 and up to 2 calls between them, if the operation makes more than 5
+ *    calls.
  */
 static int next_call(int n, int calls)
 {
@@ -112,8 +119,9 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
 	 * Minimum number of calls that must fail in make test. If 7 or more calls can fail,
-	 * next_call() selects 5 of them. `min` is at most 4 and not 5, because an attempt may make
-	 * one call fewer than the attempt that counted the calls.
+	 * next_call() selects 5 of them. The last of the 5 selected calls may not be made, because
+	 * an attempt may make one call fewer than the attempt that counted the calls. `min` is
+	 * therefore at most 4.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;
@@ -159,8 +167,9 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		/*
 		 * Tries the operation again without a failure. If an operation makes many calls,
 		 * the test tries it again after some of the failed attempts only, because leftovers
-		 * of a failed attempt also show in later attempts. If more than 5 calls can fail,
-		 * make test tries the operation again only once, after the last failed attempt.
+		 * of a failed attempt also show in later attempts. In make test, an operation with
+		 * more than 5 calls that can fail is tried again only once, after the last failed
+		 * attempt.
 		 */
 		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;

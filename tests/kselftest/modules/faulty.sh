@@ -5,8 +5,9 @@
 # timeout: 200
 #
 # Commits the programming errors (faults) that the debug kernels have to report. The host checks
-# that each fault was reported and that the rig counts the report as a failure: expected_reports in
-# tools/rig/guest.sh reads the lines "# expect FAULT: TEXT".
+# that the kernel has reported each fault, and that the rig counts the report as a failure. For this
+# check, expected_reports() in tools/rig/guest.sh reads a line for each fault from the output of
+# this script: the words "# expect", the name of the fault, a colon and a text of the report.
 #
 # The order of the faults matters, because lockdep turns itself off after its first report of a lock
 # inversion, and after any report of KASAN. The kmemleak scans that the guest makes after its last

@@ -126,8 +126,9 @@ static bool load_and_unload(int i)
 static void test_repeated_load(void)
 {
 	/*
-	 * A debug kernel keeps freed memory for some time. On a debug kernel the test therefore
-	 * does not compare free memory; the kernel's own leak detectors check each cycle.
+	 * On a debug kernel, the test does not compare the amounts of free memory, because a debug
+	 * kernel keeps freed memory for some time. The leak detectors of the debug kernel check
+	 * each cycle.
 	 */
 	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
 	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;
@@ -147,9 +148,10 @@ static void test_repeated_load(void)
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
 	     m[0].percpu, m[1].percpu, m[2].percpu);
 	/*
-	 * A memory leak shows in both halves of the cycles. In a long run, each half has 50 cycles,
-	 * and a leak of one page per cycle adds up to 200 kB. In make test, each half has 12
-	 * cycles, so the check finds only leaks of 15 kB or more per cycle.
+	 * If each cycle of load and unload leaks memory, free memory decreases both in the first
+	 * half and in the second half of the cycles. In a long run, each half of the cycles has 50
+	 * cycles, and a leak of one page per cycle adds up to 200 kB. In make test, each half of
+	 * the cycles has 12 cycles, so the test finds only leaks of 15 kB or more per cycle.
 	 */
 	if (!measured)
 		skip("0.10 perfcounters.ko unloaded: its memory is freed",

@@ -18,8 +18,9 @@ static __u64 header_digest(void)
 }
 
 /*
- * The test times the addition and the deletion of SAMPLES names, first from the name EARLY_FROM on
- * and then from LATE_FROM on.
+ * The test measures how long it takes to add and to delete a name, for two series of SAMPLES names.
+ * The names of the first series have the numbers from EARLY_FROM on, the names of the second series
+ * have the numbers from LATE_FROM on.
  */
 #define EARLY_FROM	10
 #define LATE_FROM	60000
@@ -77,8 +78,8 @@ static void test_single_counters(void)
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
 	/*
-	 * If perf_add() or perf_del() visited each instance, a name from LATE_FROM on would take
-	 * more than 100 times as long as a name from EARLY_FROM on.
+	 * If perf_add() or perf_del() visited each instance, a call for the 60,000th name would
+	 * take more than 100 times as long as a call for the 10th name.
 	 */
 	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
 	   "scale perf_add: the 60,000th name takes at most twice as long as the 10th");

@@ -318,8 +318,9 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns the role of a context that @call has created. The role depends on the flags in @arg: a
- * random flag may have made the call create a CPU's context in place of a thread's, or the reverse.
+ * Returns the role (R_THREAD, R_CPU or R_SAMPLING) of a descriptor on which @call has created a
+ * context. The role of the descriptor depends on the flags in @arg, in which the fuzzer may have
+ * set or cleared PFM_FL_SYSTEM_WIDE at random.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -365,7 +366,10 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/* Event set 0 exists in each context, so the pool of sets contains 0 twice. */
+	/*
+	 * The pool of event sets contains 0 twice, so that more calls use event set 0, which exists
+	 * in each context.
+	 */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 

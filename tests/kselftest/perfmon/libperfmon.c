@@ -18,9 +18,8 @@ static const struct pmu_model *model;
 static const char *description;
 
 /*
- * Evaluates to 0 if @call succeeds, and to -errno if @call returns -1. A libperfmon call must not
- * return a negative number other than -1. If @call returns another negative number, err_of()
- * evaluates to -9999.
+ * Evaluates to 0 if @call succeeds, and to -errno if @call returns -1. If @call returns a negative
+ * number other than -1, which a libperfmon call must not do, err_of() evaluates to -9999.
  */
 #define err_of(call) ({							\
 	errno = 0;							\

@@ -321,8 +321,8 @@ static void hold_fd(void)
 
 /*
  * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
- * group leader. The executed program has no capabilities. After the exec, no task has the
- * credentials of the leader, which loaded the context.
+ * group leader. The executed program has no capabilities. The exec ends the group leader, which
+ * loaded the context, so no task has the credentials of the group leader after the exec.
  */
 static void test_capability_lost_by_exec(void)
 {
@@ -357,9 +357,10 @@ static void test_capability_lost_by_exec(void)
 /*
  * The monitoring process (tool) enters a Landlock domain while its context has stopped a process
  * outside of the domain. In the domain, the tool still has the user ID and capabilities that
- * ptrace() of the process needs, but Landlock forbids it. The tool makes no call on the context
- * until it has checked that the process continues, so the kernel must notice without a call that
- * the tool has entered a Landlock domain.
+ * ptrace() of the process needs, but Landlock forbids it. The kernel must let the stopped process
+ * continue after the tool has entered the Landlock domain, even if the tool makes no call on the
+ * context. The tool therefore checks that the process continues before it makes its next call on
+ * the context.
  */
 static void test_landlock_entered(void)
 {

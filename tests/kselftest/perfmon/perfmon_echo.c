@@ -73,9 +73,9 @@ static void test_samples(const struct pmu_model *model)
 }
 
 /*
- * The second NMI of a context's last overflow may arrive after the close of the context, when the
- * PMU may have been released. An overflow's second NMI that arrives after the close must not be
- * reported as unknown.
+ * The emulated PMU raises the NMIs of some overflows twice. The second NMI of a context's last
+ * overflow may arrive after the context has been closed and the PMU has been released. A second NMI
+ * that arrives after the close of the context must not be reported as unknown.
  */
 static void test_close(const struct pmu_model *model)
 {

@@ -5,9 +5,9 @@
  * timeout: 600
  *
  * Tests the sampling formats, which are modules that write sample buffers. Each format must refuse
- * invalid arguments. The test samples a thread and a CPU by clocks, which every machine has.
- * Periods that are too short must be throttled. perfmon_ring.c tests rings that are read while the
- * kernel writes them.
+ * invalid arguments. The test samples a thread and a CPU by clocks, which every machine has. If the
+ * sampling period of a context is too short, the kernel must throttle the context. Another program,
+ * perfmon_ring.c, tests rings that are read while the kernel writes them.
  */
 #include "kselftest_pc.h"
 #include <signal.h>

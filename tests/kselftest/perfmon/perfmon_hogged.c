@@ -4,11 +4,12 @@
  * guest: pmu-skylake
  * timeout: 150
  *
- * A real-time thread hogs CPU 1. The kernel's fair server and real-time throttling are off, so no
- * task of lower priority runs on CPU 1. Calls that use the PMU on other CPUs do not wait for CPU 1.
- * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker on that CPU
- * and fails after 100 ms. While PERFMON_LOAD waits, PERFMON_UNLOAD by another thread fails, and no
- * context is evicted.
+ * A real-time thread, the hog, uses all CPU time of CPU 1. The kernel's fair server and real-time
+ * throttling are off, so no task with a lower priority than the hog runs on CPU 1. Calls that use
+ * the PMU on other CPUs do not wait for CPU 1. A thread with a higher priority than the hog calls
+ * PERFMON_LOAD on CPU 1. PERFMON_LOAD on CPU 1 waits for a kernel worker, which the hog keeps from
+ * running, and fails after 100 ms. While PERFMON_LOAD waits, PERFMON_UNLOAD by another thread
+ * fails, and no context is evicted.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -178,8 +179,8 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of the thread that calls PERFMON_LOAD for CPU 1. Although a hog keeps CPU 1 busy, the
- * loading thread runs on CPU 1, because its priority is higher than that of the hog. PERFMON_LOAD
+ * State of the thread that calls PERFMON_LOAD for CPU 1. The thread that calls PERFMON_LOAD has a
+ * higher priority than the hog that keeps CPU 1 busy, and therefore runs on CPU 1. PERFMON_LOAD
  * waits for a kernel worker on CPU 1, which the hog keeps from running.
  */
 static struct {
@@ -315,7 +316,10 @@ int main(void)
 	test_other_cpu("CPU 1 hogged before PMU use");
 	hog->stop = 1;
 	waitpid(pid, NULL, 0);
-	/* Repeats the tests with a hog that starts while a context uses the PMU. */
+	/*
+	 * Repeats test_other_cpu() with a hog (see start_hog()) that starts while a context uses
+	 * the PMU.
+	 */
 	hog->stop = 0;
 	hog->running = 0;
 	fd = pfm_create(0);

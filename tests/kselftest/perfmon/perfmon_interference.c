@@ -92,7 +92,8 @@ static void test_running_target(void)
 
 /*
  * Counts the calling thread NR_STARTS times, each time with a new context, from open to close.
- * Returns the number of function calls by IPI on both CPUs from the first open to the last close.
+ * Returns the number of function-call IPIs that both CPUs received between the open of the first
+ * context and the close of the last context.
  */
 static __u64 count_self_repeatedly(int *rc)
 {
@@ -109,8 +110,9 @@ static __u64 count_self_repeatedly(int *rc)
 }
 
 /*
- * A thread counts itself many times, each time with a new context. The thread's calls must not
- * interrupt other CPUs and must not wait for an RCU grace period.
+ * A thread counts itself many times, each time with a new context. The calls by which a thread
+ * counts itself, from open() to close(), must not interrupt other CPUs and must not wait for an RCU
+ * grace period.
  */
 static void test_repeated_self(void)
 {
@@ -200,9 +202,10 @@ static void test_cost_against_perf(void)
 }
 
 /*
- * Uses two event sets with a timeout of 10 us. The kernel's limit on the time of sampling, here 5
- * %, also applies to switches between sets. The test allows four times the limit: the timers of the
- * sets must take less than 20 % of the thread's time.
+ * Uses two event sets with a timeout of 10 us. The limit of perfmon.ko on the share of CPU time for
+ * sampling (max_sample_percent, here 5 %) also applies to switches between event sets. The test
+ * allows four times the limit: the timers of the sets must take less than 20 % of the thread's
+ * time.
  */
 static void test_short_timeouts(void)
 {

@@ -7,8 +7,9 @@
  * table `limits`, the module must accept a value at the limit and refuse the next value beyond it.
  * Other tests check the limits of sets (perfmon_sets), of PMCs (control registers) in a call
  * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
- * (bad_input) and of the number of counters (table_full). Tests on the host check the limits of
- * messages in a queue (tools/perfmon-rules) and of counters on the self page (tools/protocols).
+ * (bad_input) and of the number of counters (table_full). Two limits are checked by tests that run
+ * on the host: the number of messages in a queue (tools/perfmon-rules) and the number of counters
+ * on the self page (tools/protocols).
  */
 #include "sampling.h"
 #include "../ppa/ppa.h"

@@ -6,7 +6,8 @@
  *
  * Attaches perfmon contexts to 3,100 sleeping threads. While the 3,100 contexts exist, context
  * switches of other threads must execute less than 1.25 times as many instructions as without the
- * contexts. The factor 1.25 is also the limit for the attach and detach of one more context.
+ * contexts. The attach and detach of one more context must also execute less than 1.25 times as
+ * many instructions as without the 3,100 contexts.
  */
 #include "pmu.h"
 #include "sampling.h"
@@ -130,8 +131,8 @@ int main(void)
 		bail("perf_event_open");
 	/*
 	 * The probes of context switches are attached while a context is loaded. Loads one context,
-	 * so that the probes are attached not only in the measurement with THREADS contexts, but
-	 * also in the measurement without them.
+	 * so that the probes are also attached during the measurement before the THREADS contexts
+	 * exist.
 	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);

@@ -47,8 +47,9 @@ struct child_report {
 static struct child_report *report;
 
 /*
- * Creates @max contexts, or fewer if the kernel refuses one. After the last context, the function
- * sets report->go to 1, and keeps the contexts until the parent process changes report->go.
+ * Creates @max contexts, or fewer if the kernel refuses one. When all contexts are created, or one
+ * is refused, the function sets report->go to 1, for which the parent process waits. The function
+ * keeps its contexts open until the parent process sets report->go to 2.
  */
 static void create_until_refused(struct child_report *report, int max, bool sets)
 {

@@ -16,7 +16,7 @@
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* Number of times that first perf and then a context uses the PMU. */
+/* Number of rounds, in each of which perf uses the PMU first and a context uses it next. */
 #define NR_ALTERNATIONS	25
 
 static const struct pmu_model *model;

@@ -5,9 +5,10 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Tests the permissions of /dev/perfmon: each cell of the table of permissions in
- * Documentation/perfmon.md. Each row of the table is an action, and each column has credentials.
- * For each cell, a child with the credentials of the column tries the action of the row.
+ * Tests the table of permissions of /dev/perfmon in Documentation/perfmon.md, except the row about
+ * lockdown (perfmon_lockdown.c). The rows of the table of permissions are actions, and the columns
+ * are kinds of credentials. For each pair of an action and a kind of credentials, a child process
+ * with these credentials tries the action.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -249,9 +250,9 @@ static void copy_self(mode_t mode)
 }
 
 /*
- * Counts a user's process across exec of a program with mode @mode. If @expect_end is set, the
- * context must end at the exec: nothing is counted after the exec, and PERFMON_START fails with
- * ESRCH.
+ * Counts the instructions of a user's process before and after the process executes a program with
+ * the file mode @mode. If @expect_end is set, the context must end at the exec: nothing is counted
+ * after the exec, and PERFMON_START fails with ESRCH.
  */
 static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
@@ -350,9 +351,11 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * If the monitor makes no calls, the monitored thread sleeps, so that a context switch
-	 * notices the change. If the monitor makes calls, the monitored thread does not sleep, so
-	 * that a call of the monitor can be the first to notice the change.
+	 * The kernel notices a change of the monitored thread at the next context switch of the
+	 * thread or at the next call on the context. If the monitoring process makes no calls, the
+	 * monitored thread sleeps, which causes a context switch. If the monitoring process makes
+	 * calls, the monitored thread does not sleep, so that the kernel can notice the change at a
+	 * call.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -362,11 +365,12 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	_exit(0);
 }
 
+/* Observations of a process that monitors another process, which changes itself (enum change). */
 #define COUNTED		1	/* instructions were counted before the change */
 #define MESSAGE		2	/* a message arrived after the change */
-#define DETACHED	4	/* PERFMON_START is ESRCH after the change */
+#define DETACHED	4	/* PERFMON_START fails with ESRCH after a process changed itself */
 #define COUNTED_AFTER	8	/* instructions were counted after the change */
-#define UNNOTICED	64	/* a call of the monitor did not notice the change */
+#define UNNOTICED	64	/* no message is ready after the monitoring process made a call */
 
 /*
  * Monitors a child that makes the change @change. Returns a mask of the observations that the
@@ -403,8 +407,9 @@ static int monitor_change(enum change change, bool calls)
 		return UNNOTICED;
 	sync_with_peer(from_child[0], to_child[1]);
 	/*
-	 * A worker of the kernel checks the permission, so the message may be late. If no message
-	 * is expected, the test waits for 500 ms.
+	 * A kernel worker checks whether the monitored process may still be monitored, so the
+	 * message about the end of the context may be late. If no message is expected, the test
+	 * waits for 500 ms.
 	 */
 	seen |= poll(&poll_fd, 1, change < OTHER_NAMESPACE ? 30000 : 500) == 1 ? MESSAGE : 0;
 	last = pfm_read_pmd(fd, 0);
@@ -419,9 +424,10 @@ static int monitor_change(enum change change, bool calls)
 #define NR_EXECS	"200"
 
 /*
- * A user makes calls all the time while another process of the user executes programs. During each
- * exec the kernel makes the process undumpable for a moment, which must not end the context.
- * Returns 0 if the context is still attached after the last exec.
+ * The monitoring process calls PERFMON_STATUS all the time, while the monitored child executes
+ * NR_EXECS programs one after the other. During each exec the kernel makes the child undumpable for
+ * a moment, which must not end the context. Returns 0 if the context is still attached after the
+ * last exec.
  */
 static int monitor_execs(void)
 {

@@ -505,9 +505,9 @@ static void test_brief_contexts(void)
 }
 
 /*
- * Causes PMU interrupts that arrive faster than the kernel can handle them, also in kernel code
- * that holds locks. With the default limits the machine stays usable, and the ring has THROTTLE
- * records.
+ * Samples user and kernel mode with a period of ten instructions, so that PMU interrupts arrive
+ * faster than the kernel can handle them. Some of the PMU interrupts arrive while the kernel holds
+ * locks. With the default limits the machine stays usable, and the ring has THROTTLE records.
  */
 static void test_throttling(void)
 {
@@ -523,9 +523,9 @@ static void test_throttling(void)
 	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
 	pfm_load(fd, this_thread());
 	/*
-	 * In a guest with little CPU time, sampling may not exceed the limits of pfm_set_limits()
-	 * in the first round of the loop. The loop repeats until sampling has been throttled and
-	 * the thread has made some calls.
+	 * If the guest gets little CPU time, sampling does not always exceed the limits of
+	 * pfm_set_limits() in the first round of the loop. The loop repeats until sampling has been
+	 * throttled and the thread has made some calls.
 	 */
 	do {
 		__u64 start = now_ns();

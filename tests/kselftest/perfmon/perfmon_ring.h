@@ -68,8 +68,9 @@ static const struct source *source;
 
 /*
  * Creates a context that samples, and loads it on thread @tid if @tid is not 0. Each sample also
- * records two PMDs (data registers) that do not sample: a counting PMD (PMD 1, or the CPU clock if
- * a clock samples) and PERFMON_TID, the thread ID.
+ * records the values of two PMDs (data registers) other than the sampling PMD: PERFMON_TID, the
+ * thread ID, and a counting PMD. The counting PMD is PERFMON_CPU_CLOCK if the context samples by a
+ * clock, and PMD 1 if the context samples by instructions.
  */
 static int create_sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 {
@@ -114,8 +115,8 @@ static __u64 count_overflows(int fd)
 
 	/*
 	 * The sampling PMD and the counting PMD do not start and stop at the same instruction, so
-	 * the number of events may not be a multiple of the period. The result of the division is
-	 * rounded to the nearest integer.
+	 * the number of events is not always a multiple of the period. The quotient of the number
+	 * of events and the period is rounded to the nearest integer.
 	 */
 	return (total - since + source->period / 2) / source->period;
 }
@@ -123,7 +124,8 @@ static __u64 count_overflows(int fd)
 #define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
 
 /*
- * Returns true if the record is complete and describes what the worker has done since time @since.
+ * Returns true if the record is complete and describes what the monitored thread, worker_thread(),
+ * has done since the time @since.
  */
 static bool is_complete(const union record *r, int bytes, __u64 since)
 {

@@ -396,7 +396,8 @@ static void test_cpu_context(void)
 }
 
 /*
- * Tests a description whose read() callback moves the counter, returns random values, or is slow.
+ * Tests a PMU description whose read() callback adds to the counter's value, returns random values,
+ * or is slow.
  */
 static void test_misbehaving_read(void)
 {

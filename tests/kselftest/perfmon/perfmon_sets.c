@@ -164,9 +164,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * Timers expire late on a busy host, which makes some runs longer. The loop continues until
-	 * each set has had enough runs. The loop also continues until it has seen one cycle through
-	 * the three sets in which the average run was not much longer than the timeout.
+	 * Timers expire late on a busy host, which makes some runs longer. The loop ends when set 0
+	 * has had enough runs, and one cycle through the three sets was punctual: the average run
+	 * of this cycle was not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -248,7 +248,8 @@ static void test_overflow_switch(__u64 extra)
 
 /*
  * With a switch count of 5, the fifth overflow of a PMD (data register) switches the event set. If
- * two PMDs can switch the set, the PMD that reaches its switch count first switches it.
+ * two PMDs can switch an event set, the set is switched by the PMD whose number of overflows is the
+ * first to reach the PMD's switch count.
  */
 static void test_switch_count(__u64 extra)
 {

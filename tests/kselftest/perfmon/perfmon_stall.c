@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * If the control group of a thread is full, the thread's calls of /dev/perfmon allocate memory
- * slowly. Calls of other threads must not wait for the slow thread. The test uses
- * tests/modules/faults.c to delay the allocations of one thread.
+ * If the control group of a thread has reached its memory limit, allocations take long in the
+ * thread's calls of /dev/perfmon. Calls of other threads must not wait for the slow thread. The
+ * test uses tests/modules/faults.c to delay the allocations of one thread.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -63,10 +63,10 @@ static bool try_attach(void)
 
 /*
  * A child calls @before, and then calls @call on CPU 1. During @call, each allocation of the child
- * takes 100 ms. During @call, the calling thread uses a context of its own. Returns true if @call
- * makes two more slow allocations after the calling thread has unloaded its context, which shows
- * that the calling thread did not wait for the end of @call. Stores the wait status of the child in
- * @status.
+ * takes 100 ms. During @call of the child, the calling thread loads, starts and unloads a context
+ * of its own. Returns true if the child makes two more slow allocations in @call after the calling
+ * thread has unloaded its context. If the function returns true, the calling thread has not waited
+ * for the end of @call. Stores the wait status of the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
@@ -76,8 +76,8 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the probes of context switches, for which the kernel has to interrupt other
-	 * CPUs. The time to attach the probes is not under test. The probes stay attached for some
+	 * Attaches the probes of context switches. The kernel interrupts other CPUs when it
+	 * attaches probes, and this time is not under test. The probes stay attached for some
 	 * seconds, so the calls below do not have to attach the probes.
 	 */
 	if (!try_attach())

@@ -8,10 +8,10 @@
  * of Documentation/rows.md). A thread samples its own system calls, including the kernel's handling
  * of the overflows. Because the handling of an overflow is sampled as well, an NMI may find the
  * lock of the context held, or the next overflow may occur before the NMI handler returns. The
- * module test_driver makes each NMI longer, as a hypervisor or other handlers would. In a storm of
- * NMIs sampling must pause, so that the thread makes progress. The test checks the progress of a
- * thread on a CPU without other contexts, and of a thread on a CPU that also has a counting
- * context.
+ * module test_driver makes each NMI longer, as a hypervisor or other handlers would. During a storm
+ * of NMIs, the kernel must pause the sampling, so that the thread makes progress. The test checks
+ * the progress of a thread on a CPU without other contexts, and of a thread on a CPU that also has
+ * a counting context.
  */
 #include "sampling.h"
 

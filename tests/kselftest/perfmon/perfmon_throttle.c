@@ -46,10 +46,10 @@ static __u64 count_records(const struct ring *r, __u64 *lost)
 }
 
 /*
- * Returns true if the buffer has reported lost samples. A ring counts lost samples in its page at
- * once, and writes a LOST record before the next sample. A format without a ring updates the count
- * of lost samples in the header of its buffer at the next sample. @r is the ring, or NULL for a
- * format without a ring.
+ * Returns true if the buffer has reported lost samples. The ring format adds a lost sample to the
+ * count in the ring's header page immediately, but writes a LOST record only before the next
+ * sample. A format without a ring updates the count of lost samples in the header of its buffer at
+ * the next sample. @r is the ring, or NULL for a format without a ring.
  */
 static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 {

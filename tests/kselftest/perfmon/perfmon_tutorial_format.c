@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * Tests the sampling format of Documentation/format-tutorial.md and the example program of that
- * page. The tutorial's format counts samples by CPU, queues a message when its buffer is full,
- * and then takes no samples until a restart.
+ * page. The tutorial's format counts the samples of each CPU. When the format's buffer is full, the
+ * format queues a message, and takes no samples until a restart.
  */
 #include "sampling.h"
 #define main by_cpu

@@ -65,7 +65,10 @@ static bool klog_contains(const char *what)
 			continue;
 		record[len] = '\0';
 		text = strchr(record, ';');
-		/* After its first line, a record of /dev/kmsg has only properties of the device. */
+		/*
+		 * The text of the message is the first line of a record of /dev/kmsg. The other
+		 * lines are properties of the device that the message is about.
+		 */
 		size = text ? strcspn(++text, "\n") : 0;
 		if (used + size >= sizeof(log))
 			break;
@@ -207,7 +210,10 @@ static void msr_raw_load(void)
 	atexit(msr_raw_restore);
 }
 
-/* Executes the steps in the text. Returns the value of the last step, or -1 if that step failed. */
+/*
+ * Passes a text with steps, built from @fmt, to tests/modules/msr_raw.c, which executes the steps.
+ * Returns the value of the last step, or -1 if the last step failed.
+ */
 __attribute__((format(printf, 1, 2)))
 static __u64 msr_raw(const char *fmt, ...)
 {

@@ -5,7 +5,8 @@
  * gate: pmu-late pmu-spurious
  *
  * Tests the fault that the emulated PMU injects in this guest (pmu_faults in tests/vm/guests). The
- * registers must show the fault, and the counts of perf must be exact nevertheless.
+ * test must observe the injected fault in the PMU's registers or NMIs, and perf must count exactly
+ * in spite of the fault.
  */
 #include "pmu.h"
 

@@ -5,10 +5,11 @@
  * worlds: stock debug
  * timeout: 240
  *
- * Tests CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
- * and CPU 1 has 0 to 3. In the guest pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4
- * fixed counters. CPU 1 of this guest is of core type 0x20 and has 6 general and 3 fixed counters.
- * In the guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
+ * Tests machines whose CPUs have different counters, or whose CPUID reports a hybrid processor. In
+ * the guest pmu-unequal CPU 0 has general counters 0 to 7 and CPU 1 has 0 to 3. In the guest
+ * pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4 fixed counters. CPU 1 of this guest
+ * is of core type 0x20 and has 6 general and 3 fixed counters. In the guest pmu-nameless leaf 7 of
+ * CPUID reports a hybrid processor, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
@@ -146,8 +147,9 @@ static void test_common_counter(pid_t pid)
 }
 
 /*
- * Checks that the first counter that CPU 1 lacks counts on CPU 0 only. After the thread has run on
- * CPU 1, the value must be marked as short (PERFMON_REGFL_SHORT): it lacks the time on CPU 1.
+ * Tests cpu0_counter, the first counter that CPU 0 has and CPU 1 lacks. The counter must count only
+ * while the thread runs on CPU 0. After the thread has run on CPU 1, the counter's value is
+ * incomplete, and must be marked with PERFMON_REGFL_SHORT.
  */
 static void test_cpu0_counter(pid_t pid)
 {
@@ -173,7 +175,8 @@ static void test_cpu0_counter(pid_t pid)
 	first = status.elsewhere;
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
 	/*
-	 * The value is marked as short once the thread has run on CPU 1 after PERFMON_WRITE_PMDS.
+	 * PERFMON_REGFL_SHORT means that a counter has missed events since PERFMON_WRITE_PMDS. The
+	 * counter cpu0_counter misses events as soon as the thread runs on CPU 1.
 	 */
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,

@@ -36,8 +36,9 @@ static void set_counter(__u64 value)
 }
 
 /*
- * Moves the counters to @value, and adds the same difference to the model of each counter, modulo
- * the counter's width. The caller must have read the counters since the last call.
+ * Sets the value of all counters of the scripted PMU to @value. Adds the increment of the value,
+ * modulo the width of each counter, to the expected value of the counter in model[]. Between two
+ * calls of move_counter(), the caller must read the counters.
  */
 static void move_counter(__u64 value)
 {

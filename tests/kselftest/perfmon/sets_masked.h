@@ -6,8 +6,8 @@
 #include "sets_counting.h"
 
 /*
- * While the active event set is masked, PERFMON_START of another set is EBUSY until
- * PERFMON_RESTART.
+ * While the active event set is masked, PERFMON_START with another set fails with EBUSY. After
+ * PERFMON_RESTART, PERFMON_START with another set succeeds.
  */
 static void test_masked(void)
 {
@@ -77,9 +77,9 @@ static void test_masked_by_switch(void)
 
 /*
  * Masks one of several event sets that are switched by time. Until PERFMON_RESTART, the time of the
- * masked set does not advance, and no set is switched. On a slow machine the calls in the loop take
- * most of a set's time, so any number of switches may precede the first overflow. The test counts
- * only the switches after the first restart.
+ * masked set does not advance, and no set is switched. On a slow machine, the calls in the test's
+ * loop take most of the time for which a set is active, so any number of switches may precede the
+ * first overflow. The test counts only the switches after the first restart.
  */
 static void test_masked_time_switch(void)
 {

@@ -82,8 +82,9 @@ while IFS="$(printf '\t')" read -r what text; do
 	result $([ -z "$missing" ]; echo $?) "ABI: $what exists"
 	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
 	if [ -z "$mode" ]; then
-		# An entry without a mode must say "read-only", and the first file that its globs
-		# match or contain must have mode 04xx.
+		# If an entry of Documentation/ABI states no mode, its text must contain
+		# "read-only". For an entry without a mode, the first regular file at or below the
+		# entry's paths must have mode 04xx.
 		file=$(find $(cat these) -type f 2>/dev/null | head -n 1)
 		case $(stat -c %a "$file") in 4??) rc=0 ;; *) rc=1 ;; esac
 		echo "$text" | grep -qi 'read-only' || rc=1

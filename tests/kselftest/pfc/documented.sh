@@ -41,16 +41,16 @@ is_within_output() {
 		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
 }
 
-# True if the COMMAND wrote to its output, to a file in this directory, or to the file that its -o
-# names.
+# True if the COMMAND wrote to standard output, to standard error, to a file in this directory, or
+# to FILE if the COMMAND has the option "-o FILE".
 has_output() {
 	local named
 	named=$(printf '%s\n' "$1" | sed -n 's/.* -o \([^ ]*\).*/\1/p')
 	[ ! -s output ] || return 0
 	find . $named -type f -size +0 -newer began | grep -q .
 }
-# Waits until the COMMAND has written output, and one second more. Then sends SIGALRM to the program
-# timeout, whose PID is in the file `pid`; timeout sends SIGINT to the COMMAND.
+# Waits until the COMMAND has written output, waits one more second, and sends SIGALRM to
+# timeout(1), whose PID is in the file `pid`. On SIGALRM, timeout(1) sends SIGINT to the COMMAND.
 interrupt_when_written() {
 	until [ -s ../pid ] && has_output "$1"; do sleep 0.2; done
 	sleep 1

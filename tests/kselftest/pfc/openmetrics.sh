@@ -34,8 +34,9 @@ test_whole() {
 }
 check "openmetrics all providers: the parser accepts the output" test_whole
 check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
-# Each name that the device lists before and after the export must be in the output. The first
-# occurrence of an interrupt adds a name, so names may appear during the export.
+# Each name that the device lists both before the export and after it must be in the output. At the
+# first occurrence of an interrupt, a counter of the interrupt is added to the device, so the device
+# may get new names during the export.
 test_names() {
 	comm -12 listed.before listed.after >listed
 	grep -o 'name="[^"]*"' a.prom | sed 's/^name="//; s/"$//' | sort -u >shown

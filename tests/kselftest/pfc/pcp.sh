@@ -24,7 +24,8 @@ start_exporter() {
 	pfc export --mmv pc --interval 200 "$@" 2>export.err &
 	exporter=$!
 }
-# Waits until the exporter has written values that it read after this call.
+# Waits until the exporter has exported a sample of the counters that is more recent than the call
+# of wait_written().
 wait_written() {
 	local after
 	after=$(date +%s%N)

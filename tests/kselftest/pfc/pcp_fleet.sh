@@ -7,7 +7,8 @@
 #
 # Tests process accounting in Performance Co-Pilot. pfc export runs with the user and the
 # capabilities of the systemd unit in tools/fleet. Clients read the metrics live, and from an
-# archive that pmlogger records with the files of tools/fleet.
+# archive. pmlogger records the archive with a changed copy of the configuration
+# tools/fleet/pmlogger.conf.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -44,8 +44,9 @@ nr_samples() { # FILE
 has_samples() { # FILE NUMBER
 	[ "$(nr_samples "$1")" -ge "$2" ]
 }
-# Succeeds if the message of pfc about FILE names the number of samples that FILE has, and if at
-# least half of the program's samples are in its busy function.
+# Checks the recording FILE and pfc's message about FILE. The message of pfc must state the number
+# of samples in FILE. Of the samples of the program pfc_follow in FILE, at least half must be in the
+# function work_inner().
 is_readable() { # FILE
 	said=$(sed -n "s|^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: \([0-9]*\) samples, .*; make room, or choose another place: -o FILE\$|\1|p" words)
 	kept=$(nr_samples $1)

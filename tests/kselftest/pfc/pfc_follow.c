@@ -7,8 +7,9 @@
  * symbols: kept
  *
  * pfc stat must count everything that a command starts: threads, processes, and programs that a
- * thread other than the first one executes. Signals and stops must have the usual effect on the
- * command. With arguments, this program acts as the command that pfc stat counts.
+ * thread other than the first one executes. Signals, including SIGSTOP, must have the same effect
+ * on the command as without pfc stat. With arguments, this program acts as the command that pfc
+ * stat counts.
  */
 #include "../perfmon/perfmon.h"
 #include <pthread.h>

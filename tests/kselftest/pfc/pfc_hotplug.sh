@@ -115,7 +115,7 @@ test_stat_new_cpu() {
 	cat counts
 	[ $rc = 0 ] && is_least "$(value_of page-faults counts)" 2000 && is_least "$(value_of not-counted:cpu1 counts)" 1
 }
-# Prints how many samples of the program in the file x were taken on CPU 1.
+# Prints the number of samples of the program pfc_follow on CPU 1 in the recording x.
 nr_on_cpu1() {
 	pfc script --json -i x | grep '"cpu":1,' | grep -c pfc_follow
 }

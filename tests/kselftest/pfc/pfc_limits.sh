@@ -7,7 +7,8 @@
 #
 # Tests the limit of open files, and the messages of calls that fail. pfc raises its own soft limit;
 # the commands that pfc starts have the old soft limit. If pfc could not monitor all threads, its
-# exit status is not 0. Each message names the object and the error of the call that failed.
+# exit status is not 0. If a call fails, the message of pfc names the file, thread or other object
+# of the call, and the error.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -84,8 +85,8 @@ test_missed() { # MESSAGE COMMAND...
 		grep -qE "^pfc: [0-9]+ threads $message: Too many open files \(os error 24\); the limit of open files is 24: raise it" words
 }
 # With each limit of open files from 3 to 16, the command must succeed, or report that too many
-# files are open. In make test the loop ends when the command has succeeded with three limits in a
-# row.
+# files are open. In make test, the loop over the limits ends after three consecutive limits with
+# which the command succeeds.
 test_messages() { # COMMAND...
 	local limit nr_failed=0 in_a_row=0
 	for limit in 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do

@@ -5,9 +5,9 @@
  * symbols: kept
  *
  * pfc_names.sh samples this program. The arguments of this program are steps, which run_steps()
- * executes in order. Without arguments, the program tests that its twin, a changed copy of its
- * file, differs from it only in the name of the hot function and in the build id. The program and
- * its twin therefore have the same layout.
+ * executes in order. A twin of this program is a copy of its file in which the name of the hot
+ * function and the build id are changed. Without arguments, the program tests that only few bytes
+ * are changed in the twin. The program and the twin therefore have the same layout.
  */
 #include "kselftest_pc.h"
 #include <elf.h>

@@ -11,8 +11,8 @@
 # and must have the same result.
 #
 # The program $a spends its time in the function alpha_hot. The twin $b differs from $a in the build
-# id and in the name of its hot function, betaa_hot. The copies with names in _noid have no build
-# id.
+# id and in the name of its hot function, betaa_hot. $dir/a_noid and $dir/b_noid are copies of $a
+# and $b without a build id.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -140,8 +140,9 @@ test_replaced() {
 	wait $victim $recorder
 	is_other_build
 }
-# Succeeds if the samples of $dir/it have the name of the file but no function of $b, and if one
-# message reports another build.
+# Checks the report of a recording of $dir/it, a file that was replaced by the twin $b. The report
+# must show samples of the file `it` without a function name, and none with the name of $b's hot
+# function. One message of pfc must report that the file `it` is of another build.
 is_other_build() {
 	report x
 	[ "$(percent_of betaa_hot)" = 0 ] && [ "$(grep -c 'another build' $words)" = 1 ] && grep -q ' it  *\[\.\] \[unknown\]' $table
@@ -223,7 +224,8 @@ test_pid_namespace_cpus() {
 	report x
 	grep -q 'pid name space' said_by_pfc && [ "$(percent_of alpha_hot a)" -ge 15 ] && [ "$(percent_of alpha_hot swapper)" = 0 ]
 }
-# Succeeds if at least PERCENT percent of the samples are in the function, in the file.
+# Succeeds if at least PERCENT percent of the samples are in the function FUNCTION of the object
+# FILE.
 test_function_name() { # PERCENT FUNCTION FILE STEP...
 	local min=$1 name=$2 file=$3
 	shift 3

@@ -7,7 +7,8 @@
 #
 # Compares the names that pfc and linux-perf give to the same samples, for each kind of code. The
 # samples are in files that pfc record has written. The compared name is that of the function with
-# the most samples, as pfc script and perf script print it. A - means that there is no name.
+# the most samples, as pfc script and perf script print it. If pfc or perf prints no name, the
+# compared name is "-".
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -56,15 +57,16 @@ perf_name() {
 	if grep -q '^$' frames; then awk 'NF && !inner { print } { inner = NF }' frames; else cat frames; fi |
 		grep -F -e "$object" | sed -E 's/^[[:space:]]*[0-9a-f]+ //; s/ \((inlined|\[vdso\])\)$//' | most_frequent
 }
-# Succeeds if the names that pfc and perf give to the samples in file x are those in a line of the
-# table for CODE.
+# Succeeds if the table of names has a line for CODE that contains the name from pfc and the name
+# from perf for the samples in file x.
 same_names() { # CODE
 	local pfc perf
 	: >words
 	pfc=$(pfc_name)
 	perf=$(perf_name)
-	# Which wrong name perf prints for a function depends on the order of functions in the
-	# program. In place of a wrong name from perf, the table has words in parentheses.
+	# For some programs, perf prints a wrong name of the function. For a stripped program, the
+	# order of functions in the program decides which wrong name perf prints. In place of a
+	# wrong name from perf, the table has words in parentheses.
 	case "$1 $perf" in
 	*' _R'*) perf="(mangled)" ;;
 	stripped*' alpha_hot' | stripped*' -') ;;

@@ -39,7 +39,8 @@ is_stopped() { # PID
 wait_started() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 has_slept $1
 }
-# Prints the percentage of the first line of a report, or 0 if that line is of another function.
+# Prints the percentage in the first row of the report of FILE if the row is that of FUNCTION, or 0
+# if the row is that of another function.
 percent_of() { # FILE FUNCTION
 	pfc report -i "$1" | percent_in_report "$2"
 }
@@ -215,7 +216,8 @@ test_lost() {
 	within 60 is_stopped $recorder
 	run_for $victim $nap
 	kill -CONT $recorder
-	# The recorder reads the ring and waits again. The next sample is preceded by a LOST record.
+	# The recorder reads the ring and waits again. Before the first sample after the loss, the
+	# kernel writes a LOST record to the ring.
 	within 300 has_slept $recorder
 	run_for $victim $nap
 	kill -INT $recorder

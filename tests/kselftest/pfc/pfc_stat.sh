@@ -43,7 +43,8 @@ test_exact() { # EVENT
 	[ $(($(event_values b "$1") - $(event_values a "$1"))) = 4000000 ]
 }
 
-# pfc must report an event that it cannot program completely as not supported, not as 0.
+# If pfc cannot program an event completely, pfc must report the event as not supported, and not
+# report the value 0.
 test_all_counted() {
 	case $PMU in
 	skylake) more=OFFCORE_RESPONSE_0:DMND_DATA_RD:ANY_RESPONSE,MEM_TRANS_RETIRED:LOAD_LATENCY,FRONTEND_RETIRED:DSB_MISS,r1b7,r1bb:u,r5301cd,r1c6, many=7 ;;

@@ -69,7 +69,10 @@ static long number_from(const char *command)
 	return n;
 }
 
-/* Returns the number of the events in a text file, or 0 if their numbers are not consecutive. */
+/*
+ * Returns how many events app:step are in a text file, or 0 if the field n does not increase by 1
+ * from each event to the next.
+ */
 static long count_steps(const char *path)
 {
 	FILE *lines = fopen(path, "re");

@@ -29,8 +29,9 @@ wait_scraped() {
 }
 is_later() { awk "BEGIN { exit !($(first_value "timestamp($1)") + 0 > $2) }"; }
 unit=perfcounters-openmetrics.service
-# Instances of the kernel that are exported. Most system calls are left out, because the emulator
-# takes most of a second to export them.
+# Counters of the kernel that pfc exports: each word of $kernel selects the counters whose names
+# contain the word. Most system calls are left out, because the emulator takes most of a second to
+# export them.
 kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
 start_exporter() {
 	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &

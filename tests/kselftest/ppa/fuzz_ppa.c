@@ -4,10 +4,11 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Makes random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
- * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make the
- * calls while tasks start and exit. Each kind of call must succeed some times and fail some times.
- * The environment variables SEED, CALLS and ROUND repeat a run.
+ * Makes random calls of process accounting: ioctls of /dev/ppa, reads of /dev/ppa, /proc/rawsysppa
+ * and the files in /proc/ppa/PID, and writes to /proc/sys/kernel/ppa, /proc/sys/kernel/ppa_levels,
+ * /proc/ppa/ppactl and /proc/ppa/PID/ppactl. Root and a user make the calls while tasks start and
+ * exit. Each kind of call must succeed some times and fail some times. The environment variables
+ * SEED, CALLS and ROUND repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"

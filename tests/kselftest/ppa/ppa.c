@@ -184,10 +184,11 @@ static void test_known_work(void)
 
 	start_work(&k);
 	/*
-	 * If the host stops the CPU after the scheduler has read the clock and before the module
-	 * reads it, the two times differ. The host rarely stops the CPU between the two reads of
-	 * the clock, so the test repeats the work. On a busy host, more than half of the sleeps may
-	 * end without blocking, because the timer of a sleep may expire before the task has
+	 * The scheduler and the module each read the clock to measure the CPU time of a task. If
+	 * the host stops the CPU between the read by the scheduler and the read by the module, the
+	 * measured CPU times differ. The host rarely stops the CPU between these reads, so the test
+	 * repeats the work if the CPU times differ. On a busy host, more than half of the sleeps
+	 * may end without blocking, because the timer of a sleep may expire before the task has
 	 * blocked.
 	 */
 	for (i = 0; i < 9 && (!matches_scheduler(&k) || k.blocked < SLEEPS / 2); i++) {
@@ -307,9 +308,9 @@ static void test_exec_by_thread(void)
 	close(start[1]);
 	waitpid(pid, NULL, 0);
 	/*
-	 * The first thread has ended at the exec, and its record has the id that the executing
-	 * thread had before the exec. /dev/ppa must return the record of each of the two threads
-	 * once.
+	 * At the exec, the kernel ended the first thread of the process, and exchanged the ids of
+	 * the first thread and of the executing thread. /dev/ppa must return the records of the
+	 * first thread and of the executing thread, each record once.
 	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);

@@ -3,9 +3,10 @@
  * worlds: stock
  * timeout: 120
  *
- * The memory of an accounted task's record, about 1 kB, is charged to the control group of the task
- * that creates it. The file ppa/records in debugfs shows the bytes of records for each user,
- * including the records of ended tasks that were not read yet.
+ * The record of an accounted task takes about 1 kB. The memory of the record is charged to the
+ * control group of the task that causes the allocation. The record of a new thread, for example, is
+ * charged to the control group of the thread's creator. The file ppa/records in debugfs shows the
+ * bytes of records for each user, including the records of ended tasks that were not read yet.
  */
 #include "memory.h"
 #include "ppa.h"

@@ -4,10 +4,11 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests a task that exits while accounting adds its record. The record must stay with the task
- * until the task's last context switch. tests/modules/late_exit.c makes the task exit after
- * accounting has added the record, and delays the last context switch of the task until accounting
- * makes its next pass over the tasks.
+ * Tests a task that exits while accounting adds the task's record to its index. The record must
+ * stay in the index until the task's last context switch. tests/modules/late_exit.c enforces the
+ * order of events. First, accounting adds the record. Second, the task exits, up to its last
+ * context switch. Third, accounting begins its next pass over the tasks. Last, the task is switched
+ * out.
  */
 #include "ppa.h"
 

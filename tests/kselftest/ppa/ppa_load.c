@@ -5,9 +5,9 @@
  * timeout: 400
  *
  * Tests process accounting under load for ten seconds (three in make test): packets, timers,
- * signals, a disk, forks and execs, readers, and CPU hotplug, all at once. The values of each CPU
- * add up to the time that it was online, tasks and CPUs agree, no value decreases, and no record is
- * lost.
+ * signals, a disk, forks and execs, readers, and CPU hotplug, all at once. The accounted times of a
+ * CPU must add up to the time for which the CPU was online. The sums over all tasks must agree with
+ * the sums over all CPUs. No value may decrease, and no record may be lost.
  */
 #include "ppa.h"
 #include <arpa/inet.h>
@@ -364,8 +364,8 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 /*
  * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. Accounting
  * updates the values of the CPUs as soon as its probes are attached, but the values of a task only
- * after the task has got a record. @min and @max come from reads of the CPUs before and after the
- * read of the tasks.
+ * after the task has got a record. @min is computed from the values of the CPUs that were read
+ * before the tasks, and @max from the values of the CPUs that were read after the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;
@@ -408,8 +408,8 @@ static bool has_enough(int nr_toggles)
 }
 
 /*
- * Returns the number of threads in the system. The number does not include a thread that has been
- * reaped, even if the thread has not done its last context switch.
+ * Returns the number of threads in the system, from /proc/loadavg. /proc/loadavg does not count a
+ * thread that has been reaped, even if the thread has not done its last context switch.
  */
 static __u64 nr_threads(void)
 {

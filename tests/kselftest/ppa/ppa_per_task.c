@@ -24,13 +24,29 @@ static void test_bad_input(void)
 	   "4.7 ppactl: latencies without the first flag are EINVAL");
 	is(write_entry(pid, "1 0 0 0"), -EINVAL, "4.7 ppactl: groups of 0 CPUs are EINVAL");
 	is(write_entry(pid, "1 0 1 1"), -EOPNOTSUPP, "4.7 ppactl: timers are EOPNOTSUPP");
-	is(write_entry(0, "1 0 0 1"), -ESRCH, "4.7 ppactl: pid 0 is ESRCH");
+	is(ppa_write(PPACTL, "4294967297 1 0 0 1"), -EINVAL,
+	   "4.7 ppactl: a pid of 2^32 + 1 is EINVAL, not pid 1");
+	is(write_entry(pid, "4294967297 0 0 1"), -EINVAL,
+	   "4.7 ppactl: a value of 2^32 + 1 is EINVAL, not 1");
 	is(write_entry(0x7fffffff, "1 0 0 1"), -ESRCH,
 	   "4.7 ppactl: a pid that does not exist is ESRCH");
 	is(write_entry(pid, "0 0 0 1"), 0,
 	   "4.7 ppactl: turning off a task that is not accounted succeeds");
 	ok(!has_files(pid) && !active_levels(),
 	   "4.7 ppactl: failed calls account no task and turn nothing on");
+}
+
+/* Tests that the pid 0 in ppactl stands for all tasks. */
+static void test_all_by_pid_0(void)
+{
+	char text[64];
+
+	is(write_entry(0, "1 1 0 1"), 0, "4.7 ppactl: pid 0 turns the accounting of all tasks on");
+	ok(read_file(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	   "4.7 ppactl: the settings of pid 0 are those of kernel.ppa");
+	ok(read_file(PPACTL, text, sizeof(text)) && !*text, "4.7 ppactl: pid 0 is not in the list");
+	is(write_entry(0, "0 0 0 1"), 0, "4.7 ppactl: pid 0 turns the accounting of all tasks off");
+	ok(!active_levels(), "4.7 ppactl: accounting is off after pid 0 has turned it off");
 }
 
 /* Compares the values of a task, for each group of CPUs, with the known work of the task. */
@@ -244,7 +260,10 @@ static void check_values_kept(int pid, const struct ppa_task *t, const char *cha
 	   "4.7 record of a task: its values are kept after %s", change);
 }
 
-/* Returns true, and the record in @t, if a read of all tasks returns that @pid has ended. */
+/*
+ * Reads the records of all tasks. If there is a record of the ended task @pid, copies the record to
+ * @t and returns true.
+ */
 static bool find_ended(int pid, struct ppa_task *t)
 {
 	static struct ppa_task tasks[512];
@@ -259,7 +278,10 @@ static bool find_ended(int pid, struct ppa_task *t)
 	return false;
 }
 
-/* A task is selected and deselected while all tasks are accounted. Its values are kept. */
+/*
+ * Selects and deselects a task for individual accounting while all tasks are accounted. The values
+ * of the task must be kept.
+ */
 static void test_values_kept(void)
 {
 	struct ppa_task t, other;
@@ -471,7 +493,7 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(11 + 40 + 4 + 7 + 20 + 3 + 3 + 4);
+	plan(12 + 5 + 40 + 4 + 7 + 20 + 3 + 3 + 4);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
@@ -479,6 +501,7 @@ int main(int argc, char **argv)
 	dev = ppa_open();
 	info = ppa_info(dev);
 	test_bad_input();
+	test_all_by_pid_0();
 	test_known_work();
 	test_unprivileged();
 	test_values_kept();

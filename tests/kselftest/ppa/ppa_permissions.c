@@ -6,11 +6,13 @@
  *
  * Permissions of the files of accounting: CAP_PERFMON gives access, and the user id of root does
  * not. Each operation is tried by a user without capabilities, by root without capabilities, and by
- * a user whose only capability is CAP_PERFMON.
+ * a user whose only capability is CAP_PERFMON. A file that was opened without CAP_PERFMON gives a
+ * program with CAP_PERFMON, such as a set-user-ID program, no access for writing.
  */
 #include "capabilities.h"
 #include "memory.h"
 #include "ppa.h"
+#include <sys/stat.h>
 
 #define USER	1000
 #define RAWSYSPPA	"/proc/rawsysppa"
@@ -87,6 +89,8 @@ static int write_ppactl(void)
 	return try_write(PPACTL, text);
 }
 
+static int write_all(void) { return try_write(PPACTL, "0 1 0 0 1"); }
+
 /*
  * Operations, each with its expected results: for a user without capabilities, for root without
  * capabilities, and for a user with CAP_PERFMON.
@@ -102,11 +106,12 @@ static const struct {
 	{ "read of /dev/ppa", read_tasks, { -EACCES, -EACCES, 0 } },
 	{ "read of rawsysppa", read_cpus, { -EPERM, -EPERM, 0 } },
 	{ "read of kernel/ppa", read_settings, { 0, 0, 0 } },
-	{ "write of kernel/ppa", write_settings, { -EPERM, -EPERM, 0 } },
+	{ "write of kernel/ppa", write_settings, { -EACCES, -EPERM, -EACCES } },
 	{ "read of kernel/ppa_levels", read_levels, { 0, 0, 0 } },
-	{ "write of kernel/ppa_levels", write_levels, { -EPERM, -EPERM, 0 } },
+	{ "write of kernel/ppa_levels", write_levels, { -EACCES, -EPERM, -EACCES } },
 	{ "read of ppa/ppactl", read_ppactl, { -EPERM, -EPERM, 0 } },
 	{ "write of ppa/ppactl", write_ppactl, { -EPERM, -EPERM, 0 } },
+	{ "write of ppa/ppactl for all tasks", write_all, { -EPERM, -EPERM, 0 } },
 	{ "read of ppa/PID/ppa of a task of root", read_task_text, { -EPERM, -EPERM, 0 } },
 	{ "read of ppa/PID/rawppa of a task of root", read_task_raw, { -EPERM, -EPERM, 0 } },
 	{ "read of ppa/PID/ppactl of a task of root", read_task_ppactl, { -EPERM, -EPERM, 0 } },
@@ -114,6 +119,61 @@ static const struct {
 	/* The file of the module parameter user_kb belongs to root, so other users get EACCES. */
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
+
+/* Makes the capabilities of this process effective, or not. */
+static void set_effective(bool on)
+{
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &header, data))
+		bail("capget");
+	for (int i = 0; i < 2; i++)
+		data[i].effective = on ? data[i].permitted : 0;
+	if (syscall(SYS_capset, &header, data))
+		bail("capset");
+}
+
+/*
+ * Opens a file without capabilities, and writes to it with all capabilities. Returns the error of
+ * write(), or of open().
+ */
+static int write_after_open(const char *path, const char *text)
+{
+	int fd, rc;
+
+	set_effective(false);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	rc = fd < 0 ? -errno : 0;
+	set_effective(true);
+	if (fd < 0)
+		return rc;
+	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static void test_opener(void)
+{
+	char text[32];
+	struct stat st;
+
+	snprintf(text, sizeof(text), "%d 1 0 0 1", target);
+	is(write_after_open(PPACTL, text), -EPERM,
+	   "9.3 ppa/ppactl opened without CAP_PERFMON: a write with it is EPERM");
+	is(write_after_open(PPACTL, "0 1 0 0 1"), -EPERM,
+	   "9.3 ppa/ppactl opened without CAP_PERFMON: a write for all tasks is EPERM");
+	is(write_after_open(target_path("ppactl"), "1 0 0 1"), -EPERM,
+	   "9.3 ppa/PID/ppactl opened without CAP_PERFMON: a write with it is EPERM");
+	ok(!stat(SETTINGS, &st) && (st.st_mode & 0777) == 0644,
+	   "9.3 kernel/ppa: only root can open it for writing");
+	ok(!stat(LEVELS, &st) && (st.st_mode & 0777) == 0644,
+	   "9.3 kernel/ppa_levels: only root can open it for writing");
+	is(try_write(SETTINGS, "1 0 0 1 : text"), -EINVAL,
+	   "9.3 kernel/ppa: four numbers with a text after them are EINVAL");
+	is(try_write(LEVELS, "15 : text"), -EINVAL,
+	   "9.3 kernel/ppa_levels: a number with a text after it is EINVAL");
+}
 
 static void try_all(const char *caller_name, int user, int capability, int caller)
 {
@@ -138,7 +198,7 @@ static void try_all(const char *caller_name, int user, int capability, int calle
 
 int main(void)
 {
-	plan(3 * ARRAY_SIZE(operations));
+	plan(3 * ARRAY_SIZE(operations) + 7);
 	unload_modules();
 	insmod("perfcounters", "");
 	insmod("ppa", "");
@@ -148,6 +208,7 @@ int main(void)
 	try_all("user without capabilities", USER, -1, 0);
 	try_all("root without capabilities", 0, -1, 1);
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
+	test_opener();
 	kill_child(target);
 	ppa_write(SETTINGS, "0 0 0 1");
 	unload_modules();

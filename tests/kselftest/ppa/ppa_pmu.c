@@ -4,10 +4,10 @@
  * guest: pmu-skylake
  * timeout: 600
  *
- * Compares two measures of a task's share of system time, and the cost of a system call with each
- * measure. The first measure is the PMU's user and kernel cycles, which are saved at context
- * switches. The second measure is the system-call probes of process accounting. With arguments, the
- * program executes the work that the test measures.
+ * Compares two methods to measure a task's share of system time, and the cost of a system call with
+ * each method. With one method, the PMU counts user and kernel cycles, which are saved at context
+ * switches. With the other method, probes of process accounting take the time at the entry and exit
+ * of each system call. With arguments, the program executes the work that the test measures.
  */
 #include "ppa.h"
 
@@ -113,9 +113,10 @@ static struct run run_min(const char *what, long rounds, const char *levels)
 /*
  * Executes the work at two levels of accounting. At level 1 (only the probes of the scheduler), the
  * PMU measures the share of system time. At level 7 (also the probes of interrupts and system
- * calls), accounting measures the share of system time. The measurement at level 7 is made up to
- * ten times, until the share of system time by accounting is from @min to @max, because a busy host
- * may stop the guest inside or outside of a system call.
+ * calls), accounting measures the share of system time. If a busy host stops the guest, accounting
+ * counts the time of the stop as system time or as user time, depending on the moment of the stop.
+ * The measurement at level 7 is therefore repeated, up to ten times, until the share of system time
+ * by accounting is from @min to @max.
  */
 static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
 				 double min, double max)

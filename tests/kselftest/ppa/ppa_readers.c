@@ -14,7 +14,10 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/* The number of records that the kernel keeps, in src/ppa/state.rs. */
+/*
+ * Maximum number of records of ended tasks that the kernel keeps: MAX_ENDED_RECORDS in
+ * src/ppa/state.rs.
+ */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;
@@ -40,9 +43,9 @@ static bool is_child(const struct ppa_task *t)
 }
 
 /*
- * Reads /dev/ppa up to ten times, until the records of all children were returned. A child may be
- * reaped before its last switch, and is then returned as an ended task a little later. Returns the
- * number of records of ended children that were read.
+ * Reads /dev/ppa up to ten times, until the records of all children were returned. If a child has
+ * been reaped before its last context switch, reads of /dev/ppa return the child as an ended task
+ * only after this context switch. Returns the number of records of ended children that were read.
  */
 static int read_children(int fd)
 {
@@ -170,6 +173,26 @@ static void test_no_reader(void)
 }
 
 /*
+ * Tests the position of an open file. The position must be a number of bytes: it is in
+ * /proc/PID/fdinfo, and must not contain the address of a structure of the kernel.
+ */
+static void test_position(void)
+{
+	int fd = ppa_open();
+	off_t size = sizeof(*tasks);
+
+	is(read(fd, tasks, 2 * size - 1), size, "4.4 /dev/ppa: a read of less than two records gets one");
+	is(lseek(fd, 0, SEEK_CUR), size, "9.3 /dev/ppa: the position is the number of bytes read");
+	lseek(fd, size + 1, SEEK_SET);
+	ok(read(fd, tasks, size) < 0 && errno == EINVAL,
+	   "9.3 /dev/ppa: a read at a position that no read has reached is EINVAL");
+	lseek(fd, size, SEEK_SET);
+	is(read(fd, tasks + 1, size), size, "4.4 /dev/ppa: a read at the last position goes on");
+	ok(tasks[1].pid != tasks[0].pid, "4.4 /dev/ppa: the next record is of another task");
+	close(fd);
+}
+
+/*
  * Tests that a reader that does not read loses records, and that a second reader, which reads,
  * loses none.
  */
@@ -201,7 +224,7 @@ static void test_slow_reader(void)
 
 int main(void)
 {
-	plan(gate_or_long(12, 16));
+	plan(gate_or_long(17, 21));
 	unload_modules();
 	insmod("perfcounters", "");
 	insmod("ppa", "");
@@ -214,6 +237,7 @@ int main(void)
 	test_no_reader();
 	test_two_readers();
 	test_closed_reader();
+	test_position();
 	if (is_long_run())
 		test_slow_reader();
 	ppa_write(SETTINGS, "0 0 0 1");

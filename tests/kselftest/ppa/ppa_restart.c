@@ -24,8 +24,9 @@ static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
- * without calls. The calls and the loop are measured alternately, 100 times each. Only the shortest
- * time of each is used, because a busy host makes the calls and the loop slower.
+ * without calls. The calls and the loop are measured alternately, 100 times each. The result is
+ * computed from the shortest time of the calls and the shortest time of the loop, because a busy
+ * host lengthens some of the measured times.
  */
 static __u64 call_cost(void)
 {
@@ -190,8 +191,9 @@ static void test_on_and_off(int times)
 	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/*
-		 * Enable all levels only in every eighth round, because they have some 35 probes,
-		 * and to attach or detach each probe interrupts all CPUs.
+		 * Enable all levels of accounting only in every eighth round. All levels together
+		 * have some 35 probes, and the kernel interrupts all CPUs to attach or detach a
+		 * probe.
 		 */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
 		begin = now_ns();

@@ -141,9 +141,9 @@ static struct times page_faults(void)
 }
 
 /*
- * Installs seven seccomp filters that take long for getppid(), and then do @action. Each filter has
- * 4,000 instructions, so that the loop of filtered_calls() spends less than a tenth of its time in
- * user mode.
+ * Installs seven seccomp filters. For getppid(), each filter executes nearly 4,000 instructions and
+ * returns @action. The filters make getppid() so slow that the loop of filtered_calls() spends less
+ * than a tenth of its time in user mode.
  */
 static void install_filters(unsigned int action)
 {

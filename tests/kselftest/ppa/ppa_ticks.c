@@ -76,14 +76,18 @@ static void read_all(struct readings *r)
 	r->wall = now_ns() / 1e6;
 }
 
-/* Differences between two measurements, and the measurements that the work makes of itself. */
+/*
+ * Differences between two readings of all clocks and counters, and the values that the work
+ * function has measured with its own reads of the clock.
+ */
 struct differences {
 	double wall, user, system, interrupts, runq, latency, idle;
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
 	/*
-	 * Values that the work measures itself: its milliseconds in user mode and in system mode,
-	 * and the number of ticks at which the work was running.
+	 * Values that the work function measures with its own reads of the clock: the milliseconds
+	 * of the work in user mode and in system mode, and the number of ticks at which the work
+	 * was running.
 	 */
 	double self_user, self_system;
 	unsigned int ticks_at_work;
@@ -293,8 +297,9 @@ static struct differences measure_without_sleep(const char *name,
 }
 
 /*
- * Returns the milliseconds that interrupts and other tasks used during the work. The times that the
- * work measures itself include the time of interrupts and other tasks.
+ * Returns the milliseconds that interrupts and other tasks used during the work. The work function
+ * measures its user and system time with its own reads of the clock, so these times include the
+ * time of interrupts and other tasks.
  */
 static double time_of_others(const struct differences *c)
 {
@@ -303,9 +308,9 @@ static double time_of_others(const struct differences *c)
 
 /*
  * Returns the tolerance, in milliseconds, for stops of the guest by the host. A host with busy
- * loops (LOAD) stops the guest for milliseconds at a time. If the host stops the guest after the
- * work has read the clock and before the work makes its system call, the work counts the time of
- * the stop as time in the system call, and accounting counts the time of the stop as user time.
+ * loops (LOAD) stops the guest for milliseconds at a time. The host may stop the guest after the
+ * work has read the clock and before the work enters its system call. The work counts such a stop
+ * as system time, but accounting counts the stop as user time.
  */
 static double host_stop_ms(void)
 {
@@ -370,9 +375,9 @@ static void test_counts(void)
 	c = measure("300 yields, no other task", work_yields);
 	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
 	/*
-	 * The counts in `overhead` are not subtracted from the counts of the yields. If another
-	 * task ran while `overhead` was measured, and no other task ran while the yields were
-	 * measured, the differences would be too small.
+	 * The context switches in `overhead` are not subtracted from the context switches that were
+	 * counted during the yields. If another task ran while `overhead` was measured, and no
+	 * other task ran during the yields, the result of the subtraction would be too small.
 	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
@@ -400,9 +405,9 @@ static void test_hides_from_ticks(void)
 	const char *const missed = "4.1 hiding from ticks: /proc/stat has at most half of its time";
 
 	/*
-	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
-	 * tick. Stops of the guest and other tasks at a tick are rare, so the test measures again
-	 * if one of them has occurred.
+	 * The measured times are wrong if the host stops the guest between two reads of the clock,
+	 * or if another task runs at a tick. The test repeats the measurement if the times are
+	 * wrong, because stops of the guest are rare, and so are ticks in other tasks.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >

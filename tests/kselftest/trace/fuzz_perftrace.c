@@ -308,9 +308,9 @@ static struct range ranges[] = {
 };
 
 /*
- * A traced process that writes events as the library does. The fuzzer's list of mappings does not
- * include the mappings of `self`, so the random calls of the fuzzer do not change the mappings of
- * `self`.
+ * The traced process that the fuzzer itself attaches, and that writes events as the library does.
+ * The mappings of the device in `self` are not in the fuzzer's list of mappings, so random calls of
+ * the fuzzer do not change these mappings.
  */
 static struct traced_process self;
 static bool is_attached;

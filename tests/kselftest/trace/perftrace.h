@@ -58,7 +58,8 @@ static void *perftrace_map_inherited(size_t bytes)
 }
 
 /*
- * Executes this program again in a child, traced, with one argument. Returns the pid of the child.
+ * Executes this program again in a child process, with one argument and with libperftrace turned
+ * on. Returns the pid of the child.
  */
 static pid_t perftrace_spawn(const char *argument)
 {

@@ -52,7 +52,10 @@ static void write_event_of(int method)
 	PERFTRACE(forks, event, (u32, method, method), (u32, zero, 0));
 }
 
-/* Writes events, by the fast path as soon as possible, until the test is over. */
+/*
+ * Runs in a child process that was created by @method. Writes EVENTS events or, if @endless is
+ * true, an event each millisecond until the test is over.
+ */
 static void run_child(int method, bool endless)
 {
 	if (method == NESTED) {
@@ -218,8 +221,9 @@ static void run_program(const char *name)
 
 /*
  * Numbers of events that were read. @events counts the events of the children, for each method to
- * create a child. @steps counts the events that on_sigtrap() has written. @wrong_thread and
- * @wrong_steps count the events of @events and @steps that have a wrong thread number.
+ * create a child. @steps counts the events that on_sigtrap() has written. Of the events in @events,
+ * @wrong_thread counts those with a wrong thread number. Of the events in @steps, @wrong_steps
+ * counts those with a wrong thread number.
  */
 static struct {
 	__u64 events[NR_METHODS], wrong_thread[NR_METHODS], steps, wrong_steps;

@@ -96,10 +96,10 @@ static void read_flight_recorder(int fd)
 }
 
 /*
- * Returns true if the thread that is not @thread may have overwritten the last events of @thread on
- * one CPU. The function returns true if the flight recorder's buffer of a CPU is full of events of
- * the thread that is not @thread, and all events in the buffer are later than the last event of
- * @thread that was read from another CPU.
+ * Returns true if the other thread (!@thread) may have overwritten the last events of @thread in
+ * one of the two CPUs' buffers of the flight recorder. A buffer may have lost events of @thread if
+ * the buffer is full of events of the other thread, and all of these events are later than the last
+ * event of @thread in the other CPU's buffer.
  */
 static bool is_overwritten(int thread)
 {

@@ -5,8 +5,9 @@
  * timeout: 300
  *
  * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
- * beyond the limit are not traced, and the kernel log reports the limit. The test registers a
- * table of markers as the constructor of a program with as many PERFTRACE() statements would do.
+ * beyond the limit are not traced, and the kernel log reports the limit. The test calls
+ * perftrace_register() with a table of many markers. In a real program, the table has a marker for
+ * each PERFTRACE() statement, and a constructor calls perftrace_register().
  */
 #include "perftrace.h"
 

@@ -4,10 +4,11 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Tests libperftrace while the module is loaded and unloaded. A program that started before the
- * module is traced after PERFTRACE_WAKE is set in its wake file. Running programs close the device
- * on PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next
- * module. PERFTRACE_RELEASE needs CAP_SYS_MODULE.
+ * Tests libperftrace while the module is loaded and unloaded. If a program has started before the
+ * module was loaded, the program is traced as soon as PERFTRACE_WAKE is set in the wake file
+ * /run/perftrace/wake. Running programs close the device on PERFTRACE_RELEASE, so that the module
+ * can be unloaded. When the module is loaded again, the running programs are traced again.
+ * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
 #include "perftrace_wake.h"

@@ -197,9 +197,10 @@ static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 		   "3.3 %s: no event of a thread's loop is lost", name);
 	else
 		/*
-		 * A PERFTRACE_LOST record with the losses so far precedes the next record that
-		 * fits. A large buffer may become full only at the end of the test, so that no
-		 * PERFTRACE_LOST record follows.
+		 * When a trace buffer has room again after losses, the library writes a
+		 * PERFTRACE_LOST record with the number of losses, and then the next event. A large
+		 * buffer may become full only at the end of the test, so that the buffer gets no
+		 * PERFTRACE_LOST record.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
 		   "3.3 %s: PERFTRACE_LOST records report lost events", name);

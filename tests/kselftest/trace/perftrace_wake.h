@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Creates the wake file. Programs that start before the module is loaded map this file. On a real
- * machine, `pfc trace arm` writes the wake file. libperftrace attaches a program after
- * PERFTRACE_WAKE was set in a word of the file.
+ * Creates the wake file /run/perftrace/wake. A program that starts before the module is loaded maps
+ * the wake file. On a real machine, `pfc trace arm` writes the wake file. libperftrace attaches a
+ * program after PERFTRACE_WAKE was set in a word of the file.
  */
 #ifndef PERFTRACE_WAKE_H
 #define PERFTRACE_WAKE_H

@@ -230,8 +230,9 @@ static void write_backward(struct perftrace_buffer *b, __u64 ring, const void *r
 	__u64 head = b->head, left = head & (ring - 1), pad = 0;
 
 	/*
-	 * A record is written before the head. If the head is at the beginning of the ring (left is
-	 * 0), the place before the head is the end of the ring, so the record needs no pad.
+	 * In a backward ring, the bytes of a new record lie directly below the head. If the head of
+	 * a backward ring is at the beginning of the ring (left is 0), a new record lies at the end
+	 * of the ring, and needs no pad.
 	 */
 	if (left && left < bytes)
 		pad = left;

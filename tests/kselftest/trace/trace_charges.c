@@ -5,7 +5,8 @@
  * timeout: 300
  *
  * Tests that memory of user tracing is charged, limited and given back. Processes and markers that
- * are refused are counted. A loss that cannot have happened is not counted as a loss.
+ * are refused are counted. If a process reports more lost events than the process can have written,
+ * the module does not count these events as lost.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -206,8 +207,8 @@ static void test_refused_counts(void)
 }
 
 /*
- * Counts how often the word of the marker, which has one bit for each trace, is 0: no trace selects
- * the marker.
+ * Reads the word of the marker again and again, and counts how often the word is 0. The word has
+ * one bit for each trace. The word is 0 if no trace selects the marker.
  */
 static void *watch_marker_word(void *arg)
 {

@@ -393,8 +393,9 @@ static int count_secrets(const char *from, size_t bytes)
 }
 
 /*
- * Tests a read of a flight recorder into memory whose first page is missing until the target has
- * written secret events.
+ * Tests a slow read of a flight recorder. PERFTRACE_READ blocks in a page fault on the first page
+ * of the reader's memory. During the page fault, the target becomes undumpable and writes secret
+ * events, which PERFTRACE_READ must not return.
  */
 static void test_slow_reader(void)
 {

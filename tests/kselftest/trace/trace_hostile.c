@@ -100,8 +100,8 @@ static void test_child_of_process(void)
 }
 
 /*
- * Returns a wrong value for @size, the size of a structure: another wrong value in each of the
- * three rounds.
+ * Returns a wrong size for a structure whose right size is @size. Each of the three rounds uses a
+ * different wrong size.
  */
 static __u32 wrong_size(int round, size_t size)
 {
@@ -543,8 +543,9 @@ int main(void)
 	pin_to_cpu(0);
 	plan(62);
 	/*
-	 * register_all_markers() runs before this process has any markers, because a child inherits
-	 * the markers of its parent.
+	 * The child that executes register_all_markers() must start without markers. A child
+	 * inherits the markers of its parent, so the child is created before this process registers
+	 * markers.
 	 */
 	is(in_child(register_all_markers()), 0,
 	   "3.8 register: a process can have 4,096 markers, one more is ENOSPC");

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests one process with several copies of libperftrace. Each copy attaches by a separate file, and
- * all copies are the same traced process.
+ * Tests one process with several copies of libperftrace. Each copy attaches the process by a
+ * separate file. The kernel treats all copies as one traced process.
  */
 #include "trace.h"
 #include <sys/stat.h>
@@ -116,8 +116,10 @@ static int attach_copy(int number)
 }
 
 /*
- * Calls vfork(). For the child, the kernel marks the thread data of each copy of the library that
- * the kernel knows. Returns a mask of the copies whose thread data the kernel has marked.
+ * Calls vfork(), whose child shares the memory of the caller. Because of the child, the kernel
+ * marks the thread data of the caller. The caller has thread data in each copy of the library. The
+ * kernel knows the addresses of the thread data in up to four copies. Returns a mask of the copies
+ * whose thread data the kernel has marked.
  */
 static int copies_marked_by_vfork(void)
 {
@@ -164,8 +166,9 @@ static void test_thread_data(void)
 
 /*
  * Tests that a process cannot attach with files of two device nodes. All files with which a process
- * has attached share the mappings of the first file. If a process could attach with files of two
- * nodes, the file of the node to which the mappings belong could be closed first.
+ * has attached share the mappings of the first file. The module unmaps the pages of the process
+ * through the device node of the first file, so all files of the process must have this device
+ * node.
  */
 static void test_other_node(void)
 {

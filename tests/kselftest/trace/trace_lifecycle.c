@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tests the lifetime of traced processes: events that were committed before their writer was
- * killed; exit, exec, fork, and mappings that a process changes; the records of ended processes,
- * and how long they are kept; and the module, which stays loaded while it is in use.
+ * Tests traced processes that are killed, exit, call exec, fork, or change their mappings of the
+ * device. Tests how long a trace keeps ended processes. While the module is in use, the module must
+ * not be unloaded.
  */
 #include "memory.h"
 #include "trace.h"
@@ -191,7 +191,8 @@ static void test_ended(void)
 /*
  * Tests a process that two traces select. After the process has ended and its events were read, a
  * trace forgets the process when the reader of the trace starts to read from the beginning again.
- * The trace whose reader does not start again still has the process.
+ * If the reader of a trace does not start again at the beginning, the trace keeps the ended
+ * process.
  */
 static void test_two_traces(void)
 {

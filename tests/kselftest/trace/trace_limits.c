@@ -105,7 +105,7 @@ static int run_traced_user(int slot)
 }
 
 /*
- * Tests whose limit includes the ended processes that a trace keeps. An ended process counts
+ * Tests the limits that apply to the ended processes that a trace keeps. An ended process counts
  * towards the limit of the trace's owner. An ended process does not count towards the limit of the
  * user who ran it.
  */

@@ -281,10 +281,11 @@ static bool cgroup_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits, then writes until the buffer is full, and waits again. All memory except
- * the pages of the buffer, page tables included, is allocated in the first step. Because only pages
- * of the buffer are allocated later, the memory limit of the control group, which the test sets
- * after the first step, does not kill the process.
+ * Writes 1 MB and waits, then writes until the buffer is full, and waits again. In the first step,
+ * the process allocates all memory that it needs, including page tables, except for the remaining
+ * pages of the buffer. After the first step, the test sets the memory limit of the control group.
+ * Because only pages of the buffer are allocated after the first step, the limit does not kill the
+ * process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {

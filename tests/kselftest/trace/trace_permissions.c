@@ -86,8 +86,8 @@ static struct target {
 } *targets;
 
 /*
- * Runs a target process, which writes the number of a request as an event, or becomes undumpable,
- * on request.
+ * Runs a target process, which waits for requests in @self. If @self->hide is set, the target
+ * becomes undumpable. If @self->write has a new value, the target writes this value as an event.
  */
 static void run_target(struct target *self, enum credentials cred)
 {

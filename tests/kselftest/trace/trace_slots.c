@@ -65,8 +65,8 @@ static void write_forever(int writer)
 }
 
 /*
- * Reads all events of a trace. Adds the number of processes whose events were read to @keys, and
- * the number of events to @events. Returns true if all events are of slot @slot and of the same
+ * Reads all events of a trace. Increases @keys by the number of processes whose events were read,
+ * and @events by the number of events. Returns true if all events are of slot @slot and of the same
  * generation.
  */
 static bool events_match(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
@@ -135,9 +135,9 @@ static void test_slot_reuse(void)
 		int slot, fd;
 
 		/*
-		 * Reads the writer's number of events before the trace begins. If the number were
-		 * read later, the writer might already have filled its buffer and stopped writing
-		 * events.
+		 * Read the writer's number of written events before the trace is created. After the
+		 * creation, the writer may already have filled its buffer, and the number of
+		 * written events would not increase any more.
 		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);

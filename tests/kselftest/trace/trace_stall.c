@@ -29,8 +29,8 @@
 #define TRIES		20
 /*
  * Maximum time that a call of another thread may take during a long call, in percent of the time of
- * the long call. A call that had to wait for a lock would take 100 % if the long call held the lock
- * from its beginning to its end.
+ * the long call. If the long call held a lock all the time, another call that waits for the lock
+ * would take 100 % of the time of the long call.
  */
 #define MAX_WAITED	60
 
@@ -243,8 +243,8 @@ static void test_many_processes(void)
 }
 
 /*
- * Returns the longest time in milliseconds that a process needs to attach, to have a marker that a
- * trace selects, and to exit.
+ * In each round, creates a trace, and a process that attaches, registers a marker, waits until the
+ * trace selects the marker, and exits. Returns the time of the longest round in milliseconds.
  */
 static __u64 longest_attach_ms(void)
 {

@@ -99,8 +99,9 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 
 /*
  * Tests a limit of USER, the owner of the user namespace. Starts @max processes, each of a
- * different user of the namespace, which together reach the limit of USER. After that, a process of
- * one more user of the namespace and a process of USER are refused.
+ * different user of the namespace, which together reach the limit of USER. When the limit of USER
+ * is reached, a process of one more user of the namespace must be refused, and a process of USER
+ * must be refused as well.
  */
 static void test_limit(int (*body)(int number), int max, int error, const char *what)
 {

@@ -159,8 +159,8 @@ static void as_user(struct answers *a, int user, int capability)
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
 	/*
-	 * Read again after 50 ms. If the trace could get events of other users, some events of
-	 * other users would have arrived within the 50 ms.
+	 * Wait 50 ms and read again. If the trace could get events of other users, some events of
+	 * other users would have arrived while the test waited.
 	 */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);

@@ -78,14 +78,14 @@ impl Bar {
 /// the part that measures the result was run.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// The part that counts instructions in guests was run.
+    /// True if the part of the benchmark that counts instructions in guests was run.
     pub guest: bool,
-    /// The part that measures ratios of times on this machine was run.
+    /// True if the part of the benchmark that measures ratios of times on this machine was run.
     pub host: bool,
 }
 
-/// Returns the bars of all parts that were run. `again` has the results of the guests' second boot,
-/// if there was a second boot.
+/// Returns the bars (limits with results and verdicts) of the parts of the benchmark that were run.
+/// `again` has the results of the guests' second boot, if there was a second boot.
 pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
@@ -113,7 +113,7 @@ fn boot(results: &Results, code: &[Code]) -> Vec<Bar> {
     pages.chain([group(results, code)]).chain(others).collect()
 }
 
-/// Selects the costs that the text of a bar shows.
+/// Selects which of the measured costs the report shows next to a limit on these costs.
 #[derive(Clone, Copy)]
 enum Show {
     /// Shows the cost in each guest, with this number of decimals.
@@ -239,8 +239,8 @@ fn is_flat(costs: &[Vec<f64>]) -> bool {
 }
 
 impl Limit {
-    /// Returns the costs of all pairs in the guest with `cpus` CPUs, or `None` if the guest did not
-    /// measure one of the operations.
+    /// Returns the costs of all pairs of operations of this limit in the guest with `cpus` CPUs, or
+    /// `None` if the guest did not measure one of the operations.
     fn costs(&self, results: &Results, cpus: u32) -> Option<Vec<f64>> {
         let of = |name: &str| Some(results.count(name, cpus)?.per_value());
         let cost = |(with, without): &(&str, &str)| match *without {
@@ -351,10 +351,10 @@ fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     }
 }
 
-/// Returns the bar on an update of a group of k counters, which needs two memory instructions for
-/// the seqflag and one for each counter. The test of the machine code (tests/host/objdump.sh)
-/// checks the instructions of an update of two counters. The measurement in a guest checks that
-/// each additional counter adds one instruction.
+/// Returns the bar (limit with result and verdict) for an update of a group of k counters. The
+/// limit is two memory instructions for the seqflag and one for each counter. The test of the
+/// machine code (tests/host/objdump.sh) checks the instructions of an update of two counters. The
+/// measurement in a guest checks that each additional counter adds one instruction.
 fn group(results: &Results, code: &[Code]) -> Bar {
     let code: Vec<&Code> = code
         .iter()

@@ -4,8 +4,10 @@
 //! instructions. A *window* is the code between two RDTSC instructions; the difference of the two
 //! time stamps is the length of the window in instructions. A short window executes fewer
 //! operations than a long window; the difference of the two lengths cancels out the overhead of a
-//! window. Many windows of each size are run. The count is computed from the shortest length that
-//! recurs at each size, so that windows in which an interrupt occurred do not affect the count.
+//! window. Many short windows and many long windows are measured. The count of instructions is
+//! computed from the shortest length that recurs among the short windows, and the shortest length
+//! that recurs among the long windows. Windows in which an interrupt occurred are longer, so they
+//! do not affect the count of instructions.
 
 use std::io;
 
@@ -36,8 +38,8 @@ fn shortest(windows: &mut [u64]) -> (u64, u32) {
         .unwrap_or(first)
 }
 
-/// Runs one window of `operations`. The function is never inlined, so that windows of both sizes
-/// execute the same instructions around the operations.
+/// Runs one window of `operations` operations. The function is never inlined, so that short windows
+/// and long windows execute the same instructions around the operations.
 #[inline(never)]
 fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<u64> {
     let start = ticks();
@@ -106,7 +108,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // A shorter length that only one window had does not change the result.
+        // One window with the length 498 does not change the shortest recurring length, 500.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

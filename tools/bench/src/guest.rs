@@ -29,7 +29,8 @@ use crate::trace::{Job, Way};
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
-/// The CPU on which all measurements run. Measurements of perf read events of this CPU.
+/// The CPU on which all measurements run. The groups of perf events that [`Guest::perf`] reads
+/// count the events of this CPU.
 const CPU: usize = 0;
 /// Maximum number of measurements of one operation. If too few windows have the same length in each
 /// measurement, the report leaves the operation out.
@@ -190,8 +191,8 @@ impl Guest {
     }
 
     /// Measures one switch of event sets, or one rotation of perf's groups: the length of the timer
-    /// callback that makes the switch or rotation. The length does not include the rest of the
-    /// timer interrupt, callbacks of other timers, or work on other CPUs.
+    /// callback that makes the switch or rotation. The length of the callback does not include the
+    /// rest of the timer interrupt, callbacks of other timers, or work on other CPUs.
     pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
         tried(|| self.turn(name, &mut turns))
@@ -312,7 +313,8 @@ impl Guest {
         }
     }
 
-    /// Measures an operation while process accounting is on, with these levels.
+    /// Measures an operation while process accounting is on. `levels` is the sum of the accounting
+    /// levels, as text.
     fn accounting(&self, name: &str, job: Job, levels: &str) -> io::Result<()> {
         std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
         std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
@@ -386,9 +388,9 @@ impl Guest {
 }
 
 /// Waits until the kernel no longer checks for perf events at each context switch. For one second
-/// after the last perf event is closed, the kernel still makes these checks for perf events, and
-/// the next operation would include their cost. The wait is cheap, because the guest's clock skips
-/// idle time.
+/// after the last perf event is closed, the kernel still checks for perf events at each context
+/// switch, and the next operation would include the cost of the checks. The wait is cheap, because
+/// the guest's clock skips idle time.
 fn settle() {
     sleep(Duration::from_secs(2));
 }

@@ -20,8 +20,9 @@ use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each of the two sides in a run. The ratio of times of a run is
-/// the shortest turn of the second side divided by the shortest turn of the first side.
+/// Number of turns (timed loops) of each of the two sides in a run. The ratio of times of a run
+/// compares the fastest turns: it is the time per value of the second side's fastest turn, divided
+/// by the time per value of the first side's fastest turn.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
@@ -38,7 +39,7 @@ const ROUNDS: usize = 64;
 struct Side<'a> {
     values: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
-    /// Number of executions of the code per turn.
+    /// Number of times that one turn (a timed loop) executes the code.
     times: u32,
 }
 

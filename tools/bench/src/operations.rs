@@ -84,15 +84,15 @@ pub enum Run {
     /// flags records the events; otherwise no trace records them.
     Event(events::Run, Option<u32>),
     /// The program in a guest repeats this operation (`Job`) while process accounting is on. The
-    /// string is the sum of the accounting levels: the scheduler (1), interrupts (2), system calls
-    /// (4), the time of switches (8).
+    /// second field contains, as text, the sum of the accounting levels: the scheduler (1),
+    /// interrupts (2), system calls (4), the time of switches (8).
     Accounted(Job, &'static str),
     /// The program in a guest repeats this operation (`Job`) while another tool observes the
     /// operation.
     Observed(Job, Way),
     /// The operation is an interrupt handler that runs in another operation, and is measured
-    /// together with the other operation. The name of the other operation is this name without
-    /// `_handler`.
+    /// together with the other operation. The handler that runs in the operation `NAME` has the
+    /// name `NAME_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<Ratio>),
@@ -121,7 +121,7 @@ impl Operation {
     }
 }
 
-/// Returns the operations that have a row in the table of a unit.
+/// Returns the operations whose results have the unit `unit`, and which have a row in the report.
 pub fn rows(unit: Unit) -> impl Iterator<Item = &'static Operation> {
     let shown = move |row: &&Operation| row.unit() == unit && !row.label.is_empty();
     OPERATIONS.iter().filter(shown)

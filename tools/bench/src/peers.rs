@@ -100,7 +100,7 @@ pub struct PerfSelf {
 }
 
 impl PerfSelf {
-    /// Opens a perf event for the calling thread. The event counts from this call on.
+    /// Opens a perf event for the calling thread. The perf event starts to count when it is opened.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {

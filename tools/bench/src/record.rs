@@ -5,8 +5,9 @@
 
 use serde_derive::{Deserialize, Serialize};
 
-/// Number of windows of each size. The result is computed from the shortest recurring length of the
-/// windows of each size.
+/// Number of short windows, and number of long windows. The instructions of an operation are
+/// computed from two lengths: the shortest length that recurs among the short windows, and the
+/// shortest length that recurs among the long windows.
 pub const WINDOWS: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
 pub const AGREE: u32 = 10;
@@ -45,7 +46,8 @@ pub fn tell(record: &Record) {
     }
 }
 
-/// The instructions of one operation, computed from the lengths of windows of two sizes.
+/// The instructions of one operation, computed from the length of a short window and the length of
+/// a long window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {
     /// Name of the operation.
@@ -58,7 +60,8 @@ pub struct Count {
     pub operations: [u32; 2],
     /// Length of a short window and of a long window in ticks.
     pub ticks: [u64; 2],
-    /// Number of short windows, and of long windows, whose length was exactly that in `ticks`.
+    /// Number of short windows, and number of long windows, whose length is exactly the one in
+    /// `ticks`.
     pub agree: [u32; 2],
     /// The reason why the count is not valid, set by the report when it compares two boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]

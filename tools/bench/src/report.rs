@@ -41,7 +41,7 @@ fn with(record: impl serde::Serialize, derived: Value) -> Value {
     value
 }
 
-/// Formats the results, their bars and the exit status as JSON.
+/// Formats the results, the bars (limits with results and verdicts) and the exit status as JSON.
 pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Error> {
     let count = |c: &Count| {
         with(

@@ -13,7 +13,7 @@ pub const ONCE: &str = "booted once";
 pub struct Results {
     /// Numbers of instructions of operations.
     pub counts: Vec<Count>,
-    /// Ticks of single calls of perf_add().
+    /// Durations of single calls of perf_add(), in ticks of the guest's time stamp counter.
     pub adds: Vec<Adds>,
     /// Ratios of times, measured on this machine.
     pub ratios: Vec<Ratio>,
@@ -81,8 +81,9 @@ impl Results {
         results
     }
 
-    /// Compares each row of the guests with the same row of a second boot. A row is valid if both
-    /// boots gave the same number. Operations that could not be measured in the second boot are
+    /// Compares each row of the guests with the same row of a second boot. The row of an operation
+    /// is valid if the first and the second boot of the guest measured the same number of
+    /// instructions for the operation. Operations that could not be measured in the second boot are
     /// failures as well.
     pub fn compare(&mut self, again: Option<&Self>) {
         for count in &mut self.counts {

@@ -85,9 +85,9 @@ impl Turns for TwoSets {
         }
     }
 
-    /// Returns true if each callback ended a turn (the time in which one event set counts). Turns
-    /// are counted from slightly before the callbacks until slightly after them, so at most two
-    /// turns can be counted without their callbacks.
+    /// Returns true if each callback ended a turn (the time in which one event set counts). The
+    /// number of turns may exceed the number of callbacks by two, because the counting of turns
+    /// starts slightly before the counting of callbacks and stops slightly after it.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }

@@ -352,8 +352,9 @@ impl Lines {
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {
-            // SAFETY: Both addresses are inside `lines`: %gs has the address of the array, the flag
-            // is in line 0, `n` is at most 16, and the array is mutably borrowed.
+            // SAFETY: The addresses of the seqflag and of the value are inside `lines`: %gs has the
+            // address of the array, the seqflag is in line 0, `n` is at most 16, and the array is
+            // mutably borrowed.
             unsafe {
                 asm!("incq %gs:({f})", "addq {d}, %gs:({p})", "addq $65535, %gs:({f})",
                     f = in(reg) 0u64, d = in(reg) 1u64, p = in(reg) n * 64,

@@ -228,7 +228,7 @@ impl Program {
         self.jump_if(0x55, register)
     }
 
-    /// Sets the target of a jump to the next instruction.
+    /// Sets the target of `jump` to the instruction that is pushed next.
     fn land(&mut self, jump: Jump) {
         let by = self.0.len().wrapping_sub(jump.0) as u16;
         if let Some(jump) = self.0.get_mut(jump.0.wrapping_sub(1)) {
@@ -261,13 +261,14 @@ fn on_this_cpu(here: &Map, body: impl FnOnce(&mut Program)) -> Vec<u64> {
     p.done()
 }
 
-/// Returns the program for the begin of an interval on this CPU.
+/// Returns the BPF program for the tracepoint at the entry of a system call or interrupt. The
+/// program stores the time of the entry in this CPU's value of the map.
 fn begins(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| p.store(6, 0, 0))
 }
 
-/// Returns the program for the end of an interval, which adds the length of the interval and counts
-/// the interval.
+/// Returns the BPF program for the tracepoint at the exit of a system call or interrupt. The
+/// program adds the time since the entry to a sum, and counts the system call or interrupt.
 fn ends(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| {
         p.load(1, 6, 0);
@@ -281,7 +282,9 @@ fn ends(here: &Map) -> Vec<u64> {
     })
 }
 
-/// Returns the program for a wakeup. The first argument of the program is the address of the task.
+/// Returns the BPF program for the tracepoint `sched_waking`, which stores the time of a wakeup in
+/// the woken task's value of the map. The first argument of the program is the address of the woken
+/// task.
 fn wakes(tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.load(1, 1, 0);
@@ -295,9 +298,10 @@ fn wakes(tasks: &Map) -> Vec<u64> {
     p.done()
 }
 
-/// Returns the program for a switch. The second argument of the program is the previous task, and
-/// the third is the next task. The program adds the run time of the previous task and the latency
-/// of the next task.
+/// Returns the BPF program for the tracepoint `sched_switch`. The second argument of the program is
+/// the previous task, and the third is the next task. The program adds the time since the last
+/// switch to the previous task's run time, and the time since the wakeup to the next task's
+/// latency.
 fn switches(here: &Map, tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.copy(9, 1);

@@ -142,8 +142,8 @@ fn r0_4_8192_cpus_fit() {
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The counters end with the last CPU's part of the last chunk, far below the
-            // descriptors.
+            // The counters end with the last slot of the last CPU in the last chunk. The end is at
+            // most 1/128 of the offset of the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);

@@ -121,7 +121,8 @@ fn add(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
     })
 }
 
-/// Statistics of the descriptors that a number of operations read.
+/// Statistics over several operations: each operation contributes the number of descriptors that it
+/// read.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeStats {
     count: u32,
@@ -236,7 +237,7 @@ fn bucket(key: (u64, u64), name: &str) -> u64 {
     hasher.finish() % u64::from(BUCKETS)
 }
 
-/// Returns names that all fall into one bucket if the key is known.
+/// Returns `count` names that all have the same hash bucket in a registry with the key `key`.
 fn colliding_names(key: (u64, u64), count: usize) -> Vec<String> {
     (0u64..)
         .map(|n| format!("net/evil{n:x}/rx_packets"))

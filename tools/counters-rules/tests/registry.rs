@@ -244,8 +244,9 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // With more slots the instance does not fit at its old number. The registry frees the old
-    // number and gives the instance another number in one step: the generation changes only once.
+    // An instance that is added again with more slots than before does not fit into the slots of
+    // its old number. The registry frees the old number and gives the instance another number in
+    // one step: the generation changes only once.
     let before = r.store().generations();
     let larger = r.add(&histogram("h", 16)).expect("room");
     assert_eq!(larger, next_number + 1);

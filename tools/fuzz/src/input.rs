@@ -58,9 +58,10 @@ enum Change {
     /// Inserts many copies of a part of the input directly behind that part.
     Repeat(Part, u32),
     /// Inserts many copies of one part of the input behind that part, followed by as many copies of
-    /// another part. For example, the parts `(` and `)` give nested pairs of parentheses.
+    /// another part. For example, if the two parts are `(` and `)`, the copies are nested pairs of
+    /// parentheses.
     Nest(Part, Part, u16),
-    /// Inserts a part of a valid input, which is chosen at random from all valid inputs.
+    /// Chooses one of the valid inputs at random, and inserts a part of the chosen input.
     Splice(Index, Part, Index),
 }
 
@@ -182,7 +183,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Part {
-    /// Returns the byte range of the part in an input of `size` bytes.
+    /// Returns the range of bytes that this `Part` selects in an input of `size` bytes.
     fn range(&self, size: usize) -> std::ops::Range<usize> {
         let Self(at, length, align) = self;
         let begin = at.index(size + 1) / align * align;

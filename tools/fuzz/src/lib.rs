@@ -46,8 +46,8 @@ use rustix::time::{clock_gettime, ClockId};
 pub use input::{arbitrary, changed, words, Input};
 pub use memory::CountingAllocator;
 
-/// The default size in bytes of the stack on which a parser runs. By comparison, the main thread of
-/// a program has 8 MiB by default.
+/// The default size in bytes of the stack on which a parser runs. The stack of a parser is much
+/// smaller than the stack of a program's main thread, which has 8 MiB by default.
 const STACK_SIZE: usize = 256 << 10;
 /// The default limit on the memory of a parser, in bytes, for an empty input.
 const MEMORY: usize = 64 << 20;
@@ -60,9 +60,9 @@ const MAX_CPU_TIME: Duration = Duration::from_secs(20);
 /// The time after which a parser that has not returned is regarded as hanging; multiplied by
 /// `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
-/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. Without a
-/// limit, a run on a fast machine would reach inputs that no earlier run has tested, and could fail
-/// by chance.
+/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. With a
+/// time limit only, a run on a fast machine would test more inputs than all earlier runs, and the
+/// additional inputs could make the run fail by chance.
 const MAX_SHORT_CASES: u64 = 4096;
 /// The number of inputs that are tested before the fuzzer checks again whether its time is over.
 const CASES: u32 = 16;

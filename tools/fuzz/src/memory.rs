@@ -31,9 +31,8 @@ pub(crate) fn peak() -> usize {
 /// Adds `bytes` to the memory count of this thread. Returns false, and adds nothing, if the thread
 /// would exceed [`MAX_BYTES`].
 fn add(bytes: usize) -> bool {
-    // A thread that has dropped its thread-local values, and with them its count, can still
-    // allocate and free memory. If the thread has no count any more, allow the allocation without
-    // counting it.
+    // A thread that has dropped its thread-local values can still allocate and free memory. If the
+    // thread has dropped its byte count `LIVE`, allow the allocation without counting its bytes.
     let live = LIVE.try_with(|live| {
         live.set(live.get().wrapping_add_unsigned(bytes));
         live.get()
@@ -73,7 +72,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         subtract(layout.size());
-        // SAFETY: The memory is from the system's allocator, with this layout.
+        // SAFETY: The system's allocator has allocated the memory at `memory` with `layout`.
         unsafe { System.dealloc(memory, layout) }
     }
 
@@ -82,8 +81,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
             return std::ptr::null_mut();
         }
         subtract(layout.size());
-        // SAFETY: The memory is from the system's allocator, with this layout, and the caller
-        // fulfils the contract of realloc().
+        // SAFETY: The system's allocator has allocated the memory at `memory` with `layout`, and
+        // the caller fulfils the contract of realloc().
         unsafe { System.realloc(memory, layout, new_size) }
     }
 }

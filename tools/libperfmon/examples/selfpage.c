@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts the instructions of each lap of a loop. The program reads the counter
- * while it counts, without a system call if the processor and the kernel allow
- * RDPMC.
+ * Runs a loop several times, and counts the instructions of each run, which is
+ * called a lap. The program reads the counter while the counter runs, without a
+ * system call if the processor and the kernel allow RDPMC.
  *
  * Usage: selfpage [LAPS [ROUNDS]]
  */

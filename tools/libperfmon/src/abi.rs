@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The functions of libperfmon that C programs call. On success a function returns 0, or the value
-//! that its description names. On failure it returns -1 and sets errno.
+//! that its description names. On failure a function of libperfmon returns -1 and sets errno.
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

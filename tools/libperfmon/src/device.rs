@@ -59,7 +59,7 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
                     arg_size: format.arg_size as u64,
                 };
                 // SAFETY: `create` is valid during the call. By the function's contract the kernel
-                // may read the name and the argument.
+                // may read the name and the argument of the sampling format.
                 unsafe { ioctl(fd, CREATE_FORMAT, (&raw const create).cast()) }
             }
         },
@@ -82,7 +82,7 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
 ///
 /// The kernel may read the memory at `argument`, and the memory to which the structure at
 /// `argument` points. If the ioctl returns data, the kernel may also write to the memory at
-/// `argument` and to the memory to which the structure points.
+/// `argument` and to the memory to which the structure at `argument` points.
 pub(crate) unsafe fn ioctl(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the function's contract the kernel may access the memory at `argument`.
     let result = unsafe { libc::ioctl(fd, number.into(), argument) };

@@ -20,8 +20,9 @@ const ENABLE: u64 = 1 << 22;
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
-/// processor, or an event that needs a second register or counter. Returns true if the array `pmcs`
-/// cannot be read, because the ioctl that writes the PMCs will report the error.
+/// processor, or an event that needs a second register or counter. If the array `pmcs` cannot be
+/// read, returns true: the caller then calls the ioctl that writes the PMCs, and this ioctl reports
+/// the error.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;

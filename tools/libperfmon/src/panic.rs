@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The panic handler. The library is built without std, which has a panic handler of its own.
+//! The panic handler. libperfmon needs a panic handler of its own, because libperfmon is built
+//! without std, which contains one.
 #![expect(unsafe_code, reason = "abort")]
 
 #[panic_handler]

@@ -14,7 +14,8 @@ use protocols::ring::{head, read, release, ReadResult, BACKWARD, OVERWRITE};
 /// A ring and its reader.
 pub struct Ring {
     memory: Mapping,
-    /// The copy of the last record, with room for a record as large as the ring.
+    /// Memory for the copy of the record that was read last. The memory is as large as the data of
+    /// the ring, so that every record fits.
     copy: PrivateArea,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
@@ -96,9 +97,10 @@ impl Ring {
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
-            // In a backward ring without OVERWRITE, the records from the tail on belong to an
-            // earlier snapshot, and the reader has consumed them. When the reader reaches the tail,
-            // it has read all records of the present snapshot, and releases these records.
+            // In a backward ring without OVERWRITE, the record at the tail and all older records
+            // belong to an earlier snapshot that the reader has consumed. When the reader reaches
+            // the tail, it has read all records of the present snapshot, and releases these
+            // records.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.exhausted {
                 release(&ring, self.head);

@@ -4,7 +4,8 @@
 //! `include/perftrace/perftrace.h` declares these functions.
 //!
 //! The library is built without std, so it needs only the C library and adds no symbols of std to a
-//! program. Builds for tests use std. Builds of `cargo clippy` use std too: their panics unwind.
+//! program. Builds for tests use std. Builds by `cargo clippy` use std as well, because a panic
+//! unwinds in these builds, and unwinding needs std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -48,7 +49,8 @@ pub unsafe extern "C" fn perftrace_unregister(module: *mut Module) {
 /// The site belongs to a registered module, and its event has no fields.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
-    // SAFETY: The caller guarantees a registered site without fields.
+    // SAFETY: The caller guarantees that the site's module is registered, and that the event has no
+    // fields.
     unsafe { c::write_0(site) }
 }
 
@@ -59,7 +61,8 @@ pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
 /// The site belongs to a registered module, and its fields take 1 to 8 bytes.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
-    // SAFETY: The caller guarantees a registered site with one word of fields.
+    // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
+    // the event take one word.
     unsafe { c::write_1(site, first) }
 }
 
@@ -70,7 +73,8 @@ pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
 /// The site belongs to a registered module, and its fields take 9 to 16 bytes.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second: u64) {
-    // SAFETY: The caller guarantees a registered site with two words of fields.
+    // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
+    // the event take two words.
     unsafe { c::write_2(site, first, second) }
 }
 
@@ -82,7 +86,8 @@ pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second
 /// be read at `fields`. `words` is not 0.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, words: usize) {
-    // SAFETY: The caller guarantees a registered site and `words` words of fields.
+    // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
+    // the event take `words` words, which can be read at `fields`.
     unsafe { c::write(site, fields, words) }
 }
 
@@ -98,6 +103,7 @@ pub unsafe extern "C" fn perftrace_write_values(
     values: *const Value<'_>,
     n: usize,
 ) {
-    // SAFETY: The caller guarantees a registered site, a value for each field, and readable texts.
+    // SAFETY: The caller guarantees that the site's module is registered, that `values` has a value
+    // for each field of the event, and that the texts can be read.
     unsafe { c::write_values(site, values, n) }
 }

@@ -206,8 +206,8 @@ pub enum Kind {
 pub struct Encoding {
     /// Value of the control register that counts the event. If the name of the event selects user
     /// mode or kernel mode, the event is counted in the selected mode only; otherwise it is counted
-    /// in both modes. Whether `select` includes the bits that select the modes and enable the
-    /// counter depends on the table of the event.
+    /// in both modes. The table of the event determines whether `select` also has the bits for user
+    /// mode and kernel mode and the enable bit of the counter.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,

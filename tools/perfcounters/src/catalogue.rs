@@ -20,7 +20,7 @@ use crate::raw;
 pub enum State {
     /// The instance exists, and its owner updates it.
     Live,
-    /// The owner has deleted the instance. The instance keeps its number and its last values.
+    /// The owner has deleted the instance. A deleted instance keeps its number and its last values.
     Dormant,
 }
 
@@ -214,8 +214,8 @@ impl Catalogue {
         self.generation
     }
 
-    /// Returns the boot id, which identifies the load of `perfcounters.ko` that gave the instance
-    /// numbers. The boot id changes each time the module is loaded.
+    /// Returns the boot id of the module `perfcounters.ko` that gave the instances their numbers.
+    /// The boot id changes each time the module is loaded.
     pub fn boot_id(&self) -> [u8; 16] {
         self.boot_id
     }
@@ -426,8 +426,9 @@ fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     }
 }
 
-/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
-/// matches, and the index after the class. Returns `None` if the class is not closed.
+/// Matches the character `c` with the bracket expression at the index `w` of a pattern, such as
+/// `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character matches, and the index of the
+/// pattern element behind the bracket expression. Returns `None` if the closing bracket is missing.
 fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));

@@ -49,16 +49,16 @@ pub struct Counters {
 pub struct Stamp {
     /// The generation of the set of instances when the values were copied.
     pub generation: u64,
-    /// Boot id: identifies the load of `perfcounters.ko`. The boot id changes each time the module
-    /// is loaded.
+    /// The boot id of the module `perfcounters.ko`. The boot id changes each time the module is
+    /// loaded.
     pub boot_id: [u8; 16],
     /// CLOCK_MONOTONIC in nanoseconds, read right after the values were copied.
     pub monotonic_ns: u64,
     /// CLOCK_REALTIME in nanoseconds, read right after the values were copied.
     pub realtime_ns: u64,
     /// True if the values of each CPU were copied while no update of that CPU was in flight. If
-    /// false, each value is correct by itself, but a group of counters may have been copied in the
-    /// middle of an update.
+    /// `consistent` is false, each value is correct by itself, but a group of counters may have
+    /// been copied in the middle of an update.
     pub consistent: bool,
 }
 
@@ -91,8 +91,9 @@ impl Counters {
         &self.path
     }
 
-    /// Returns the boot id, which identifies the load of `perfcounters.ko` that was opened.
-    /// Instance numbers and values from two loads of the module are unrelated.
+    /// Returns the boot id that the module `perfcounters.ko` had when the device was opened. The
+    /// boot id changes each time the module is loaded. Instance numbers and values with different
+    /// boot ids are unrelated.
     pub fn boot_id(&self) -> [u8; 16] {
         self.map.header().boot_id
     }
@@ -113,7 +114,7 @@ impl Counters {
     }
 
     /// Returns the current set of instances. If the generation has changed since the last call, the
-    /// set is copied again.
+    /// set of instances is copied again from the mapped file.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.read_begin();
@@ -280,7 +281,8 @@ impl Counters {
             let cpus = Arc::clone(&self.catalogue.cpus);
             let catalogue =
                 updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
-            // An error of the copy is valid only if the generation did not change during the copy.
+            // Return an error of `Catalogue::copy` only if the generation did not change during the
+            // copy: a concurrent change of the set of instances can cause an error.
             if self.map.generation().is_current(generation) {
                 self.catalogue = Arc::new(catalogue?);
                 return Ok(());

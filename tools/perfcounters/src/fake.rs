@@ -39,8 +39,8 @@ pub struct Fake {
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// One word for each instance number; the word is 1 if the instance is live. The words of
-    /// `live` are not in the file, because readers do not need them.
+    /// One word for each instance number; the word is 1 if the instance is live. The words that
+    /// tell which instances are live are not in the file, because readers do not need them.
     live: Vec<Word>,
 }
 
@@ -65,7 +65,8 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// Creates the file in memory. Also returns a path by which this process can open the file.
+    /// Creates a file in memory with the structures of `/dev/perfcounters`. Returns the `Fake` for
+    /// the file, and a path by which this process can open the file.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
         // Never close the descriptor, so that the path stays valid for as long as the test runs.

@@ -21,7 +21,7 @@
 //! added again are never mixed up with its earlier values.
 //!
 //! - A [`Catalogue`] is the set of instances at one generation.
-//! - A [`Selection`] has selected instances of a catalogue, with the positions of their values.
+//! - A [`Selection`] is a list of instances of a catalogue, with the positions of their values.
 //! - A [`Snapshot`] holds the values of a selection, at one generation.
 //! - A [`Change`] is the difference of the values of an instance between two snapshots.
 //!

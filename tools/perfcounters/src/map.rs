@@ -6,11 +6,11 @@
 //! The library maps the file (MAP_SHARED) at its largest possible size, in two parts: page 0 with
 //! all chunks that can ever be appended, and the descriptors. When the file grows, no new mapping
 //! is needed: a page fault at the first access maps a page of an appended chunk. An access to a
-//! page that does not exist yet raises SIGBUS. The library therefore accesses a word only after the
-//! header (and the size of a regular file) has shown that the word exists.
+//! page that does not exist yet raises SIGBUS. To avoid SIGBUS, the library accesses a word only
+//! after the header (and the size of a regular file) has shown that the word exists.
 //!
-//! The kernel writes the mapped pages while the library reads them. The library therefore accesses
-//! the pages only as [`Word`]s, which are atomics.
+//! The library accesses the mapped pages only as [`Word`]s, which are atomics, because the kernel
+//! writes the pages while the library reads them.
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
@@ -70,7 +70,7 @@ impl Region {
         }?;
         let addr = NonNull::new(addr.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
-        // size as length, and nothing else has the address, so nothing else unmaps it.
+        // size as length. Only this `Region` has the address, so no other code unmaps the mapping.
         Ok(Self {
             addr,
             words: len / size_of::<Word>(),

@@ -60,9 +60,9 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// Copies the words of a descriptor to a [`Desc`]. No integer field is torn. Name, help and
-/// integers may be of different generations of the set of instances. The caller has to check that
-/// the generation did not change.
+/// Copies the words of a descriptor to a [`Desc`]. No integer field is torn. The name, the help
+/// text and the integer fields of the copied descriptor may be of different generations of the set
+/// of instances. The caller has to check that the generation did not change.
 pub(crate) fn desc(words: &[Word]) -> Desc {
     let b: [u8; size_of::<Desc>()] = to_bytes(words);
     Desc {

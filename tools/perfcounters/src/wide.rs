@@ -104,8 +104,9 @@ unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Copies slices of 0 to 66 words, which is just above four iterations of the loop, from starts
-    /// with and without an alignment to 16 bytes. Checks that no word outside the slice is written.
+    /// Copies slices of every length from 0 to 66 words; four iterations of the loop copy 64 words.
+    /// The slices start at addresses with and without an alignment to 16 bytes. Checks that no word
+    /// outside the slice is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();

@@ -53,8 +53,8 @@ fn read_everything(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a valid file with five instances. Also returns the first three pages of the file: the
-/// header page and the first chunk.
+/// Creates a valid file with five instances. Returns the file and a copy of its first three pages:
+/// the header page, and the two pages of the first chunk (one page for each of two CPUs).
 fn valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {

@@ -170,8 +170,8 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
         round += 1;
         // Delete both instances of a pair, x and y, before adding x again. If instance x were added
         // again before instance y was deleted, an update of both could count in the new x and in
-        // the old y. The value of instance y would be 0 after y was added again, and would differ
-        // from the value of instance x.
+        // the old y. An update that counts in the new x and in the old y would make the values of
+        // the new x and the new y differ, because the new y starts at 0.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

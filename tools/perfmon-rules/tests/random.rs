@@ -51,10 +51,11 @@ proptest! {
         }
     }
 
-    /// Checks random numbers to which a mask is applied, as to the random part of a sampling
-    /// period. Within statistical limits, each bit of the mask must be set in half of the numbers,
-    /// and the mean must be half of the mask. Each eighth of the range must contain an eighth of
-    /// the numbers. The probability that this test fails by chance is below 1e-9.
+    /// Checks random numbers to which a mask is applied: the random part of a sampling period is
+    /// such a number. Within statistical limits, each bit of the mask must be set in half of the
+    /// masked random numbers, and their mean must be half of the mask's value. Each eighth of the
+    /// range must contain an eighth of the numbers. The probability that this test fails by chance
+    /// is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;

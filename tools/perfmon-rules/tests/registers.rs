@@ -247,7 +247,9 @@ fn r1_3_numbers_are_a_set() {
 
 #[test]
 fn r1_3_reserved_fields_are_zero() {
-    // NOTIFY_BLOCK and SYSTEM_WIDE exclude each other, and the remaining bits are unknown flags.
+    // NOTIFY_BLOCK (1) and SYSTEM_WIDE (2) exclude each other. OVFL_NO_MSG (0x80) is valid with and
+    // without SYSTEM_WIDE. CORE (0x100) is invalid without a core type. The values 4 and 0x200 are
+    // no flags of a context.
     for (ctx_flags, scope) in [
         (0, Ok(Scope::Thread)),
         (1, Ok(Scope::Thread)),

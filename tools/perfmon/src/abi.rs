@@ -44,8 +44,8 @@ pub const INSTANCE: u16 = 272;
 pub const NR_INSTANCES: u16 = 4;
 
 /// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer
-/// `at`. If `at` comes from a shared reference, the caller must not pass the vector to an ioctl
-/// that writes the array.
+/// `at`. If `at` comes from a shared reference, the caller must not pass the returned `Vector` to
+/// an ioctl that writes to the array at `at`.
 ///
 /// # Errors
 ///
@@ -74,8 +74,9 @@ fn ioctl_vector<T: FromBytes, const CALL: Opcode>(
     items: &mut [T],
 ) -> io::Result<()> {
     let vector = vector(items.as_mut_ptr(), items.len())?;
-    // SAFETY: The ioctl accesses as many structures as the vector specifies. The items are mutably
-    // borrowed until the call returns, and any bits that the call writes are valid (`FromBytes`).
+    // SAFETY: The ioctl `CALL` accesses `items.len()` structures of the size of `T`, as `vector`
+    // specifies. `items` is mutably borrowed until the ioctl returns, and any bits that the ioctl
+    // writes are valid for `T` (`FromBytes`).
     unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
 }
 
@@ -201,8 +202,8 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
 pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
     fn get<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
         // SAFETY: `PERFMON_STATUS` writes one structure of the size that the ioctl's number
-        // contains, which is the size of `T`. Any bits that the call writes are valid
-        // (`FromBytes`).
+        // contains, which is the size of `T`. Any bits that `PERFMON_STATUS` writes are valid for
+        // `T` (`FromBytes`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
     get::<_, { abi::STATUS as Opcode }>(fd)

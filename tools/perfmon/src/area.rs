@@ -14,7 +14,8 @@ use protocols::ring::Page;
 use protocols::self_page::SelfPage;
 use protocols::sync::Word;
 
-/// A shared mapping of a part of a file. Dropping the value unmaps the memory.
+/// A shared mapping of a part of a file, or the anonymous memory of a [`PrivateArea`]. Dropping an
+/// `Area` unmaps its memory.
 ///
 /// The memory is accessed as atomics only, because the kernel and other processes may write to it
 /// at the same time. An access beyond the end of the file raises SIGBUS.
@@ -22,7 +23,7 @@ use protocols::sync::Word;
 /// # Invariants
 ///
 /// `addr` is the address of a mapping of `bytes` bytes, rounded up to whole pages. `bytes` is not
-/// 0. Only this value unmaps the mapping.
+/// 0. Only this `Area` unmaps the mapping.
 #[derive(Debug)]
 pub struct Area {
     addr: NonNull<c_void>,
@@ -59,7 +60,7 @@ impl Area {
         // changed.
         let addr = unsafe { libc::mmap(null_mut(), bytes, protection, flags, file, offset as _) };
         match NonNull::new(addr) {
-            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other value has this
+            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other `Area` has this
             // address. mmap() fails if `bytes` is 0.
             Some(mapped) if addr != libc::MAP_FAILED => Ok(Self {
                 addr: mapped,
@@ -111,7 +112,7 @@ impl Area {
     /// used elsewhere after the call.
     pub(crate) unsafe fn from_raw(addr: NonNull<c_void>, bytes: usize) -> Self {
         // INVARIANT: By the function's contract `bytes` bytes are mapped at `addr`, and no other
-        // value unmaps them.
+        // `Area` unmaps the mapping at `addr`.
         Self { addr, bytes }
     }
 }
@@ -122,7 +123,7 @@ unsafe impl Send for Area {}
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // SAFETY: By the type's invariant only this `Area` unmaps its memory. No reference to the
         // memory outlives `self`.
         let _ = unsafe { libc::munmap(self.addr.as_ptr(), self.bytes) };
     }

@@ -31,7 +31,8 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
 struct Extra {
     /// Event number and unit mask of the event.
     code: u16,
-    /// The name that perf uses for the second register, an MSR.
+    /// The name that perf uses for the MSR that must be programmed in addition to the control
+    /// register.
     register: &'static str,
 }
 
@@ -121,14 +122,15 @@ mod tests {
     fn r1_16_some_events_need_a_second_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
-        // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a second register.
+        // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a register in addition to
+        // the control register of the counter.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
         assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
         assert_eq!(missing(0x5e, 0x01c6), register("PEBS_FRONTEND"));
         assert_eq!(missing(0x5e, 0x00c0), None);
-        // Haswell has no PEBS_FRONTEND events; on Sapphire Rapids the OFFCORE_RSP events have other
-        // codes.
+        // Haswell has no PEBS_FRONTEND events. On Sapphire Rapids, the OFFCORE_RSP events have
+        // other codes than on Skylake.
         assert_eq!(missing(0x3c, 0x01c6), None);
         assert_eq!(missing(0x8f, 0x012a), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x8f, 0x01b7), None);

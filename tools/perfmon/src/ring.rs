@@ -16,8 +16,8 @@
 //! ```
 //!
 //! `protocols::ring` has the protocol and its memory barriers. The reader copies a record, and
-//! discards the copy if the kernel has overwritten the record in the meantime. A returned record
-//! therefore never consists of parts of two records.
+//! discards the copy if the kernel has overwritten the record in the meantime. As copies of
+//! overwritten records are discarded, a returned record never consists of parts of two records.
 //!
 //! | file | contents |
 //! |---|---|

@@ -59,7 +59,7 @@ fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> O
     None
 }
 
-/// The mapped self page of a context. Dropping the value unmaps the page.
+/// The mapped self page of a context. Dropping a `Mapping` unmaps the self page.
 #[derive(Debug)]
 pub struct Mapping(Area);
 
@@ -143,8 +143,8 @@ mod tests {
     fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
         let page = SelfPage::new();
         page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
-        // The hardware counter has wrapped, and the value that RDPMC returns has a bit above bit
-        // 47.
+        // The hardware counter has wrapped. RDPMC returns a value with bit 48 set, although the
+        // counter has only 48 bits (0 to 47).
         let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7

@@ -44,7 +44,7 @@ pub enum ScheduleError {
     NoCounter(usize),
     /// The events of a group compete for the same PMDs and do not fit into one set.
     GroupConflict {
-        /// The number of the group that has the conflict.
+        /// The number of the group whose events do not fit into one event set.
         group: usize,
         /// The first of the group's events for which no PMD is left.
         event: usize,
@@ -187,8 +187,8 @@ impl Search<'_> {
         }
         self.steps += 1;
         let nr = set_of_group.len();
-        // A matching must exist in which two kinds of events have PMDs: the events of all groups
-        // whose set is chosen, and all events without a group.
+        // A matching must exist that gives a PMD to each event of the groups whose set is chosen,
+        // and to each event without a group.
         let set_of = |event: usize| self.group_of[event].map(|g| set_of_group[g]);
         let selected = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
         let found = match_events(self.events, selected, self.sets, set_of).ok()?;

@@ -39,8 +39,8 @@ impl RingMemory {
     }
 }
 
-/// record_numbers() adds this number to the count in a `LOST` record, to distinguish the count from
-/// the numbers of other records.
+/// The number that record_numbers() adds to a count of lost records, to distinguish the count from
+/// the numbers that other records contain.
 const LOST: u64 = 1 << 40;
 
 /// Returns, for each record, the number that the record contains. For a record that reports losses,

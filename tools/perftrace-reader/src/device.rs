@@ -20,8 +20,8 @@ use trace_rules::abi::{
 /// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
-/// Maximum number of attempts to read a buffer. An attempt fails if a signal interrupts it, or if
-/// the memory of the caller is too small for the records.
+/// Maximum number of attempts to read a buffer. An attempt to read a buffer fails if a signal
+/// interrupts the call, or if the memory of the caller is too small for the records.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
 /// The configuration of a new trace.

@@ -22,7 +22,7 @@ pub enum Error {
     TracesExist,
     /// Another open file of the device already reads the trace.
     Busy,
-    /// The kernel has denied the call. The value says why, for example which capability is needed.
+    /// The kernel has denied the call; the text is the reason, such as a missing capability.
     Denied(&'static str),
     /// The kernel has refused the filter; the value is the number of the invalid step.
     Filter(u32),

@@ -15,9 +15,9 @@
 //! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
 //! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
 //!
-//! A comparison with any operator, also with `!=` or `!~`, is false if the marker has no field of
-//! the given name, or if one of the field and the constant is a number and the other is a text. If
-//! the marker has no field `a`, for example, `a != 3` is false, but `!(a == 3)` is true.
+//! A comparison with a field that the marker does not have is false, even with `!=` and `!~`. If
+//! the marker has no field `a`, for example, `a != 3` is false, but `!(a == 3)` is true. A
+//! comparison of a number with a text is always false.
 
 use std::fmt;
 

@@ -26,8 +26,8 @@ pub struct Marker {
     pub name: String,
     /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
-    /// True if the events of this class are system calls, to which outputs add the name of the call
-    /// (`syscalls.rs`).
+    /// True if each event of the class reports a system call. All output formats add the name of
+    /// the system call to the event (`syscalls.rs`).
     pub is_syscall: bool,
 }
 
@@ -182,10 +182,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round, that is, a pass over all buffers. If the number of the round is a
-    /// multiple of `every`, checks all idle processes: those that were not looked up for more than
-    /// `every` rounds. Removes idle processes that no longer exist in the kernel from the cache.
-    /// The kernel never reuses the keys of processes. Returns the keys of the removed processes.
+    /// Begins another round, that is, a pass over all buffers. In each `every`-th round, checks the
+    /// idle processes. A process is idle if it was not looked up for more than `every` rounds. The
+    /// cache drops each idle process that the kernel no longer has. The kernel never reuses the
+    /// keys of processes. Returns the keys of the processes that were dropped.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

@@ -197,8 +197,8 @@ impl Reader {
                 }
                 // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
                 // the buffer's total of lost events, because the reader has read the total after
-                // the records. A hostile writer can store any count, so limit each count to the
-                // total.
+                // the records. A hostile writer can store any count in a `LOST` record, so limit
+                // the count to the buffer's total.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {

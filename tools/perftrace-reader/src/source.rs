@@ -39,8 +39,8 @@ pub struct Info {
     pub cut: u64,
     /// Number of processes that had ended and were dropped before their events were read.
     pub dropped: u64,
-    /// Number of buffers, markers, processes and children that could not be added for lack of
-    /// memory or because of a limit.
+    /// Number of buffers, markers, processes and child processes that could not be added to the
+    /// trace, because memory was short or a limit was reached.
     pub no_memory: u64,
     /// Number of processes that were dropped because the creator of the trace lost the permission
     /// to trace them.
@@ -102,7 +102,7 @@ pub struct ProcessInfo {
     pub comm: String,
 }
 
-/// The marker to which a number in the records of a process refers.
+/// A marker of a process. The records of the process refer to the marker by its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkerInfo {
     /// The key of the process that registered the marker.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The names of system calls. An event of the kernel's marker `kernel:sys_enter` has the number and
-//! the ABI of a system call. Outputs show the name of the system call as an additional field.
+//! the ABI of a system call. All output formats show the system call's name as a further field.
 
 use std::sync::OnceLock;
 

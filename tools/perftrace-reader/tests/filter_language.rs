@@ -237,7 +237,8 @@ fn r3_10_as_much_as_fits() {
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // Comparisons become steps of the program, but operators such as `!` and `&&` do not.
+    // A comparison of a number becomes one step of the compiled filter. Operators such as `!` and
+    // `&&` add no steps.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

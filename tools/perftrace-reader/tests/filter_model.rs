@@ -124,7 +124,8 @@ fn evaluate(node: &Expr, values: &FieldValues) -> bool {
             _ => ordered(sign, actual.cmp(value)),
         }),
         Expr::Fraction(field, sign, halves) => number(*field).is_some_and(|actual| {
-            // The comparison is exact: both sides are doubled, so that halves become integers.
+            // The filter compares the field with `halves` / 2. For an exact result, compare
+            // integers: twice the value of the field with `halves`.
             ordered(sign, (actual * 2).cmp(&i128::from(*halves)))
         }),
         Expr::Text(field, sign, text) => {

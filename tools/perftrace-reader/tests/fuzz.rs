@@ -19,9 +19,9 @@ use protocols::filter::check;
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-/// Maximum number of bytes of memory that the reader may use for each byte of its input. The
-/// maximum is high, because each event of 16 bytes becomes a line of text or a JSON object in each
-/// of several outputs.
+/// Maximum number of bytes of memory that the reader may use for each byte of its input.
+/// `MEMORY_PER_BYTE` is high, because each event of 16 bytes becomes a line of text or a JSON
+/// object in each of several outputs.
 const MEMORY_PER_BYTE: usize = 1024;
 
 fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
@@ -36,8 +36,9 @@ fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
     fake
 }
 
-/// Reads traces whose buffers contain `bytes`, each in two passes over all buffers, and writes the
-/// events in all formats. The files are written to `directory`.
+/// Reads three traces whose buffers contain `bytes`: a normal trace, a flight recorder, and a trace
+/// with shared buffers. For each output format, the reader makes two passes over all buffers of
+/// each trace, and writes the events in this format. The files are written to `directory`.
 fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
     let fakes = [
         (Fake::new(), 17),

@@ -12,8 +12,8 @@ use perftrace_reader::records::{Item, Layout, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
-/// Parses all records. Returns the number of bytes in records other than padding records, and the
-/// number of bytes that were cut.
+/// Parses all records. Returns the number of bytes in events and `LOST` records, and the number of
+/// bytes that the parser has discarded as invalid (`cut`).
 fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
     let mut valid_bytes = 0;
@@ -230,8 +230,8 @@ proptest! {
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
         prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
-        // In a flight recorder only the oldest record can be incomplete: its other bytes were
-        // overwritten.
+        // A flight recorder may have overwritten a part of its oldest record, which comes last in
+        // the bytes. An incomplete last record must not count as invalid bytes (`cut`).
         if len % 8 == 0 {
             prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
         }
@@ -263,9 +263,9 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[offset] = value;
-            // The same bytes are read as three buffers, which have 9 events in total. If the reader
-            // reports no invalid bytes (`cut`), the changed byte may make at most one event of each
-            // buffer disappear.
+            // read_rounds() reads `changed` as three buffers. With unchanged bytes, each of the
+            // three buffers has 3 events. If the reader reports no invalid bytes (`cut`), the
+            // change of one byte may remove at most one event from each buffer.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }

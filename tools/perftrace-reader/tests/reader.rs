@@ -154,7 +154,8 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
 
 #[test]
 fn r3_11_what_came_later_but_is_older_waits() {
-    // The second round has an event that is older than the last event of the first round.
+    // The event that the reader finds in its second pass over the buffers is older than the event
+    // of the first pass.
     let mut fake = two_processes();
     let late = NOW - 1000;
     let first = RecordBytes::default().event(0, 1, late + 10, b"\x02\0");

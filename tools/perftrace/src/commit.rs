@@ -24,9 +24,9 @@ use crate::abi::{Buffer, Slot};
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {
-    /// The preconditions of the update: `slot` has the generation `generation`, the thread runs on
-    /// `cpu` (checked only in a restartable sequence), and `buffer` has the counts `head` and
-    /// `lost`.
+    /// The preconditions of the update: `slot` has the generation `generation`, and `buffer` has
+    /// the counts `head` and `lost`. In a restartable sequence, a further precondition is that the
+    /// thread runs on `cpu`.
     pub(crate) slot: &'a Slot,
     pub(crate) buffer: &'a Buffer,
     pub(crate) head: u64,
@@ -70,10 +70,10 @@ impl Update<'_> {
     fn commit_rseq(&self, rseq: u64) -> bool {
         let committed: u64;
         // SAFETY: By the invariant of `Update` the words are written to free space in the buffer,
-        // as long as `head` is unchanged. The sequence checks `head`, and checks that the thread
-        // runs on the CPU to which the buffer belongs. Another writer on this CPU would have
-        // interrupted the thread, which aborts the sequence. `rseq` is the offset of this thread's
-        // struct rseq. After an abort the sequence is not repeated, because the state from which
+        // as long as `head` is unchanged. The restartable sequence checks `head`, and checks that
+        // the thread runs on the CPU to which the buffer belongs. Another writer on this CPU would
+        // have interrupted the thread, which aborts the sequence. `rseq` is the offset of this
+        // thread's struct rseq. An aborted sequence is not repeated, because the state from which
         // the update was computed may have changed.
         unsafe {
             asm!(
@@ -182,10 +182,10 @@ impl Update<'_> {
         }
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
-            // The kernel copies records, and reads `reserve` afterwards. If the kernel has copied a
-            // byte of the new record, the kernel must see the lowered `reserve`. x86 keeps stores
-            // in order; the fence keeps the compiler from moving stores to the record before the
-            // store to `reserve`.
+            // The kernel copies records, and then reads `reserve` to detect that a new record has
+            // overwritten copied bytes. So `reserve` must be stored before the record. x86 keeps
+            // stores in order; the fence keeps the compiler from moving stores to the record before
+            // the store to `reserve`.
             compiler_fence(Ordering::SeqCst);
         }
         // SAFETY: By the invariant of `Update` there is space at `dst` for the words of `first` and

@@ -2,8 +2,8 @@
 
 //! System calls of the library: open, ioctls and mappings of `/dev/perftrace`, and the clock.
 //!
-//! An event may be recorded in a signal handler. On the path of an event the library therefore
-//! calls only async-signal-safe functions, and preserves errno.
+//! Because a signal handler may record an event, the code that records an event calls only
+//! async-signal-safe functions, and preserves errno.
 #![expect(unsafe_code, reason = "system calls, RDTSC")]
 
 use core::arch::asm;
@@ -18,9 +18,9 @@ use crate::abi::{self, Attach, Marker, Markers, Notify, CLOCK_TSC};
 use crate::simulate;
 use crate::{state, thread};
 
-/// The file descriptor of `/dev/perftrace`. A program may close descriptors that it did not open,
-/// and the number may then belong to another file. The library therefore also checks the inode and
-/// device numbers of the file.
+/// The file descriptor of `/dev/perftrace`. If the program closes the descriptor, its number may
+/// later belong to another file. Before each use of the descriptor, the library compares the device
+/// and inode numbers of the file with `DEVICE` and `INODE`.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -91,7 +91,7 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
 /// The wake file, which the library maps in place of the device while `/dev/perftrace` does not
-/// exist. Root writes the file with `pfc trace arm`.
+/// exist. Root writes the wake file with `pfc trace arm`.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
 /// Maps the wake file for the lifetime of the process. When `/dev/perftrace` appears, all words in
@@ -156,7 +156,7 @@ extern "C" {
 }
 
 /// Runs `f`, preserves errno, and disables cancellation of the thread in `f`. The library calls
-/// this function on the path of an event.
+/// `without_cancellation` while it records an event.
 pub(crate) fn without_cancellation(f: impl FnOnce()) {
     const DISABLE: c_int = 1;
     let mut old_state = 0;
@@ -164,8 +164,8 @@ pub(crate) fn without_cancellation(f: impl FnOnce()) {
         // SAFETY: The old state is written to `old_state`, which is valid for writes.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut old_state) };
         f();
-        // SAFETY: `old_state` is a valid state, because the first call has returned it. The pointer
-        // for the old state is allowed to be null.
+        // SAFETY: The first call of pthread_setcancelstate() has stored a valid state in
+        // `old_state`. The pointer for the old state is allowed to be null.
         unsafe { pthread_setcancelstate(old_state, null_mut()) };
     });
 }
@@ -189,7 +189,7 @@ pub(crate) fn map_at(
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_SHARED | fixed;
     // SAFETY: If `at` is null, the kernel chooses free addresses. If `at` is not null, the call
-    // replaces a whole earlier mapping of the same kind.
+    // replaces an earlier mapping of the same part of the file, which begins at `at`.
     let at = unsafe { libc::mmap(at.cast(), bytes, protection, flags, fd, offset as i64) };
     match at == libc::MAP_FAILED {
         true => Err(errno()),
@@ -197,8 +197,8 @@ pub(crate) fn map_at(
     }
 }
 
-/// Registers markers. The kernel stores the number of each marker, or the errno for which it
-/// refused the marker.
+/// Registers markers. For each marker, the kernel stores the marker's new number in `number`, or
+/// the errno for which it refused the marker in `error`.
 pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
     #[cfg(feature = "simulate")]
     if simulate::register(markers) {
@@ -230,8 +230,8 @@ fn ioctl_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
 }
 
 /// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
-/// has no such buffer, because the trace has ended or the buffer could not be allocated. Ignores
-/// other errors, because the reader also reads periodically.
+/// has no such buffer (ENOENT), because the trace has ended or the buffer could not be allocated.
+/// Ignores all errors but ENOENT, because the reader also reads periodically, without a wakeup.
 pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
     let mut has_buffer = true;
     preserve_errno(|| {

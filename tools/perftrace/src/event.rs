@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Converts the values that the macros pass to the fields of a record, and writes the record.
+//! Takes the values of an event from a macro, converts them to fields, and writes the record.
 #![expect(unsafe_code, reason = "texts of C programs, the short way")]
 
 use core::mem::MaybeUninit;
@@ -55,7 +55,7 @@ pub mod c {
     /// `site` is live, its invariants hold, and its event has no fields.
     #[inline]
     pub unsafe extern "C" fn write_0(site: *const Site) {
-        // SAFETY: The caller guarantees a live site without fields.
+        // SAFETY: The caller guarantees that `site` is valid, and that its event has no fields.
         unsafe {
             if !fast_path::event_0(site) {
                 write_0_cold(site);
@@ -70,7 +70,7 @@ pub mod c {
     /// `site` is live, its invariants hold, and its fields take 1 to 8 bytes.
     #[inline]
     pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
-        // SAFETY: The caller guarantees a live site with one word of fields.
+        // SAFETY: The caller guarantees that `site` is valid, and that its fields take one word.
         unsafe {
             if !fast_path::event_1(site, first) {
                 write_1_cold(site, first);
@@ -85,7 +85,7 @@ pub mod c {
     /// `site` is live, its invariants hold, and its fields take 9 to 16 bytes.
     #[inline]
     pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
-        // SAFETY: The caller guarantees a live site with two words of fields.
+        // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
         unsafe {
             if !fast_path::event_2(site, first, second) {
                 write_2_cold(site, first, second);
@@ -97,11 +97,11 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, and its invariants hold. The fields of its event take `words` words, which
-    /// can be read at `fields`. `words` is not 0.
+    /// `site` is live, and its invariants hold. The fields of the site's event take `words` words,
+    /// which can be read at `fields`. `words` is not 0.
     #[inline]
     pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
-        // SAFETY: The caller guarantees a live site and `words` words of fields.
+        // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
         unsafe {
             if !fast_path::event(site, fields, words) {
                 write_cold(site, fields, words);
@@ -110,7 +110,7 @@ pub mod c {
     }
 
     /// Writes an event with texts. Truncates a text if the record would have no room for the fields
-    /// after it. Texts among those fields may be empty in the record.
+    /// after it. If a text is truncated, later texts of the record are empty.
     ///
     /// # Safety
     ///
@@ -120,7 +120,7 @@ pub mod c {
     #[inline(never)]
     pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {
         let mut payload = Payload::new();
-        // SAFETY: The caller guarantees a live site and `n` values.
+        // SAFETY: The caller guarantees that `site` is valid, and that `values` has `n` values.
         let (site, values) = unsafe { (&*site, slice::from_raw_parts(values, n)) };
         let (mut rest, mut shape) = (values, site.shape);
         while let Some((value, tail)) = rest.split_first() {
@@ -160,7 +160,7 @@ pub mod c {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_0_cold(site: *const Site) {
-    // SAFETY: The caller guarantees a live site.
+    // SAFETY: The caller guarantees that `site` is valid.
     slow_path::write(unsafe { &*site }, &[]);
 }
 
@@ -172,7 +172,7 @@ unsafe extern "C" fn write_0_cold(site: *const Site) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
-    // SAFETY: The caller guarantees a live site with one word of fields. `[first]` has one word.
+    // SAFETY: The caller guarantees that `site` is valid. `[first]` has one word.
     unsafe { write_cold(site, [first].as_ptr(), 1) };
 }
 
@@ -185,7 +185,7 @@ unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_2_cold(site: *const Site, first: u64, second: u64) {
-    // SAFETY: The caller guarantees a live site with two words of fields.
+    // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
     unsafe {
         if !fast_path::flight_2(site, first, second) {
             write_2_slow(site, first, second);
@@ -201,7 +201,7 @@ unsafe extern "C" fn write_2_cold(site: *const Site, first: u64, second: u64) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
-    // SAFETY: The caller guarantees a live site.
+    // SAFETY: The caller guarantees that `site` is valid.
     slow_path::write(unsafe { &*site }, &[first, second]);
 }
 
@@ -209,12 +209,12 @@ unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
 ///
 /// # Safety
 ///
-/// `site` is live, and its invariants hold. The fields of its event take `words` words, which can
-/// be read at `fields`. `words` is not 0.
+/// `site` is live, and its invariants hold. The fields of the site's event take `words` words,
+/// which can be read at `fields`. `words` is not 0.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: usize) {
-    // SAFETY: The caller guarantees a live site and `words` words of fields.
+    // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
     unsafe {
         if !fast_path::flight(site, fields, words) {
             slow_path::write(&*site, slice::from_raw_parts(fields, words));
@@ -280,8 +280,8 @@ impl Payload {
 
     #[inline]
     fn append_number(&mut self, bits: u64, bytes: usize) {
-        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes of
-        // an integer come first.
+        // SAFETY: All callers pass at most 8 as `bytes`, the size of `bits`. On x86 the low bytes
+        // of an integer come first.
         unsafe { self.append((&raw const bits).cast(), bytes) };
     }
 
@@ -320,8 +320,8 @@ impl Payload {
 }
 
 impl Site {
-    /// Returns a copy of the parts of the site that the fast path reads, with the size of a record
-    /// in the header.
+    /// Returns a copy of the parts of the site that the fast path reads. The upper half of the
+    /// copy's `header` is the upper half of `words`, the size of a record.
     fn with_size(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),

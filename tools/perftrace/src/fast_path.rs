@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The fast path of an event. An event takes the fast path if exactly one trace records the event,
-//! the trace has no filter, the buffer is not shared with other processes, and the buffer has room.
-//! Records are written forwards or, in flight recorders, backwards. All other events take the slow
-//! path (`slow_path.rs`).
+//! the trace has no filter, the buffer is not shared with other processes, and the buffer has room;
+//! otherwise the event takes the slow path (`slow_path.rs`). Records are written forwards or, in
+//! flight recorders, backwards.
 //!
 //! ```text
 //! thread                                  kernel: a trace ends, the next one begins in its slot
@@ -13,21 +13,20 @@
 //! ```
 //!
 //! A thread may find the bit of the new trace in the marker's word (load B reads from store G). If
-//! its first load of the generation (load A) has returned the new generation (from store F), the
-//! thread writes into the buffers of the new trace. If the first load of the generation (load A)
-//! has returned an older generation, the second load (load C) finds the change, and the thread
-//! leaves the fast path. The fast path has no fences: it relies on x86, which keeps loads in order
-//! and stores in order. The two loads of the generation (A and C) pair with the two stores of the
-//! generation (E and F). The load of the marker's word (B) pairs with the two stores of marker
-//! words (D and G). A thread need not check that the generation is odd, because no marker word has
-//! the bit of the trace while the generation is even (from store E to store F). If both loads of
-//! the generation (A and C) return the same even value, the load of the marker's word between them
-//! (B) has returned a word without the bit of the trace.
+//! load A of the generation has returned the new generation (from store F), the thread writes into
+//! the buffers of the new trace. If load A of the generation has returned an older generation, load
+//! C of the generation returns another value than load A, and the thread leaves the fast path. The
+//! fast path has no fences: it relies on x86, which keeps loads in order and stores in order. The
+//! two loads of the generation (A and C) pair with the two stores of the generation (E and F). The
+//! load of the marker's word (B) pairs with the two stores of marker words (D and G). A thread need
+//! not check that the generation is odd. While the generation is even, from store E to store F, no
+//! marker word has the bit of the trace. If loads A and C of the generation return the same even
+//! value, load B of the marker's word has not found the bit of the trace.
 //!
 //! The restartable sequence ends with the store of `head`. If the thread is preempted, migrated or
-//! interrupted by a signal before this store, the kernel clears `rseq_cs` and lets the thread start
-//! again at the top. After the sequence the thread clears `rseq_cs` itself: the code to which
-//! `rseq_cs` points may be unmapped before the kernel reads `rseq_cs` again.
+//! interrupted by a signal before the store of `head`, the kernel clears `rseq_cs` and lets the
+//! thread start again at the top. After the sequence the thread clears `rseq_cs` itself: the code
+//! to which `rseq_cs` points may be unmapped before the kernel reads `rseq_cs` again.
 #![expect(unsafe_code, reason = "a restartable sequence")]
 
 use core::arch::asm;
@@ -36,8 +35,8 @@ use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT;
 
-/// The flags of a trace that select between fast path and slow path. `PERFTRACE_WAIT` is not one of
-/// these flags, because it matters only if the buffer has no room.
+/// The flags of a trace that select between fast path and slow path. `PATH_FLAGS` does not contain
+/// `PERFTRACE_WAIT`, which matters only if the buffer has no room.
 const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// Emits the restartable sequence. `$mode` checks the flags of the trace. `$end` computes the next
@@ -219,10 +218,10 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 /// the macro lowers `reserve` to the next `head`. If an interrupted attempt has already lowered
 /// `reserve` to the next `head` or further, the record takes the slow path.
 ///
-/// The comparison is signed, and each `head` of a flight recorder is below 0. A limit of 0
-/// therefore sends every record to the slow path, as in buffers that are written forwards. A thread
-/// that loses an event stores a limit of 0 in the buffer. If the trace ends before the store, the
-/// limit of 0 gets into the buffer of the slot's next trace, which may be a flight recorder.
+/// The comparison with `limit` is signed, and each `head` of a flight recorder is below 0. In every
+/// kind of buffer, a limit of 0 sends all records to the slow path. A thread that loses an event
+/// stores a limit of 0. A limit of 0 that is stored after the end of the trace gets into the buffer
+/// of the slot's next trace, which may be a flight recorder.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(

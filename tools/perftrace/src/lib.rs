@@ -14,7 +14,7 @@
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
 //! signal handlers. An event makes a system call in four cases:
 //!
-//! - The event is the first event of its thread.
+//! - The event gets the thread id: the first event of a thread, each event of a vfork() child.
 //! - The event wakes the reader of a buffer that is half full or has lost an event.
 //! - The event waits for room in a buffer or for a free buffer.
 //! - The event attaches the process to a device that has just appeared.
@@ -96,9 +96,9 @@ pub use site::{shape, value, Site, Value};
 /// perftrace::event!(app, answer, status: u16 = "200");
 /// ```
 ///
-/// Names that the kernel would refuse do not compile either. A name consists of ASCII letters,
-/// digits and `_`, and its length is limited. Two fields of a marker must not have the same name,
-/// and no provider can be called `kernel`.
+/// A name that the kernel would refuse does not compile. A name consists of ASCII letters, digits
+/// and `_`, and its length is limited. Two fields of a marker must not have the same name, and no
+/// provider can be called `kernel`.
 ///
 /// ```compile_fail
 /// perftrace::event!(kernel, answer);

@@ -204,8 +204,8 @@ pub(crate) fn attach_on_wake(value: u32) {
             AttachState::Attached => state::is_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
-        // Attach once for each `value` of the marker's word, and never in a child process that
-        // shares the memory of its parent.
+        // Attach once for each announcement of the device (each changes `value`), and never in a
+        // child process that shares the memory of its parent.
         if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
             if page.is_new_child() {
                 // The thread-local words still have the values of the parent's thread: no fork
@@ -289,7 +289,7 @@ impl Registry {
     fn wait_for_device(&mut self) -> bool {
         if self.wake.is_null() {
             match device::map_wake_file() {
-                // Use the first word, because all words of the file have the same value.
+                // Use the wake file's first word: all words of the wake file are equal.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
                 Err(Errno(error)) => {
                     // Do not report a missing wake file: the missing device was reported already.
@@ -308,8 +308,8 @@ impl Registry {
     /// appeared.
     ///
     /// Until a site gets a marker word of the device, its pointer `word` points into the wake file.
-    /// If another thread creates a child by a system call before the pointers change, the word in
-    /// the wake file announces the device to the child, and the child attaches itself.
+    /// A child that another thread creates before `word` changes finds the announcement of the
+    /// device in the wake file, and attaches itself.
     fn reattach(&mut self) {
         let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
         self.for_each_module(|module| {
@@ -337,8 +337,8 @@ impl Registry {
         let version = state::control().map(|control| control.version.load(Relaxed));
         self.attach_state = match version {
             Some(VERSION) => AttachState::Attached,
-            // The version 0 means that the kernel has removed the mappings, which another copy of
-            // the library in this process has made.
+            // The version 0 in the control page means that the kernel has removed mappings that
+            // another copy of the library in this process has made.
             Some(0) if self.wait_for_device() => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
@@ -403,9 +403,9 @@ impl Registry {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
-                // If the kernel no longer had an entry for this process, the attach has created a
-                // new entry with new mappings. A process that still uses the mappings of its old
-                // entry cannot register markers.
+                // If the kernel no longer traced this process, the attach has created new mappings.
+                // A process that still uses the mappings of an earlier attach cannot register
+                // markers.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
@@ -440,7 +440,7 @@ impl Registry {
             }
             device::unregister(markers);
         });
-        // Even if the call failed, threads must no longer use the words of these markers.
+        // Disable the module's sites even if the kernel could not unregister the markers.
         for site in module.sites() {
             site.switch_off(module.off, UNREGISTERED);
         }
@@ -543,7 +543,7 @@ fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(),
 ///
 /// `text` fulfils the invariant of `Site`.
 unsafe fn name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
-    // SAFETY: The caller guarantees a name and fields, both with a NUL.
+    // SAFETY: The caller guarantees that `text` is a name and fields, both with a NUL.
     let (name, fields) = unsafe {
         let name = CStr::from_ptr(text).to_bytes();
         let fields = CStr::from_ptr(text.add(name.len() + 1)).to_bytes();

@@ -297,7 +297,7 @@ impl Kernel {
     }
 
     /// Maps the file in the way in which a traced process maps the device. The new mappings replace
-    /// the mappings `replace`, if any. With `keep_buffers`, the old mapping of the buffers stays.
+    /// any mappings in `replace`. With `keep_buffers`, the old mapping of the buffers stays.
     fn map_process(&self, replace: Option<&Mappings>, keep_buffers: bool) -> io::Result<Mappings> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();

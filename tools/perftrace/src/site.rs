@@ -32,8 +32,8 @@ pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Site {
     pub(crate) word: AtomicPtr<AtomicU32>,
-    /// The lower half is the number of the marker. The upper half is the number of words of the
-    /// marker's records if all fields have a fixed size, otherwise 0.
+    /// The lower half of `header` is the number of the marker. The upper half of `header` is the
+    /// number of words of the marker's records, or 0 if a field is a text.
     pub(crate) header: AtomicU32,
     pub(crate) state: AtomicU32,
     pub(crate) text: *const c_char,
@@ -86,8 +86,8 @@ impl Site {
         unsafe { (*self.word.load(Relaxed)).load(Acquire) }
     }
 
-    /// Sets the number and the word of the site. The number is stored first, so that a thread that
-    /// sees the new word writes the new number.
+    /// Sets the number and the word of the site. The number is stored before the word, so that a
+    /// thread that sees the new word writes the new number into its records.
     pub(crate) fn set_registered(&self, number: u32, word: *const AtomicU32) {
         self.header
             .store(fixed_header(self.shape) | number, Relaxed);

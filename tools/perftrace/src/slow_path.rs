@@ -24,8 +24,8 @@ use crate::thread;
 /// Maximum number of passes over all buffers in which a thread without restartable sequences
 /// searches for a free buffer.
 const MAX_PASSES: u32 = 100;
-/// Maximum number of attempts to write an event into a shared buffer, after which the event is
-/// lost, and of attempts to count a lost event in a restartable sequence.
+/// Maximum number of attempts to write an event into a shared buffer, or to count a lost event in a
+/// restartable sequence.
 const MAX_TRIES: u32 = 1000;
 /// Number of words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
@@ -42,8 +42,8 @@ enum Outcome {
     /// Other threads own all buffers. Occurs only without restartable sequences.
     AllOwned,
     /// No buffer is free, and the thread must not wait, because it owns a buffer itself. The thread
-    /// is in a signal handler that has interrupted a write of the same thread. Signal handlers of
-    /// other threads may wait for the buffer of this thread, so a wait might never end.
+    /// is in a signal handler that has interrupted a write of the same thread. If the signal
+    /// handlers of two threads waited for each other's buffers, both would wait forever.
     /// `CannotWait` is also the result if the thread has unregistered its restartable sequence.
     CannotWait,
 }
@@ -97,8 +97,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut tries = 0u32;
     loop {
         // The loads of the generation and of the marker's word correspond to the loads A and B in
-        // `fast_path.rs`. The update loads the generation again, as load C in `fast_path.rs`.
-        // Acquire: pairs with the kernel's stores to the slot and the words, whose order
+        // `fast_path.rs`. The load of the generation in the update corresponds to load C. Acquire:
+        // pairs with the kernel's stores to the slot and to the marker words, whose order
         // `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
@@ -198,7 +198,7 @@ impl Record<'_> {
     }
 
     /// Makes one attempt to write the record into a buffer to which the thread has exclusive
-    /// access. Also returns the CPU to which the buffer belongs.
+    /// access. Returns the outcome of the attempt, and the CPU to which the buffer belongs.
     fn try_write(&self) -> (Outcome, u32) {
         match thread::rseq_offset() {
             Some(rseq) => {
@@ -332,7 +332,7 @@ impl Record<'_> {
         if end > limit {
             // `tail` only grows, so a limit that is computed from an old `tail` is at worst too
             // low. Store the limit by an update, which fails if another thread has counted a lost
-            // event meanwhile. The failure preserves the limit of 0 that a thread stores after it
+            // event meanwhile. A failed update keeps the limit of 0 that a thread stores after it
             // has counted a lost event.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
@@ -425,10 +425,10 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 sends the next event to the slow path. If the trace ends before the store,
-        // the limit of 0 may get into the buffer of the slot's next trace. A limit of 0 is harmless
-        // in every buffer, also in a flight recorder: it only sends the next event to the slow
-        // path.
+        // A limit of 0 sends the next event to the slow path. A limit of 0 that is stored after the
+        // end of the trace may get into the buffer of the slot's next trace. A limit of 0 is
+        // harmless in every buffer, also in a flight recorder: it only sends the next event to the
+        // slow path.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);
@@ -447,16 +447,16 @@ impl Record<'_> {
     }
 
     /// Counts a loss without a restartable sequence. Returns the CPU in whose buffer the loss was
-    /// counted, and the value of `lost` before the addition. Relaxed: each update compares the
-    /// count again. The addition is atomic, because another process may change the count at the
-    /// same time.
+    /// counted, and the value of `lost` before the addition. Relaxed: each update of a buffer
+    /// compares `lost` again before its last store. The addition is atomic, because another process
+    /// may change `lost` at the same time.
     fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
-        // Use CPU 0 if the CPU number is not valid, because the thread has unregistered its
-        // restartable sequence.
+        // If the CPU number is not valid, because the thread has unregistered its restartable
+        // sequence, use CPU 0.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
-        // A thread that is interrupted after this check may count the loss in the buffer of the
-        // slot's next trace.
+        // A thread that is interrupted between the check of the generation and the addition may
+        // count the loss in the buffer of the slot's next trace.
         let unchanged = self.slot.generation.load(Acquire) == self.generation;
         unchanged.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
     }

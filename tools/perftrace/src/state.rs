@@ -14,8 +14,8 @@ use protocols::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
-/// A trace slot of this process, laid out for the assembly of the fast path. All fields except
-/// `slot` and `buffers` are plain numbers. The fields are set before the first marker is enabled.
+/// A trace slot of this process, laid out for the assembly of the fast path. The fields of a
+/// `Trace` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
 ///
 /// # Invariants
 ///
@@ -23,8 +23,8 @@ use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 /// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
 #[repr(C)]
 pub(crate) struct Trace {
-    /// The bit of the trace in the words of markers. In [`NO_TRACE`] and in unused entries all bits
-    /// are set; no marker word has this value.
+    /// The bit of the trace in the words of markers. In [`NO_TRACE`] and in unused entries `bit` is
+    /// `!0`, a value that no marker word has.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
     slot: AtomicPtr<Slot>,

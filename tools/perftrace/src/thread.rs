@@ -3,11 +3,11 @@
 //! Per-thread state: two words of static thread-local storage, and the `struct rseq` for
 //! restartable sequences that glibc registers.
 //!
-//! The words are not a `thread_local!`: the first use of a `thread_local!` may allocate memory, and
-//! may call functions that are not allowed in a signal handler. Static storage (initial-exec)
-//! exists from the start of the thread. A library that is loaded later can use static storage as
-//! well: the two words, 16 bytes, fit into the static storage that the C library keeps free for
-//! such libraries.
+//! The two words are not a `thread_local!`, because the first use of a `thread_local!` may allocate
+//! memory, and may call functions that are not allowed in a signal handler. Static storage
+//! (initial-exec) exists from the start of the thread. A library that is loaded later can use
+//! static storage as well: the two words, 16 bytes, fit into the static storage that the C library
+//! keeps free for such libraries.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -16,9 +16,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread is a thread-local variable of two words. The first word is the offset of the
-// thread's struct rseq from the thread pointer. The first word is 0 while the fast path must not be
-// taken, as in a new thread. The second word has the thread id in its upper half.
+// perftrace_thread is a thread-local variable of two words. The first word of perftrace_thread is
+// the offset of the thread's struct rseq from the thread pointer, or 0 while the fast path is
+// disabled. The second word of perftrace_thread has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -59,8 +59,8 @@ pub(crate) fn detect_rseq(tsc: bool) -> bool {
     // sequence is registered.
     let (offset, size) = unsafe { (*offset, *size) };
     let cpu: i32;
-    // SAFETY: A C library with these symbols reserves a struct rseq in each thread, whether or not
-    // the structure is registered.
+    // SAFETY: A C library that defines `__rseq_offset` and `__rseq_size` reserves a struct rseq in
+    // each thread, whether or not the structure is registered.
     unsafe {
         asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) offset, options(nostack, readonly))
     };
@@ -132,9 +132,9 @@ pub(crate) fn thread_id() -> Option<u64> {
     Some(id)
 }
 
-/// Returns the offset of the thread's two words from the thread pointer, which is the same in all
-/// threads. The kernel needs the offset to reset the words of a child that was created without the
-/// fork() of the C library.
+/// Returns the offset of `perftrace_thread` from the thread pointer, which is the same in all
+/// threads. The kernel uses the offset to reset `perftrace_thread` in a child that was created
+/// without the fork() of the C library.
 pub(crate) fn tls_offset() -> u64 {
     let offset: u64;
     // SAFETY: The instruction loads a constant that the linker has stored.
@@ -145,12 +145,12 @@ pub(crate) fn tls_offset() -> u64 {
     offset
 }
 
-/// Clears the two words in a child of fork(). The child has a copy of its parent's memory, but its
-/// thread has another id.
+/// Clears both words of `perftrace_thread` in a child of fork(). The child has a copy of its
+/// parent's memory, but its thread has another id.
 ///
-/// One instruction clears both words. With two stores, a signal handler between the stores could
-/// record an event, which sets both words. Of two stores, the second would clear only the id that a
-/// handler between the stores has set, and would leave the fast path enabled without an id.
+/// One instruction clears both words: two stores could leave the fast path enabled without a thread
+/// id. If a signal handler between two stores recorded an event, it would set both words, and the
+/// second store would clear only the thread id.
 pub(crate) fn clear() {
     // SAFETY: The instruction writes to this thread's static storage, which exists as long as the
     // thread, and is aligned to 16 bytes.

@@ -178,10 +178,11 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Returns the records of the flight recorders after the writer was killed. A full buffer has
-/// overwritten events. Events of a thread that are older than the overwritten ones may still be in
-/// the buffer of another CPU, on which the thread ran before. To avoid gaps in the events of a
-/// thread, leaves out all events that are older than the oldest event of any full buffer.
+/// Returns the records of the flight recorders after the writer was killed. A flight recorder
+/// overwrites its oldest events when its buffer is full. Events of a thread that are older than the
+/// overwritten ones may still be in the buffer of another CPU, on which the thread ran before. To
+/// avoid gaps in the events of a thread, leaves out all events that are older than the oldest event
+/// of any full buffer.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
@@ -228,8 +229,8 @@ fn r3_4_and_without_restartable_sequences() {
     );
 }
 
-/// Returns a time limit of `seconds` seconds. The environment variable PATIENCE, if set, is a
-/// factor that extends the limit on slow machines.
+/// Returns a time limit of `seconds` seconds, multiplied by the environment variable PATIENCE if it
+/// is set. PATIENCE makes time limits longer on slow machines.
 fn patience(seconds: u64) -> Duration {
     let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
     Duration::from_secs(seconds * factor.unwrap_or(1u64))

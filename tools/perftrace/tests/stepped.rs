@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Ends a trace in the middle of an event, and starts a trace of another kind in the same slot. The
-//! test replaces the trace at each instruction of the event in turn, and checks that the records of
-//! the second trace are intact.
+//! test replaces the trace once at each instruction of the code that records an event, and checks
+//! that the records of the second trace are intact.
 
 mod common;
 
@@ -16,8 +16,8 @@ use perftrace::simulate::{attach_to, attached, Config, Kernel, FLIGHT};
 
 const TRACE: u32 = 3;
 /// Number of steps to test, which is more than the number of instructions before the restartable
-/// sequence. A single step in the sequence interrupts it, and the thread starts again at the top of
-/// the fast path.
+/// sequence. The trap of a single step in the restartable sequence aborts the sequence, and the
+/// thread starts again at the top of the fast path.
 const STEPS: usize = 600;
 /// The test checks the instruction addresses of the last `LAST_STEPS` steps. `LAST_STEPS` is more
 /// than the number of instructions from the top of the fast path to the restartable sequence.

@@ -27,15 +27,16 @@ use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
-/// Numbers of handlers that have begun, that have returned, and that have written an event and
-/// returned.
+/// Number of runs of the signal handler that have begun.
 static STARTED: AtomicU64 = AtomicU64::new(0);
+/// Number of runs of the signal handler that have ended, whether or not they have written events.
 static RETURNED: AtomicU64 = AtomicU64::new(0);
+/// Number of runs of the signal handler that have written events.
 static WROTE: AtomicU64 = AtomicU64::new(0);
 /// Set when the trace is about to end. A handler that begins while the flag is set writes no event.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Maximum depth of nested handlers in a thread. Without the limit, handlers that wait for room on
-/// a busy machine would be interrupted by further handlers until the stack is full.
+/// Maximum depth of nested handlers in a thread. Without `MAX_NESTING`, handlers that wait for room
+/// on a busy machine would be interrupted by further handlers until the stack is full.
 const MAX_NESTING: u32 = 8;
 
 thread_local! {

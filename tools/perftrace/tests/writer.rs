@@ -297,7 +297,8 @@ fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
     }
 }
 
-/// Builds a filter that accepts an event if the comparisons of all steps are true.
+/// Builds a filter with one comparison for each element of `steps`. The filter accepts an event if
+/// all of its comparisons are true.
 fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
     let texts_offset = 8 + 16 * steps.len();
     let (mut texts, mut bytes) = (Vec::new(), Vec::new());

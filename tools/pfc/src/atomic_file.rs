@@ -41,9 +41,9 @@ enum Location {
 }
 
 impl AtomicFile {
-    /// Creates a file that replaces the file at `path` at [`Self::commit`]. If `path` names
-    /// something other than a regular file, for example `/dev/null` or a pipe, the content is
-    /// written to `path` directly.
+    /// Creates a new file, which replaces the file at `path` when [`Self::commit`] or
+    /// [`Self::publish`] is called. If `path` names something other than a regular file, for
+    /// example `/dev/null` or a pipe, the content is written to `path` directly.
     pub fn create(path: &Path) -> io::Result<Self> {
         let (destination, old) = match path.canonicalize() {
             Ok(destination) => {
@@ -124,9 +124,9 @@ impl AtomicFile {
         self.publish()
     }
 
-    /// Renames the temporary file to the destination before its content is complete. If the process
-    /// is killed after this call, the file at the destination stays. The caller can write more
-    /// content after this call.
+    /// Renames the temporary file to the destination before the caller has written all of the
+    /// content. If the process is killed after this call, the file at the destination stays. The
+    /// caller can write more content after this call.
     pub fn publish(&mut self) -> io::Result<()> {
         self.file.flush()?;
         if let Location::Unnamed = self.location {
@@ -207,9 +207,10 @@ fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// Calls `try_name` with up to 100 paths from `name`, and skips paths that exist already. Returns
-/// the first path that did not exist yet, with the result of `try_name`. The path of a temporary
-/// file exists if a killed process with the same process ID has left a file.
+/// Calls `try_name` with a path from the function `name`. If the path exists already, tries the
+/// next path from `name`, up to 100 paths. Returns the first path that did not exist yet, with the
+/// result of `try_name`. The path of a temporary file can exist already: a killed process that had
+/// the same process ID may have left a file at the path.
 fn try_names<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,

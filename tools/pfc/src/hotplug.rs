@@ -14,8 +14,8 @@ use crate::record::now;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
-/// The sysfs file with the list of online CPUs. When a CPU goes offline or comes online, the kernel
-/// does not notify readers of this sysfs file.
+/// The sysfs file with the list of online CPUs. The kernel does not notify readers of the list of
+/// online CPUs when a CPU goes offline or comes online.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
@@ -154,7 +154,7 @@ impl MonitoredCpus {
     }
 
     /// Returns all gaps in the monitoring that no call has returned yet. If a CPU still has no
-    /// context, its gap is divided: the part until now is returned, and a new gap begins now.
+    /// context, returns the part of its gap up to now. The rest of the gap is a new gap of the CPU.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();
@@ -168,7 +168,7 @@ impl MonitoredCpus {
         gaps
     }
 
-    /// Returns the ended gaps in the monitoring of CPUs that no call has returned yet.
+    /// Returns the gaps in the monitoring that have ended and that no call has returned yet.
     pub fn take_ended_gaps(&mut self) -> Vec<Gap> {
         std::mem::take(&mut self.ended_gaps)
     }

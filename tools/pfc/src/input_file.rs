@@ -10,8 +10,8 @@ use std::path::Path;
 /// The maximum number of bytes that are read from a file that is not a regular file.
 const MAX_STREAM_SIZE: u64 = 4 << 30;
 
-/// Returns the contents of a file. If the file does not begin with `begin`, returns only its first
-/// bytes, which the caller then refuses.
+/// Returns the contents of a file. If the file does not begin with `begin`, returns at most as many
+/// bytes as `begin` has, so that the caller can refuse the file.
 ///
 /// # Errors
 ///

@@ -22,8 +22,8 @@ pub fn raise() {
         current: former.maximum,
         maximum: former.maximum,
     };
-    // If the limit on open files cannot be raised, pfc continues. If a later call of pfc exceeds
-    // the limit on open files, its error message has advice about the limit.
+    // If the limit on open files cannot be raised, pfc continues. If a later system call of pfc
+    // fails because of the limit on open files, the error message has advice about the limit.
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = FORMER_LIMITS.set(former);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output stream of pfc: standard output, standard error or a file. An output stream also knows
-//! whether the output may be coloured.
+//! The output stream of pfc: standard output, standard error or a file. [`Out`] contains a flag
+//! that says whether the output may be coloured.
 
 use std::fmt;
 use std::fs::File;

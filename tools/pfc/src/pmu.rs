@@ -118,8 +118,8 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
 }
 
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
-/// for register 0 of a PMU. For soft registers, whose numbers begin at [`perfmon::FIRST_SOFT`], bit
-/// 0 of the mask stands for the register with the lowest number in the description.
+/// for register 0 of a PMU. In a description of soft registers, which are numbered from
+/// [`perfmon::FIRST_SOFT`] on, bit 0 of a mask stands for the register with the lowest number.
 fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);

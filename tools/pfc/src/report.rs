@@ -24,12 +24,12 @@ struct Caller {
     callers: Vec<usize>,
 }
 
-/// The tree of the functions that called a function. The tree is a list, because a program can make
-/// its call stacks as deep as it likes. With nested nodes, pfc would use a part of its stack for
-/// each level, also when it drops the tree.
+/// The tree of the functions that called a function. The nodes of the tree are the elements of one
+/// list, because a program can make its call stacks as deep as it likes. With nested nodes, pfc
+/// would use a part of its stack for each level, also when it drops the tree.
 struct CallerTree {
-    /// The functions of the tree. Each function follows the function that it called. The first
-    /// element of the list is the root.
+    /// The functions of the tree. A function comes later in the list than the function that it
+    /// called. The first element of the list is the root.
     all: Vec<Caller>,
     /// The index of each function in `all`, by the index of the function that it called and by its
     /// own name.
@@ -122,13 +122,15 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         });
         row.samples += 1;
         row.period = row.period.saturating_add(sample.period);
-        // The callers of a sample begin after its first frame, whose function the row of the report
-        // shows. If the first frame is inlined, the callers begin with the inlined functions,
-        // before the function of the sample.
+        // The row of the report shows the innermost function that is not inlined. If this function
+        // is the first frame of a sample, the callers begin after the first frame. If the first
+        // frame is inlined, the callers begin with the inlined functions, which the function of the
+        // row follows.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // The name of a known function that is not inlined is its symbol, without a copy.
+            // A known function that is not inlined is named by its symbol, whose text is not
+            // copied.
             if frame.is_known() && !frame.is_inlined {
                 return frame.symbol.clone();
             }
@@ -196,8 +198,9 @@ impl CallerTree {
     }
 
     /// Prints one line for each caller of the root and, recursively, for the callers of each
-    /// printed caller. Callers whose share is below `min_percent` percent are left out. A caller
-    /// that has the whole period of its parent node is printed without a percentage.
+    /// printed caller. Callers whose share is below `min_percent` percent are left out. If a caller
+    /// has the same period as the function that it called, the caller is printed without a
+    /// percentage.
     fn print(&self, total: f64, min_percent: f64, out: &mut Out) -> Result<(), Failure> {
         // A stack of the callers that are still to be printed: the index of the called function,
         // the index of the caller, and the caller's indentation.

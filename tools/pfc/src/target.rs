@@ -12,7 +12,7 @@ use perfmon::{on_cpu, Scope};
 use rustix::thread::sched_getcpu;
 
 /// The longest time for which [`on_target`] repeats a call while a CPU goes offline. On an idle
-/// machine, a CPU goes offline in some milliseconds.
+/// machine, a CPU needs only some milliseconds to go offline.
 const MAX_OFFLINE_TIME: Duration = Duration::from_secs(10);
 /// The time between two calls of [`on_target`] for a CPU that is going offline.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

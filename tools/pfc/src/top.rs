@@ -50,9 +50,10 @@ struct LiveProfile {
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<Table, Failure> {
-        // pfc reads the ring buffers one after the other, so after the reads, only the records up
-        // to the time `until` are complete. Records after the time `until` are kept for the next
-        // table, because an older record, such as that of an exec, might still be in a ring buffer.
+        // pfc reads the ring buffers one after the other. Only records with times up to `until`,
+        // the start of the first read, are certainly in `records` after all reads. Records
+        // after `until` are kept for the next table, because a record that precedes one of them,
+        // such as that of an exec, might still be in a ring buffer.
         let until = now();
         self.contexts.poll();
         self.contexts.record_gaps(MonitoredCpus::take_gaps);

@@ -74,8 +74,9 @@ impl ScaledUnit {
     }
 
     /// Returns the factor by which amounts are multiplied when instances with different units are
-    /// sorted. The factor makes amounts of different units roughly comparable. If amounts were
-    /// sorted without a factor, the instances with the smallest units would come first in a table.
+    /// sorted. After the multiplication, amounts of different units are roughly comparable. If
+    /// amounts were sorted without a factor, the instances with the smallest units would come first
+    /// in a table.
     pub fn sort_weight(self) -> f64 {
         let unit_weight = match self.unit {
             // For sorting, 1,000 bytes equal one packet, because a packet has about 1,000 bytes.
@@ -100,8 +101,8 @@ impl ScaledUnit {
         }
     }
 
-    /// Returns the unit of values to which the exponent was not applied, for example `ns`, `bytes`
-    /// or `10^3 pages`.
+    /// Returns the unit of values that were not multiplied by 10^`exponent`, for example `ns`,
+    /// `bytes` or `10^3 pages`.
     pub fn raw_unit(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
@@ -205,8 +206,8 @@ pub fn format_canonical(value: u64, exponent: i8) -> String {
 }
 
 /// Returns the bounds of bucket `b` of a histogram with `buckets` buckets. The lower bound is
-/// inclusive and the upper bound is exclusive. `None` as a bound means that the bucket has no lower
-/// or upper bound.
+/// inclusive and the upper bound is exclusive. If a bucket has no limit on one side, its bound on
+/// that side is `None`.
 pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     let from = match b {
         0 => None,

@@ -348,8 +348,8 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
     let name = fifo.to_str().expect("text");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.expect("mkfifo runs").success());
-    // The first pfc writes to a pipe that never has a reader. The second pfc writes to a pipe that
-    // has a reader only for one export.
+    // In the first round, the pipe never has a reader. In the second round, a reader reads one
+    // export from the pipe and then closes the pipe.
     for reads in [0, 1] {
         let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
         let mut child = KillOnDrop(device.spawn(&args));
@@ -394,8 +394,9 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         send_signal(&child.0, "KILL");
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();
-    // The temporary file has a name only for a moment before the rename. SIGKILL rarely arrives
-    // just before the rename, so at most one temporary file is left.
+    // The temporary file gets its name just before the rename. If pfc is killed between the naming
+    // and the rename, the temporary file is left. A kill between the naming and the rename is rare,
+    // so the test allows only one temporary file.
     assert!(left <= 2, "{left} files");
     std::fs::remove_dir_all(&directory).expect("ours");
 }

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use counters_rules::abi::{Kind, Unit};
 use device::{patience, send_signal, Device, KillOnDrop};
 
-/// Maximum time to wait for the server, in seconds, before `patience` multiplies the time. The
-/// server's own timeouts are 5 and 30 seconds.
+/// Maximum time to wait for the server, in seconds. `patience` multiplies this time by the
+/// environment variable PATIENCE, if PATIENCE is set. The server's own timeouts are 5 and 30
+/// seconds.
 const TIMEOUT_SECONDS: u64 = 60;
 
 struct Server {
@@ -205,7 +206,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     unread.write_all(request).expect("it listens");
     drop(server.connect());
     server.assert_responds();
-    // A client that closes its sending side after its request gets a response.
+    // A client gets a response even if it closes its sending side after its request.
     let mut done = server.connect();
     done.write_all(request).expect("it listens");
     done.shutdown(Shutdown::Write).expect("a socket");

@@ -271,8 +271,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
             "pc.percpu.sched.run_time",
         ]
     );
-    // Semantics 1 is a counter, and semantics 3 is an instant value. Type 2 is a signed 64-bit
-    // number. The units of a metric are packed as in pmapi.h.
+    // The semantics of a metric is 1 for a counter and 3 for an instant value. Type 2 is a signed
+    // 64-bit number. The units of a metric are packed as in pmapi.h.
     let shape = |name: &str| {
         let m = &found[name];
         (m.kind, m.semantics, m.units)

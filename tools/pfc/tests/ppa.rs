@@ -10,7 +10,8 @@ use std::fs;
 use device::{assert_refused, pfc};
 use tempfile::NamedTempFile;
 
-/// A file of `pfc ppa record` with given lines. The file is removed when the test ends.
+/// A temporary file with the given lines, which stands for a file that `pfc ppa record` has
+/// written. The file is removed when the test ends.
 struct Recording(NamedTempFile);
 
 impl Recording {

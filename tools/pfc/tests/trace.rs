@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that run `pfc trace` as a user does, without a trace in the kernel.
+//! Tests that run `pfc trace` as a user does. The tests create no trace in the kernel.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod device;

@@ -29,8 +29,8 @@ enum Event {
     /// A softirq that is interrupted once: the ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
-    /// The task with this index gets a new record. The values of the old record are kept in the
-    /// history of the task.
+    /// The task whose index is given gets a new accounting record. The values of the old record are
+    /// kept in the history of the task.
     Replace(usize),
     /// All values are read and compared with the model.
     Read,
@@ -312,8 +312,8 @@ fn r4_9_no_time_falls_where_a_call_begins() {
         1100,
     );
     // The CPU stalls after it has read the clock and before it stores that it is in a system call.
-    // A reader that reads during this stall must not report user time beyond the beginning of the
-    // system call.
+    // A reader that reads while the CPU stalls at the entry of a system call must not count time
+    // after the entry as user time.
     let observed = Cell::new((None, None));
     cpu.syscall_enter(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
@@ -538,8 +538,8 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.end(now);
     let pairs = history(3, 2);
     pairs.append(&old, None);
-    // The task does not run while it has the record `next`. The values of `pairs` and of `next` are
-    // added to the history `threes`, which has groups of three CPUs.
+    // The task does not run while its values are counted in the record `next`. The values of
+    // `pairs` and of `next` are added to the history `threes`, which has groups of three CPUs.
     let next = record(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);
@@ -555,8 +555,8 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     let mut groups = [[0; NR_VALUES]; 3];
     read_with(&pairs, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 110]);
-    // In the history `threes`, the values of CPUs 2 and 3, which are one group in `pairs`, belong
-    // to the group of CPUs 0 to 2.
+    // A group of `pairs` is added as a whole to the group of `threes` that has its first CPU: the
+    // values of CPUs 2 and 3 are added to the group of CPUs 0 to 2.
     let mut groups = [[0; NR_VALUES]; 2];
     let read = read_with(&threes, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);

@@ -50,7 +50,7 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
     cpus[1].syscall_exit(Some(&task), || 1430);
     assert_eq!(system(1, 1500), 85);
     // A page fault on CPU 1 lasts until CPU 1 enters user mode. Before the page fault on CPU 1, CPU
-    // 0 enters user mode without an accounted task.
+    // 0 enters user mode, running a task that is not accounted.
     cpus[0].syscall_exit(None::<&Task<Vec<Word>>>, || 1450);
     cpus[1].enter_kernel(|| 1500);
     cpus[1].syscall_exit(Some(&task), || 1540);

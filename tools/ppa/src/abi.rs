@@ -12,7 +12,7 @@ use rustix::ioctl::{ioctl, opcode, Getter, Opcode, Updater};
 pub const SCHEDACCUM: usize = 0;
 /// Index of a task's value: ticks in system calls, a part of [`SCHEDACCUM`].
 pub const SCACCUM: usize = 1;
-/// Index of a task's value: ticks in interrupts, in addition to [`SCHEDACCUM`].
+/// Index of a task's value: ticks in interrupts, which [`SCHEDACCUM`] does not include.
 pub const INTACCUM: usize = 2;
 /// Index of a task's value: calls of the scheduler that chose the same task again.
 pub const RSCHEDCNT: usize = 3;
@@ -71,8 +71,8 @@ pub struct Task {
     pub size: u32,
     /// Flags of the task, `TASK_*`.
     pub flags: u32,
-    /// The thread id: from [`Device::tasks`](crate::Device::tasks) in the initial PID namespace,
-    /// from [`Device::task`](crate::Device::task) in the caller's PID namespace.
+    /// The thread id. [`Device::tasks`](crate::Device::tasks) uses the initial PID namespace, and
+    /// [`Device::task`](crate::Device::task) uses the PID namespace of the caller.
     pub pid: u32,
     /// The process id of the task.
     pub tgid: u32,
@@ -140,7 +140,7 @@ pub struct Info {
     pub khz: u32,
     /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,
-    /// The first three values of `/proc/sys/kernel/ppa`, as bits, and [`UNSTABLE`].
+    /// Bits 0 to 2 are the first three values of `/proc/sys/kernel/ppa`; bit 3 is [`UNSTABLE`].
     pub flags: u32,
     /// The fourth value of `/proc/sys/kernel/ppa`: the number of CPUs per group.
     pub scaling: u32,

@@ -77,7 +77,7 @@ impl Device {
         Ok(latest_per_task(tasks))
     }
 
-    /// Checks that the caller may call [`Self::tasks`], whether accounting is on or off. The check
+    /// Checks that the caller may call [`Self::tasks`], even while accounting is off. The check
     /// does not read ended tasks, so the kernel keeps their values.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
@@ -133,8 +133,8 @@ fn check_info(info: Info) -> Result<Info, Error> {
 mod tests {
     use super::*;
 
-    /// A reader that returns the blocks of bytes and the errors of its list in reverse order: the
-    /// last element of the list first.
+    /// A reader with a list of results: blocks of bytes and errors. Each call of read() removes the
+    /// last result from the list and returns it.
     struct ChunkReader(Vec<Result<Vec<u8>, ErrorKind>>);
 
     impl Read for ChunkReader {

@@ -106,8 +106,8 @@ impl Task {
         }
     }
 
-    /// Returns the average wakeup latency of the task in ticks. If no wakeup was counted, returns
-    /// the time that the task has waited since its first wakeup.
+    /// Returns the average wakeup latency of the task in ticks. If [`Self::wakeups`] is 0, divides
+    /// by 1, because the first wakeup may not be counted yet.
     pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
@@ -123,8 +123,8 @@ impl Task {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
-    /// Returns the increments of the values since the earlier state `before`. If there is no
-    /// earlier state, or accounting was restarted since then, the increments are the values
+    /// Returns the increments of the values since the earlier state `before`. If `before` is
+    /// `None`, or accounting was restarted after the state `before`, the increments are the values
     /// themselves.
     pub fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {

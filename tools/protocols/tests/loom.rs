@@ -14,8 +14,8 @@
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
 //! the word, loom forgets earlier loads by other threads and does not explore some orders. Some
 //! broken protocols were not detected by tests in which a thread loads a word before it stores to
-//! the word. Except `ChangeWriter::Module`, the code of the kernel modules, the writers in this
-//! file never load a word: they keep the value of the word in `OwnedWord`.
+//! the word. The writers in this file, except `ChangeWriter::Module`, never load a word: they keep
+//! the value of the word in `OwnedWord`. `ChangeWriter::Module` runs the code of the modules.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the tests try the nested updates at every point where they can occur. Each update
@@ -135,9 +135,9 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     cpu.b.add(1);
     interrupt_at(3);
     let end = match writer {
-        // END counts one more completed update, and one update in flight fewer. In this broken
-        // writer step A added no BEGIN, so add BEGIN here to keep the number of updates in flight
-        // at 0.
+        // Adding END increments the number of completed updates, and decrements the number of
+        // updates in flight. The writer without step A has not added BEGIN, so add BEGIN together
+        // with END to keep the number of updates in flight at 0.
         WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
@@ -482,8 +482,8 @@ enum Revival {
     ZeroBeforeChange,
 }
 
-/// Models an instance that is updated by its number, deleted and revived, with a reader of its
-/// incarnation and value.
+/// Models the deletion and the revival of an instance, while two threads update the instance by its
+/// number and another thread reads its incarnation and its value.
 ///
 /// Joining a thread models the grace period: all updates of the joined thread have ended after the
 /// join. A second thread makes the updates that begin after the deletion.

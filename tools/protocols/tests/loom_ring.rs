@@ -253,8 +253,9 @@ fn r2_7_backward_with_a_tail() {
     backward_with_tail(&[3, 3, 2]);
 }
 
-/// Checks a reader of a forward ring with overwriting, which reads record by record. When the
-/// writer has overtaken the reader, the reader continues at the head.
+/// Checks a reader of a forward ring whose writer overwrites unread records. The reader reads one
+/// record after the other. When the writer has overtaken the reader, the reader continues at the
+/// head.
 fn forward_overwritten(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(OVERWRITE);

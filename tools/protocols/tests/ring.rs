@@ -556,8 +556,8 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [WriteResult::Full, WriteResult::Lost]
     );
 
-    // If all records that fit have fewer bytes than the watermark, the last record that fits wakes
-    // the reader.
+    // If the records that fit into the ring have fewer bytes than the watermark, the write of the
+    // last record that fits wakes the reader.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);

@@ -98,8 +98,9 @@ fn r2_7_every_record_arrives_while_it_is_written() {
     run_threads(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
-        // The writer need not wait for the reader before it ends, because the ring stays full until
-        // the reader reads.
+        // The writer may end as soon as it has written `records` records. The writer cannot write
+        // all records before the reader runs, because a full ring gets room only when the reader
+        // reads.
         ends.enough.store(true, Ordering::Relaxed);
         loop {
             let ended = ends.done.load(Ordering::Acquire);
@@ -108,7 +109,8 @@ fn r2_7_every_record_arrives_while_it_is_written() {
                 let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
-                // If numbers of records are missing, a `LOST` record must have their count.
+                // If the sequence of record numbers has a gap, a `LOST` record must have the number
+                // of missing records.
                 last += match kind {
                     LOST => to[1],
                     _ => {

@@ -99,7 +99,8 @@ mod alone {
     fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
         let page = SelfPage::new();
         page.update(counter(0, 1), (COUNTING | RDPMC, READER_THREAD), 0, 0);
-        // The thread is switched out and in between the load of the sum and RDPMC.
+        // The thread is switched out and in again after the reader has loaded the sum of the
+        // counter from the page, and before it executes RDPMC.
         let read = page.read(0, READER_THREAD, |_| {
             page.update(counter(0, 7), (0, READER_THREAD), 0, 0);
             page.update(counter(0, 7), (COUNTING | RDPMC, READER_THREAD), 0, 0);

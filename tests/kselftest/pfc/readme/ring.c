@@ -16,13 +16,17 @@
 #include <linux/perfmon_ring.h>
 
 #define MS	1000000ULL
-#define MAX_WORDS	1024	/* 64-bit words; a sample with 2 stacks and 64 values has fewer */
+/*
+ * The program reads records of up to MAX_WORDS 64-bit words. A sample with two stacks and 64 values
+ * is smaller.
+ */
+#define MAX_WORDS	1024
 
 static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;
 static __u64 size;
 
-/* Copies the record at pos. Returns its size in bytes, 0 if pos has none, -1 if overwritten. */
+/* Copies the record at pos. Returns its size in bytes, 0 if there is none, -1 if it is lost. */
 static int read_record(__u64 pos, __u64 *copy)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;

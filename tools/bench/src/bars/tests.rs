@@ -51,7 +51,8 @@ const GUEST: Parts = Parts {
 };
 
 fn outcome(records: Vec<Record>) -> (u8, Vec<String>) {
-    // The second boots do not repeat the tests of the machine code.
+    // The records of a guest's second boot do not contain the results of the tests of the machine
+    // code.
     let counts = |record: &&Record| !matches!(record, Record::Code(_));
     let again = records.iter().filter(counts).cloned().collect();
     outcome_of(records, &Results::new(again))
@@ -132,7 +133,8 @@ fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
-/// Returns the bar on switches of event sets, for the given costs of a switch in two boots.
+/// Returns the bar (limit with result and verdict) for a switch of event sets. `first` and `second`
+/// are the costs of a switch in the two boots of the guest.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);

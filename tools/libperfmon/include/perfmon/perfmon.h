@@ -96,9 +96,10 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 /*
  * Read the ring of a context whose sampling format records into a ring. perfmon2 does not have
  * these functions. A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a
- * record, or 0 if no record is left. The copy is valid until the next call. In a forward ring the
- * function returns the oldest record that was not read yet; in a backward ring it returns the
- * newest record of the snapshot first, and then older records. See pfm_ring_read(3).
+ * record, or 0 if no record is left. The copy of a record is valid until the next call with the
+ * same ring. In a forward ring pfm_ring_read() returns the oldest record that was not read yet; in
+ * a backward ring it returns the newest record of the snapshot first, and then older records. See
+ * pfm_ring_read(3).
  */
 struct pfm_ring;
 

@@ -86,8 +86,9 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_TEXT_(type, name, value)	" " #name ":" #type
 #define PERFTRACE_VALUE_(type, name, value)	perftrace_##type##_(value)
 /*
- * Declares a member, named after the field, of a struct that only checks names. The struct does not
- * compile if two fields have the same name, or if a name has more than 31 characters.
+ * Declares a member of a struct that exists only to check the names of an event's fields. The name
+ * of the member contains the name of a field. The struct does not compile if two fields have the
+ * same name, or if a name has more than 31 characters.
  */
 #define PERFTRACE_NAME_(type, name, value)	char perftrace_##name[sizeof(#name) <= 32 ? 1 : -1]
 
@@ -125,8 +126,8 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 	const uint32_t *word = __atomic_load_n(&site->word, __ATOMIC_RELAXED);
 
 	/*
-	 * Acquire: pairs with the store by which the kernel sets the word after it has set up the
-	 * trace.
+	 * Acquire: pairs with the store by which the kernel sets the marker's word (`*site->word`)
+	 * after the kernel has set up the trace.
 	 */
 	return __builtin_expect(__atomic_load_n(word, __ATOMIC_ACQUIRE) != 0, 0);
 }

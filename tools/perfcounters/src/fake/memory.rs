@@ -43,7 +43,8 @@ impl Memory {
         &self.words(offset, 1)[0]
     }
 
-    /// Returns `count` words of one part, from an offset of the file on.
+    /// Returns `count` words of one of the two mapped parts. `offset` is the offset of the first
+    /// word in the file.
     pub(crate) fn words(&self, offset: u64, count: usize) -> &[Word] {
         let (part, offset) = match offset.checked_sub(abi::DESC_OFFSET) {
             Some(offset) => (&self.descs, offset),

@@ -52,7 +52,8 @@ fn counters_15h(code: u64) -> u64 {
         (0x60..=0x90 | 0xd0, 0x08f | 0x187 | 0x188) => ONLY_0,
         (0x60..=0x90 | 0xd0, 0x0db..=0x0df | 0x1d6 | 0x1d8) => ALL_6,
         (0x60..=0x90 | 0xd0, _) => FIRST_3,
-        // No counter of a core counts events of the northbridge, or of units that do not exist.
+        // Event numbers with the upper digit 0xa, 0xb, 0xe or 0xf belong to the northbridge or to
+        // no unit, so no counter of a core counts them.
         _ => 0,
     }
 }

@@ -307,7 +307,9 @@ static ARW_EXTRA: [Extra; 7] = [
     extra(0x227, "SNOOP_RSP_1"),
 ];
 
-/// Family, model, rules of counters, and events with a second register.
+/// The Intel processor models. Each entry has the family number, the model number, the tables of
+/// rules (which counters can count an event), and the tables of events that need a register in
+/// addition to the counter's control register.
 pub(super) static MODELS: &[Model] = &[
     (6, 0xf, &[&CORE2], &[]),
     (6, 0x16, &[&CORE2], &[]),

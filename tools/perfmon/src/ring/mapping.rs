@@ -10,8 +10,8 @@ use protocols::PAGE_SIZE;
 
 use crate::area::Area;
 
-/// Upper limit in bytes for the data size of a ring. A ring with a larger data size is treated as
-/// invalid.
+/// Upper limit in bytes for the data size of a ring. A ring whose data size is above
+/// `MAX_DATA_SIZE` is treated as invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
 
 /// The mappings of a ring.

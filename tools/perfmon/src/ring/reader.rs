@@ -12,7 +12,7 @@ use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use super::{Mapping, Record};
 
-/// The mapped ring of a context, and its reader. Dropping the value unmaps the ring.
+/// The mapped ring of a context, and its reader. Dropping a `Ring` unmaps its memory.
 pub struct Ring {
     mapping: Mapping,
     reader: Reader,

@@ -74,8 +74,8 @@ impl Program {
         }
     }
 
-    /// Assembles nodes in the order of the text. Calls `each` for each node, with the label of the
-    /// next node, or with `None` for the last node.
+    /// Assembles the operands `nodes` of `&&` or `||`, from left to right. Calls `each` for each
+    /// operand, with the label of the next operand, or with `None` for the last operand.
     fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;

@@ -4,9 +4,9 @@
 //!
 //! Each buffer, not each CPU, is a data stream. The times of events are in order only within a
 //! buffer, and each buffer has its own count of lost events. The events that one read of a buffer
-//! returned become one packet. The output writes the metadata for the events of a packet first, and
-//! then the packet by one system call. If the recorder is killed, the directory therefore contains
-//! only complete packets.
+//! returned become one packet. The output writes the metadata for the events of a packet before the
+//! packet. Each packet is written by one system call, so the directory contains only complete
+//! packets even if the recorder is killed.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -270,8 +270,8 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers of CTF compute losses as the difference to the previous packet. If there is
-            // no previous packet, write an empty one first.
+            // Readers of CTF compute losses as the difference to the previous packet. Begin the
+            // stream with an empty packet, so that the first packet with losses has a predecessor.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;

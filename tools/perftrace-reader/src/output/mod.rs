@@ -71,7 +71,7 @@ pub struct Event<'a> {
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Number of events in the packet that precede the lost events.
+    /// The lost events follow the first `before` events of the packet.
     pub before: usize,
     /// The time of the report in ticks.
     pub time: u64,
@@ -103,11 +103,11 @@ pub trait Output {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
     /// Ends a round, that is, a pass of the reader over all buffers. Usually the output has
-    /// received all events whose time is before `until`. An event with a time before `until` can
-    /// follow later only if its thread commits the event very late.
+    /// received all events whose time is before `until`. After the end of the round, an event with
+    /// a time before `until` can follow only if its thread commits the event very late.
     fn end_round(&mut self, until: u64) -> io::Result<()>;
 
-    /// Ends a process: no further events of the process follow.
+    /// Notifies the output that a process has exited, and that no events of the process follow.
     fn process_exited(&mut self, key: u64) -> io::Result<()>;
 
     /// Ends the output: no further events follow.

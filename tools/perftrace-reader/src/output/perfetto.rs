@@ -93,9 +93,9 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Keeps the first objects of the pending text, as many as fit into `room` bytes together with
-    /// the closing brackets, and ends the file after them. Called after a write has failed because
-    /// the disk is full.
+    /// Keeps the first objects of the pending text, and ends the file with the closing brackets.
+    /// The kept objects and the closing brackets have at most `room` bytes. Called after a write
+    /// has failed, for example because the disk is full.
     fn keep_part(&mut self, room: usize) {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING.len() <= room;
         let last = self.pending_ends.iter().take_while(fits).last();
@@ -104,7 +104,7 @@ impl Perfetto {
         self.events += events;
         self.clear_pending();
         // Write the closing brackets over text that is already in the file, and truncate the file
-        // afterwards. On a full disk, there may be no space for the brackets after a truncation.
+        // afterwards. A full disk may have no space for brackets after the end of the file.
         let _ = self.file.write_all_at(CLOSING, self.written);
         let _ = self.file.set_len(self.written + CLOSING.len() as u64);
     }
@@ -132,8 +132,8 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
-        // A process outside the pid namespace of the reader has no process id for the reader. Write
-        // the key of such a process as its id.
+        // If a process has no process id in the pid namespace of the reader, write the key of the
+        // process as its id.
         let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),

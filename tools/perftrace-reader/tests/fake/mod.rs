@@ -20,7 +20,9 @@ pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;
 
-/// The fake trace, with the buffers of the rounds that the reader has not read yet.
+/// A fake trace. The queue `rounds` has an entry for each pass (round) that the reader will make
+/// over the buffers. `current` has the buffers that the reader has not read yet in its current
+/// pass.
 pub struct Fake {
     pub info: Info,
     processes: HashMap<u64, ProcessInfo>,
@@ -77,7 +79,8 @@ impl Fake {
         self
     }
 
-    /// Adds a round: key, CPU, contents and lost events of each buffer.
+    /// Adds the buffers that the reader finds in one pass over all buffers (a round). An element of
+    /// `buffers` has the key, the CPU, the contents and the number of lost events of a buffer.
     pub fn add_round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
         let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
             let chunk = Chunk {
@@ -95,7 +98,8 @@ impl Fake {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// Adds a round with one buffer, whose position is `position`.
+    /// Adds a pass of the reader (a round) that finds one buffer. `Chunk::position` of this buffer
+    /// is `position`.
     pub fn add_round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
         self.add_round(&[(key, cpu, bytes, 0)]);
         if let Some(round) = self.rounds.borrow_mut().back_mut() {

@@ -141,8 +141,8 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     if steps_left != 0 {
         return;
     }
-    // SAFETY: `STEP_HANDLER` is the address of a function, which `run_stepped` has stored. The
-    // kernel passes a context that a handler may change.
+    // SAFETY: `STEP_HANDLER` is the address of a function, which `run_stepped` has stored.
+    // `context` has the registers of the interrupted thread, which a signal handler may change.
     unsafe {
         transmute::<usize, fn()>(STEP_HANDLER.load(Relaxed))();
         let context: *mut libc::ucontext_t = context.cast();

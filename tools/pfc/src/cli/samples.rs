@@ -71,8 +71,8 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Returns the smallest share, in percent of a line's event count, with which a caller is shown
-    /// below the line. The smallest share is at least 0.5 percent, which is the limit of perf
+    /// Returns the limit below which `pfc report` does not print a caller, in percent of the event
+    /// count of the line to which the caller belongs. The limit is at least 0.5 percent, as in perf
     /// report.
     pub fn min_caller_percent(&self) -> f64 {
         self.limit.max(0.5)

@@ -179,8 +179,8 @@ impl FileLayout {
     }
 
     /// Returns the table of features, which follows the records of the file. `more_records` is the
-    /// size in bytes of the records that are written together with the table. In the file, the list
-    /// of build IDs follows the table of features.
+    /// size in bytes of the records that are written together with the table of features. In the
+    /// file, the list of build IDs follows the table of features.
     pub(super) fn encode_table(&self, more_records: u64, build_ids: u64) -> Vec<u8> {
         let mut sections = vec![(
             self.data_end() + more_records + TABLE_SIZE as u64,

@@ -30,8 +30,8 @@ const COMM_EXEC: u16 = 1 << 13;
 #[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// The event ID in throttling records that stand for the time in which a CPU was offline. perf
-/// gives no event this ID.
+/// The event ID in the throttling records that mark the start and the end of a time in which a CPU
+/// was offline. perf gives no event this ID.
 pub const OFFLINE_ID: u64 = u64::MAX;
 
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
@@ -122,7 +122,8 @@ impl Encoder {
 
     /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
     fn padded_string(&mut self, text: &[u8]) {
-        // A path has at most 4096 bytes. A longer text could exceed the maximum size of a record.
+        // A path has at most 4096 bytes. A text of more than 4096 bytes is cut off, because it
+        // could make the record longer than its size field allows.
         let text = &text[..text.len().min(4096)];
         self.bytes.extend(text);
         let zeros = 8 - text.len() % 8;
@@ -131,8 +132,8 @@ impl Encoder {
 
     pub fn sample(&mut self, sample: &Sample, id: u64) {
         let (misc, ip) = match sample.ip {
-            // In a guest, the ring buffer does not distinguish kernel mode from user mode, so the
-            // sample is assigned to the guest's kernel.
+            // For a sample in a guest, the ring buffer does not say whether the guest was in kernel
+            // mode or in user mode. The sample is assigned to the guest's kernel.
             IN_GUEST => (GUEST_KERNEL, 0),
             ip if ip >= KERNEL_START => (IN_KERNEL, ip),
             ip => (IN_USER, ip),
@@ -248,8 +249,8 @@ impl Encoder {
     }
 
     /// Copies a record that the kernel has written for an event. The kernel's record ends with the
-    /// fields TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]. In the copy, the last field
-    /// (IDENTIFIER) is set to `id`.
+    /// fields TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]. In the copy of the kernel's record,
+    /// the last field (IDENTIFIER) is set to `id`.
     pub fn copy_record(&mut self, record: &[u8], id: u64) {
         self.bytes.extend(record);
         let at = self.bytes.len() - 8;

@@ -17,8 +17,8 @@ use crate::atomic_file::AtomicFile;
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
 /// - While a call of [`Self::write`] overwrites the table of features, the file's header says that
-///   the file has no features. Until the new records are complete, the header has the size of the
-///   older records.
+///   the file has no features. Until the new records are complete, the size of the records in the
+///   header is that of the older records.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -70,7 +70,8 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // If the file already had a table of features, its space suffices for a new table.
+                // If the file had a table of features before this call, the new table fits in the
+                // space of the old table.
                 let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
                 complete_records(records, room.saturating_sub(TABLE_SIZE))
             }
@@ -78,7 +79,7 @@ impl Writer {
         if result.is_err() {
             let table = layout.encode_table(kept as u64, 0);
             let at = layout.data_end() + kept as u64;
-            // If the new table cannot be written either, the header still lists no features.
+            // If the write of the table of features also fails, the header still lists no features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
                 let _ = self.file.truncate(layout.data_end());
                 return result;
@@ -112,8 +113,9 @@ impl Writer {
         self.file.publish()
     }
 
-    /// Writes the list of build IDs, and gives the file its name. Returns the size of the file in
-    /// bytes. `build_ids` is empty if the records of mappings contain the build IDs.
+    /// Writes the list of build IDs. If [`Self::publish`] was not called before, gives the file its
+    /// name. Returns the size of the file in bytes. `build_ids` is empty if the records of mappings
+    /// contain the build IDs.
     pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
         if !self.has_table {
             self.write(&[])?;
@@ -190,8 +192,8 @@ mod tests {
         assert_eq!(bytes[41] & 4, 4, "frequency");
     }
 
-    /// A file that was written is read back with the same contents, and with samples in the order
-    /// of time.
+    /// The contents that are read from a file are those that were written to it. The samples that
+    /// the reader returns are sorted by time.
     #[test]
     fn r1_9_a_file_is_read_as_it_was_written() {
         let directory = tempfile::tempdir().expect("a directory");

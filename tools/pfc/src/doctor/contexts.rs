@@ -72,7 +72,7 @@ impl CpuInfo {
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has_flag("arch_perfmon"),
                 // Each AMD processor has four counters, as AMD's manual says. Under a hypervisor,
-                // the flag perfctr_core shows whether the counters are available.
+                // the flag perfctr_core shows whether the guest can use these counters.
                 "AuthenticAMD" | "HygonGenuine" => {
                     !self.has_flag("hypervisor") || self.has_flag("perfctr_core")
                 }
@@ -197,7 +197,7 @@ fn check_kvm_guests() -> Check {
 }
 
 /// Returns the name and the ID of each process that has a link with the target `link` in its
-/// directory /proc/PID/fd. The process of pfc itself is left out.
+/// directory /proc/PID/fd. The result does not include the process of pfc itself.
 fn processes_with_open(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();

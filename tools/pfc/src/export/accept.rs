@@ -15,9 +15,9 @@ pub struct MediaType {
 }
 
 impl MediaType {
-    /// Returns true if an Accept header allows this media type. The most specific entry of the
-    /// header that matches the media type decides. An entry with weight 0 (`q=0`) forbids the media
-    /// types that it matches.
+    /// Returns true if an Accept header allows this media type. If several entries of the header
+    /// match the media type, the most specific of them decides whether the media type is allowed.
+    /// An entry with weight 0 (`q=0`) forbids the media types that it matches.
     pub fn is_accepted_by(&self, header: &str) -> bool {
         let entries = header
             .split(',')

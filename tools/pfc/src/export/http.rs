@@ -204,7 +204,7 @@ impl Server {
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
-        // An error on a connection ends only that connection, so it is ignored.
+        // An error on a connection ends only that connection, so the error is ignored.
         let _ = timeout(MAX_LIFETIME, connection).await;
     }
 

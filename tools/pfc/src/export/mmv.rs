@@ -222,8 +222,8 @@ impl Exporter {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Returns the paths of all files in the directory that have names of this exporter's files,
-    /// including those that another exporter has created.
+    /// Returns the paths of all files in the directory with names that this exporter uses. Another
+    /// exporter with the same name may have created some of the files.
     fn existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         let action = format!(

@@ -309,7 +309,8 @@ impl DefaultSignals {
     }
 
     /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
-    /// the signals have their default action during the call.
+    /// SIGINT and SIGTERM, and SIGHUP unless pfc ignores it, have their default action while `work`
+    /// runs.
     fn during_write<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);

@@ -176,8 +176,8 @@ pub fn split_name(name: &str) -> SplitName {
             let label = match *first {
                 "block" => "device",
                 "net" => "interface",
-                // The label `instance` is reserved: Prometheus sets `instance` to the address from
-                // which Prometheus reads.
+                // The label `instance` is reserved: Prometheus sets this label to the address from
+                // which Prometheus reads the metrics.
                 _ => "id",
             };
             (format!("{first}_{last}"), vec![(label, middle.join("/"))])

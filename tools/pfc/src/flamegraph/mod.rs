@@ -75,7 +75,7 @@ impl<'a> CallTree<'a> {
     }
 
     /// Returns the number of levels that have a function with at least `min_samples` samples. The
-    /// level of the root is counted, too.
+    /// returned number includes the level of the root.
     fn depth(&self, min_samples: u64) -> usize {
         let drawn = self.0.iter().filter(|node| node.samples >= min_samples);
         1 + drawn.map(|node| node.depth).max().unwrap_or(0)
@@ -92,7 +92,8 @@ struct Picture {
 impl Picture {
     /// Draws a function, and then the functions that it called.
     fn draw_tree(&mut self, tree: &CallTree<'_>) -> std::fmt::Result {
-        // The functions that are still to be drawn, with the number of samples to their left.
+        // The functions that are still to be drawn: the name, the index in the tree, and the
+        // distance from the left edge of the picture in samples.
         let mut left = vec![("all", 0, 0)];
         while let Some((name, at, samples_before)) = left.pop() {
             let node = &tree.0[at];

@@ -26,7 +26,7 @@ pub struct Frame {
     pub cpus: Vec<Cpu>,
 }
 
-/// The increments of the values of tasks and CPUs between two frames.
+/// The increments of the values of tasks and CPUs between two reads.
 pub struct Change {
     pub khz: u32,
     pub ticks: u64,
@@ -35,13 +35,13 @@ pub struct Change {
 }
 
 impl Change {
-    /// Computes the increments of all values from the frame `before` to the frame `now`. Leaves out
-    /// tasks whose values have not changed between the frames `before` and `now`.
+    /// Computes the increments of all values between the two reads `before` and `now`. Leaves out
+    /// tasks whose values have not changed between these two reads.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let since = |t: &Task| t.since(by_pid.get(&t.pid).copied());
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
-        // If a CPU is not in the earlier frame, its earlier values are taken as 0.
+        // If `before` has no values for a CPU, the earlier values of the CPU are taken as 0.
         let earlier = before.cpus.iter().copied();
         let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {
@@ -163,7 +163,7 @@ mod tests {
                 task(9, 10, &[(SCHEDACCUM, 400)]),
             ],
         );
-        // The two frames of the test are one second apart.
+        // The values in `before` and `now` were read one second apart.
         let mut change = Change::new(&now, &before, 1);
         assert_eq!(change.seconds(), 1.0);
         let lines = change.format_lines(Sort::Time, 10);

@@ -17,14 +17,15 @@ use crate::text_file;
 
 /// The files that control process accounting.
 struct ControlFiles {
-    /// File with four numbers: account all tasks (0 or 1), count wakeup latencies in a histogram (0
-    /// or 1), timers (always 0, not supported), and CPUs per group of values.
+    /// File with four numbers. The first number is 1 if all tasks are accounted, and the second is
+    /// 1 if wakeup latencies are counted in a histogram. The third (timers) is not supported and
+    /// always 0. The fourth is the number of CPUs that share one group of a task's values.
     flags: PathBuf,
     /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
     /// measured.
     levels: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
-    /// numbers of `flags`.
+    /// numbers of `flags`. A line with the ID 0 that is written to this file sets `flags`.
     tasks: PathBuf,
 }
 
@@ -37,8 +38,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs per group
-    /// of values.
+    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs that
+    /// share one group of a task's values.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -49,8 +50,9 @@ impl ControlFiles {
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
-        fs::write(&self.flags, format!("{flags} {scaling}\n"))
-            .map_err(|e| file_failure(&self.flags, &e))
+        // The ID 0 stands for all tasks. Only root can write to `self.flags`.
+        fs::write(&self.tasks, format!("0 {flags} {scaling}\n"))
+            .map_err(|e| file_failure(&self.tasks, &e))
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
@@ -81,8 +83,8 @@ impl ControlFiles {
     }
 }
 
-/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs per group.
-/// Returns `None` if the text is not exactly four numbers.
+/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs that share one
+/// group of values. Returns `None` if the text is not exactly four numbers.
 pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
@@ -97,7 +99,11 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
         ErrorKind::NotFound => {
             format!("{path}: no such file; load the module: modprobe ppa (build it first: make)")
         }
-        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs CAP_PERFMON"),
+        ErrorKind::PermissionDenied => {
+            format!(
+                "{path}: permission denied; this needs CAP_PERFMON, and below /proc/sys also root"
+            )
+        }
         _ => format!("{path}: {error}"),
     })
 }
@@ -209,11 +215,11 @@ mod tests {
     #[test]
     fn r4_8_groups_stay_as_large_as_they_were() {
         let (control, _directory) = control("0\t0\t1\t4\n");
-        let now = || fs::read_to_string(&control.flags).expect("the file");
+        let now = || fs::read_to_string(&control.tasks).expect("the file");
         control.set_accounting(true).expect("it is switched");
-        assert_eq!(now(), "1 1 0 4\n");
+        assert_eq!(now(), "0 1 1 0 4\n");
         control.set_accounting(false).expect("it is switched");
-        assert_eq!(now(), "0 0 0 4\n");
+        assert_eq!(now(), "0 0 0 0 4\n");
     }
 
     #[test]

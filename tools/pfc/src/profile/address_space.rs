@@ -9,8 +9,9 @@ use std::rc::Rc;
 use super::files::Identity;
 
 /// The maximum number of mappings that are copied for all processes together; the copies need about
-/// 100 MiB. A process that adds a mapping to a shared address space gets a copy of it. If the copy
-/// would exceed `MAX_COPIED_REGIONS`, the process loses the shared mappings.
+/// 100 MiB. If a process adds a mapping to an address space that it shares, it gets its own copy of
+/// the address space. If the copy would exceed `MAX_COPIED_REGIONS`, the process loses the shared
+/// mappings.
 const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].

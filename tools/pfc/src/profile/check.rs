@@ -10,8 +10,8 @@ pub const FEATURE_EVENT_DESC: usize = 12;
 /// The maximum size of an event attribute in bytes. The kernel's perf_event_attr is smaller.
 const MAX_ATTR_SIZE: u64 = 4096;
 /// The sizes of the published versions of perf_event_attr: PERF_ATTR_SIZE_VER0 to _VER7. Later
-/// versions are larger. If the size of an attribute is neither published nor above that of _VER7,
-/// linux-perf-data reads a part of the attribute, and then takes size fields from wrong offsets.
+/// versions are larger than _VER7. If an attribute has the size of no version, linux-perf-data
+/// reads only a part of the attribute, and then takes size fields from wrong offsets.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
 /// The maximum number of events in a file. The limit on events bounds the size of a pprof profile,
 /// in which each sample has a value for each event.
@@ -114,10 +114,10 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// PERF_RECORD_MMAP2; its flag PERF_RECORD_MISC_MMAP_BUILD_ID; and the offset of the build ID's
-/// length in the record, counted from the end of the record's header.
+/// The record type PERF_RECORD_MMAP2, and the flag PERF_RECORD_MISC_MMAP_BUILD_ID in its header.
 const MMAP2: u32 = 10;
 const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
+/// The offset of the build ID's length in an MMAP2 record, counted from the end of its header.
 const MMAP2_BUILD_ID_SIZE: usize = 32;
 
 /// Checks the sizes of all records, and refuses records whose contents pfc cannot read.
@@ -209,13 +209,13 @@ mod tests {
         for size in [0, 1, 63, 65, 88, 127, 257, u32::MAX] {
             assert_eq!(attribute(size), None, "{size}");
         }
-        // Set the size field of the attribute in HEADER_EVENT_DESC, the second copy, to 65. With
-        // the attribute size 65, linux-perf-data would read the number of IDs from a wrong offset.
+        // Set the size field of the attribute in the feature HEADER_EVENT_DESC to 65. With the
+        // attribute size 65, linux-perf-data would read the number of IDs from a wrong offset.
         let mut bytes = file(1);
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
-        // Set the size field of the attribute in the list of attributes, the first copy, to 65.
+        // Set the size field of the attribute in the list of attributes to 65.
         let mut bytes = file(1);
         let at = bytes.windows(4).position(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;

@@ -175,8 +175,8 @@ mod tests {
             std::fs::write(path, &bytes).expect("room");
         }
         assert!(read(&link).is_some_and(|found| found == bytes));
-        // The second debug file has the path for a build ID of zeros, but contains another build
-        // ID.
+        // The path for a build ID of zeros exists, but the debug file at this path has another
+        // build ID.
         link.build_id = Some(vec![0; 20]);
         assert_eq!(read(&link), None);
     }

@@ -19,9 +19,9 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// The reason that a message gives if a file is not used because no file exists at the path.
+/// The reason, in messages, why pfc does not use a file: there is no file at the path.
 pub const NOT_FOUND: &str = "not found";
-/// The reason that a message gives if a file is not used because another file was mapped.
+/// The reason, in messages, why pfc does not use a file: it is not the file that was mapped.
 pub const ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
@@ -155,8 +155,8 @@ pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'s
     read_whole(&file, MAX_FILE_SIZE)
 }
 
-/// Returns the build ID of an ELF file, from the notes of its program headers. The kernel reads the
-/// build ID of a mapped file from its program headers, too.
+/// Returns the build ID of an ELF file. Like the kernel, this function reads the build ID from the
+/// notes to which the program headers of the file refer.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
     find_build_id::<FileHeader64<Endianness>, _>(&cache)

@@ -34,7 +34,7 @@ impl FoldedStacks {
     fn new(stacks: impl Iterator<Item = (Vec<usize>, u64)>, names: Vec<String>) -> Self {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|a, b| names[*a].cmp(&names[*b]));
-        // The index of each name in the sorted list. Equal names have the same index.
+        // `places[n]` is the index of `names[n]` in `sorted`. Equal names have the same index.
         let mut places = vec![0; names.len()];
         let mut sorted: Vec<String> = Vec::new();
         for at in order {

@@ -24,7 +24,7 @@ use crate::output::Out;
 use crate::{flamegraph, report, script};
 
 /// The stack size with which profiles are shown in tests: that of pfc's main thread. The demangler
-/// needs most of the stack: in a debug build, up to 8 KiB for each of its 512 levels.
+/// needs more stack than other code: in a debug build, up to 8 KiB for each of its 512 levels.
 pub const SHOWING_STACK: usize = 8 << 20;
 /// The memory in bytes that pfc may use for each byte of a file of samples. An address of 8 bytes
 /// in a call chain may stand for many inlined functions, whose names are all in the output.

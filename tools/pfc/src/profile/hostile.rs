@@ -12,7 +12,7 @@ use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
 
-/// Returns the profile of a file with these records.
+/// Returns the profile that is read from a file with the records `records`.
 fn read_records(has_stacks: bool, records: &[u8]) -> Profile {
     let event = Attribute {
         name: "cycles".to_owned(),

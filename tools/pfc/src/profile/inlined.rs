@@ -296,8 +296,9 @@ impl InlinedFunctions {
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
-        // The functions that enclose the current entry, outermost first. Each pair has the
-        // function's depth in the tree of entries, and the inlining depth of its inlined functions.
+        // The functions that enclose the current entry, outermost first. For each function: its
+        // depth in the tree of entries, and the inlining depth of the functions that are inlined in
+        // it.
         let mut enclosing: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let depth = entries.next_depth();
@@ -387,7 +388,8 @@ impl InlinedFunctions {
     }
 }
 
-/// The attributes of an entry that describe its code.
+/// Attributes of a DWARF entry: the addresses of the entry's code, and a reference to the function
+/// of which the code is an inlined copy.
 #[derive(Default)]
 struct CodeAttributes<'a> {
     low_pc: Option<AttributeValue<Bytes<'a>>>,
@@ -409,8 +411,8 @@ impl<'a> CodeAttributes<'a> {
     }
 }
 
-/// Returns the offset in .debug_info of the entry to which an attribute refers. Returns `None` if
-/// the entry is in another file, as dwz produces.
+/// Returns the offset in .debug_info of the entry to which an attribute refers. Returns `None` for
+/// a reference to an entry in another file; the tool dwz creates such references.
 fn entry_offset(unit: &Unit<Bytes<'_>>, value: AttributeValue<Bytes<'_>>) -> Option<usize> {
     match (value, unit.header.offset()) {
         (AttributeValue::UnitRef(at), UnitSectionOffset::DebugInfoOffset(unit)) => {
@@ -440,8 +442,9 @@ fn abbreviations_size(mut bytes: Bytes<'_>) -> Option<usize> {
     Some(all - bytes.len())
 }
 
-/// Returns the contents of a section with at most `max` bytes. A section that is compressed with
-/// zlib is uncompressed; a section with another compression is not read.
+/// Returns the contents of a section, or `None` if the contents have more than `max` bytes. A
+/// section that is compressed with zlib is decompressed; a section with another compression is not
+/// read.
 fn section_data(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Vec<u8>> {
     let section = file.section_by_name(id.name())?;
     let contents = section.compressed_data().ok()?;

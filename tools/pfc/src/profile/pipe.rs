@@ -208,8 +208,8 @@ mod tests {
             let id = &file[104 + 8 * n..][..8];
             stream.extend(record(HEADER_ATTR, &[&file[at..at + 128], id].concat()));
         }
-        // The table of features follows the records. Entries 3 and 4 of the table are the command
-        // line and the names of the events.
+        // The table of features follows the records. Entries 3 and 4 of the table of features are
+        // the command line and the names of the events.
         let table = word(&file, 40) + word(&file, 48);
         for (entry, feature) in [(3, FEATURE_CMDLINE), (4, FEATURE_EVENT_DESC)] {
             let at = word(&file, table + 16 * entry);

@@ -52,7 +52,7 @@ fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     ))
 }
 
-/// Returns the name of an input file for messages.
+/// Returns the name that messages use for the input file at `path`.
 pub fn input_name(path: &Path) -> Cow<'_, str> {
     match path == Path::new(STDIN) {
         true => "standard input".into(),
@@ -129,7 +129,8 @@ fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
-    /// The time since which each offline CPU is offline, as of the last record that was read.
+    /// The CPUs that were offline at the time of the last record that was read, each with the time
+    /// at which the CPU became offline.
     offline_since: HashMap<u32, u64>,
     symbolizer: Symbolizer,
     /// The frames of each address of a process or of the kernel (key `None`), as indices in
@@ -138,7 +139,8 @@ pub struct Reader {
     /// when its mappings change.
     frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
-    /// The function is part of the key because two builds of a program may have run at one path.
+    /// The function is part of a frame's key, because two builds of a program may have run at one
+    /// path.
     frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 

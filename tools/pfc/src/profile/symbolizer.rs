@@ -32,7 +32,8 @@ const JIT_PREFIXES: [&str; 6] = [
 #[derive(Default)]
 pub struct Symbolizer {
     symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
-    /// The process ID, path and identity of each lookup of a file. No lookup is repeated.
+    /// The lookups of files that were tried: the process ID, and the path and the identity of the
+    /// file. No lookup is repeated.
     tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
     /// The list of build IDs in the file's header, by path.
     pub build_ids: HashMap<OsString, Vec<u8>>,

@@ -16,7 +16,7 @@ use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, N
 use super::inlined::InlinedFunctions;
 use crate::text_file;
 
-/// The name of a function or an object that is not known.
+/// The name that pfc shows for a function or an object whose name is not known.
 pub const UNKNOWN: &str = "[unknown]";
 
 /// The maximum size of a vDSO in bytes.
@@ -200,7 +200,8 @@ impl Symbols {
             if name.is_empty() || name.len() > left {
                 return;
             }
-            // Subtract the size of the escaped name: an escape sequence is longer than its byte.
+            // The limit counts the bytes of escaped names, because an escape sequence is longer
+            // than the byte that it replaces.
             let name = visible::decode(name);
             left = left.saturating_sub(name.len());
             let symbol = (s.address(), s.size(), name.into());
@@ -248,7 +249,7 @@ impl Symbols {
         self.find(self.file_address(offset)?)
     }
 
-    /// Returns the address, according to the ELF file, of an offset in the ELF file.
+    /// Converts an offset in the ELF file to an address, by the segments of the ELF file.
     fn file_address(&self, offset: u64) -> Option<u64> {
         let segment = self
             .segments

@@ -88,7 +88,7 @@ struct ActiveContext {
     /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
     /// period of the sampler is fixed.
     controllers: Vec<Option<FreqController>>,
-    /// The part of the ring's count of lost records that is included in [`Drained::lost`].
+    /// The number of lost records of this ring that [`Drained::lost`] already includes.
     reported_lost: u64,
     is_ended: bool,
 }
@@ -138,9 +138,9 @@ pub struct Contexts {
     pub first_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
     short_counts: ShortCounts,
-    /// The throttling of closed contexts, and the throttling that earlier calls of
-    /// [`Contexts::take_throttling`] returned.
+    /// The sum of the throttling of all closed contexts.
     closed_throttling: Throttling,
+    /// The throttling of all contexts up to the last call of [`Contexts::take_throttling`].
     reported_throttling: Throttling,
     /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
     /// only when a file is written or their CPU goes offline.
@@ -273,8 +273,9 @@ impl Contexts {
         self.drain_task_events();
     }
 
-    /// Reads the kernel's records of processes. Called after samples are read and before they are
-    /// written, so that all records of processes older than a written sample have been read.
+    /// Reads the kernel's records of processes. Called after samples are read and before the
+    /// samples are written: for each written sample, all earlier records of processes must have
+    /// been read.
     fn drain_task_events(&mut self) {
         if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
@@ -406,8 +407,8 @@ impl Contexts {
         });
     }
 
-    /// Returns true if all contexts have ended for good. While a sampled CPU is offline, returns
-    /// false, because the CPU gets a new context when it is online again.
+    /// Returns true if all contexts have ended for good. `all_ended` is false while a sampled CPU
+    /// is offline, because the CPU gets a new context when it is online again.
     pub fn all_ended(&self) -> bool {
         let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
         !has_open_gap && self.live.values().all(|live| live.is_ended)
@@ -516,8 +517,8 @@ impl FollowHandler for Contexts {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.read_messages(self.config.scope);
             self.short_counts.add(thread, causes);
-            // A flight recorder keeps the context of the thread, so that the next file also has the
-            // thread's last samples.
+            // A flight recorder keeps the context of the exited thread, so that the next file also
+            // has the thread's last samples.
             live.is_ended = true;
         }
         if !self.is_flight_recorder {
@@ -543,12 +544,13 @@ impl Contexts {
         }
     }
 
-    /// Opens perf events for records of the given threads' processes, or of all processes. Reads
-    /// names and mappings that already exist from /proc. If the kernel refuses to open the perf
-    /// events, /proc is also read during the recording.
+    /// Opens perf events with which the kernel records changes of the names and mappings of
+    /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
+    /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
+    /// the perf events, /proc is also read during the recording.
     pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
-        // Names and mappings from /proc get a time before all of the kernel's records, so that the
-        // kernel's record of a process that changes while /proc is read has precedence.
+        // All records from /proc get a time before the perf events are opened. If a process changes
+        // while /proc is read, the kernel's record of the change is later and has precedence.
         let time = now();
         let processes = threads.map(process_ids);
         self.open_task_events(processes.as_deref());

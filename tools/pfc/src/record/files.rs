@@ -35,8 +35,8 @@ impl Run<'_> {
     }
 
     /// Writes the records that were read from the rings to the open file. The file gets its name
-    /// when its first sample is written. If pfc is killed, a file that has its name is kept. If the
-    /// write fails, sampling stops, and [`Self::incomplete`] is set.
+    /// when its first sample is written. If pfc is killed after it has written a sample, the file
+    /// is kept. If the write fails, sampling stops, and [`Self::incomplete`] is set.
     pub(super) fn write_records(&mut self) {
         let contexts = &mut self.contexts;
         let Some(file) = &mut self.file else {

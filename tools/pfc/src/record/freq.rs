@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Computes sampling periods for a requested frequency. Clock events have a fixed period. The
-//! period of every event other than a clock event is adjusted to the times between its samples.
+//! period of every other event is computed from the times between the samples of that event.
 
 /// The minimum number of gaps (times between two samples) from which a new period is computed.
 const MIN_GAPS: usize = 16;

@@ -193,8 +193,8 @@ fn choose_config(
     try_events(resolve(&clock)?)
 }
 
-/// Returns the failure for an error of [`ContextConfig::probe`], with advice. The sampling format
-/// `format` is missing if the kernel module of the format is not loaded.
+/// Converts an error of [`ContextConfig::probe`] to a failure with advice for the user. The
+/// sampling format `format` is missing if the kernel module of the format is not loaded.
 fn describe_error(error: &io::Error, format: &str) -> Failure {
     let has_device = Path::new(perfmon::DEVICE).exists();
     match (error.kind(), error.raw_os_error()) {

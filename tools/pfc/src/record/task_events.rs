@@ -5,8 +5,9 @@
 //! open on all online CPUs, for all tasks or for some threads and their descendants.
 //!
 //! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
-//! mapping. Because all changes are recorded, the names in a profile are those of the program that
-//! ran when the sample was taken, even if the program soon ended or its file was replaced.
+//! mapping. Because every change of names and mappings is recorded, the names in a profile are
+//! those of the program that ran when the sample was taken, even if the program soon ended or its
+//! file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;

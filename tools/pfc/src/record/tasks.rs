@@ -13,9 +13,10 @@
 //! - After the samples of a process were read, pfc checks the process for a new name or program.
 //! - Before a file is completed, pfc reads the names of all threads of known processes.
 //!
-//! For samples, pfc reads the mappings of a process at most once in 50 ms, and checks its name and
-//! program at most once in 50 ms. A mapping that is read after the exec of its process is recorded
-//! as if it had existed since the exec, because libraries are mapped soon after the exec.
+//! While pfc handles samples, it reads the mappings of each process at most once in 50 ms, and
+//! checks the name and program of each process at most once in 50 ms. A mapping that is read after
+//! the exec of its process is recorded as if it had existed since the exec, because libraries are
+//! mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -169,8 +170,9 @@ impl Tasks {
         &self.records.bytes
     }
 
-    /// Returns the records that were collected since the last call with the same position. If older
-    /// records have been replaced since the last call, returns all records.
+    /// Returns the records that were collected after `position`, and sets `position` to the end of
+    /// the records. If older records have been replaced since `position` was set, returns all
+    /// records.
     pub fn records_since(&self, position: &mut TaskPosition) -> &[u8] {
         let begin = match position.nr_shrinks == self.nr_shrinks {
             true => position.bytes,
@@ -212,7 +214,7 @@ impl Tasks {
     }
 
     /// Moves the kernel's records out of the rings of `events`. If the collected records exceed
-    /// [`MAX_RECORD_BYTES`], the older half is replaced.
+    /// [`MAX_RECORD_BYTES`], the present contents of /proc replace the older half of the records.
     pub fn drain(&mut self, events: &mut TaskEvents) {
         events.drain(&mut self.records, self.event_id);
         if self.records.bytes.len() > MAX_RECORD_BYTES {
@@ -220,9 +222,9 @@ impl Tasks {
         }
     }
 
-    /// Replaces the older half of the records by the present contents of /proc. If a process has
-    /// ended, its name and mappings in the older half of the records are lost, and its samples in
-    /// the next file have no names.
+    /// Replaces the older half of the records by the present contents of /proc, where processes
+    /// that have ended are missing. If the name and mappings of an ended process were in the older
+    /// half of the records, the process's samples in the next file have no names.
     fn shrink_records(&mut self) {
         self.nr_shrinks += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);

@@ -85,8 +85,8 @@ struct Assigner<'a> {
 ///
 /// Events that no fixed counter can count are assigned first, to general counters. Events that a
 /// fixed counter can count are assigned next: to general counters as long as one is free, and then
-/// to their fixed counters. Among the events with a fixed counter, and among those without one, the
-/// events that the fewest counters can count are assigned first.
+/// to their fixed counters. In both groups, with and without a fixed counter, an event that fewer
+/// counters can count is assigned earlier.
 pub fn assign(events: &[Event], map: &Map) -> Plan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {

@@ -347,8 +347,8 @@ impl Child {
                 }
             }
             WaitStatus::Stop(signal) => {
-                // The first event of a new thread or process is a stop, before the thread or
-                // process runs.
+                // The first ptrace event of a new thread or process is a stop, which happens before
+                // the thread or process runs.
                 if self.is_executed && self.followed.insert(pid) {
                     handler.attach_new_thread(thread);
                 }

@@ -358,9 +358,9 @@ impl ContextGroup {
             let values = self
                 .config
                 .on_target(cpu, || self.config.read_sums(&attached.context))?;
-            // The kernel sets PERFMON_REGFL_SHORT for the values of an ended context, without a
-            // reason. The cause `ShortCauses::SHORT` is removed for an offline CPU: the reason is
-            // known, and values of later intervals are complete again.
+            // For an ended context, the kernel sets PERFMON_REGFL_SHORT, which does not say why
+            // counts are missing. The cause `ShortCauses::SHORT` is removed for an offline CPU: the
+            // reason is known, and values of later intervals are complete again.
             let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
             self.short_counts.add(cpu, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);
@@ -440,8 +440,8 @@ impl ContextGroup {
             .collect())
     }
 
-    /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns the
-    /// union of the causes of missing counts that messages of the remaining contexts have named.
+    /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns all
+    /// causes of missing counts that the messages of the other contexts have named.
     fn read_messages(&mut self) -> io::Result<ShortCauses> {
         let running = self
             .contexts

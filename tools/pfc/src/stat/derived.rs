@@ -18,8 +18,8 @@ pub struct RunCounts<'a> {
 
 impl RunCounts<'_> {
     /// Returns the count of the first event that has one of the names `names` and was counted in
-    /// the modes `modes`. Returns `None` if no event has one of the names and the modes, or if the
-    /// count is 0.
+    /// the modes `modes`. Returns `None` if no event with one of these names was counted in these
+    /// modes, or if the count is 0.
     fn count_of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs

@@ -10,8 +10,8 @@
 //!
 //! The turns of the event sets follow each other in a fixed order, not at random. If the behaviour
 //! of the program changes slowly, the true error is smaller than the estimated error. If the
-//! behaviour of the program changes in step with the turns, the estimate is wrong for any number of
-//! turns.
+//! behaviour of the program changes with the same period as the turns, the estimate is wrong, even
+//! after many turns.
 
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -52,7 +52,7 @@ impl Sums {
         }
     }
 
-    /// Returns the sums with additional reasons why counts are missing.
+    /// Returns a copy of `self` in which `causes` is added to the reasons why counts are missing.
     pub fn with_causes(self, causes: ShortCauses) -> Self {
         Self {
             causes: self.causes.union(causes),
@@ -103,9 +103,10 @@ impl Sums {
         self.combine(other, u128::wrapping_add)
     }
 
-    /// Returns the difference between `self` and earlier sums of the same event, with the causes of
-    /// `self` for missing counts. The counts of a context that has ended early are missing in every
-    /// later interval. The counts of an offline CPU are missing until the CPU is counted again.
+    /// Returns the difference between `self` and earlier sums of the same event. The difference has
+    /// the causes for missing counts that `self` has. The counts of a context that has ended early
+    /// are missing in every later interval. The counts of an offline CPU are missing until the CPU
+    /// is counted again.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             causes: self.causes,
@@ -133,8 +134,8 @@ impl Sums {
         // turn and `ratio` times the length of the turn.
         let squares = self.value2 as f64 - 2.0 * ratio * self.value_time as f64
             + ratio * ratio * self.time2 as f64;
-        // If an interval contains a part of a turn, `squares` can be negative, because the sums of
-        // the interval are then not those of whole turns.
+        // If an interval begins or ends in the middle of a turn, its sums do not cover whole turns
+        // only, and `squares` can be negative.
         let adds_up = squares >= -1e-6 * self.value2 as f64;
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
@@ -151,10 +152,10 @@ impl Sums {
 
 /// Lengthens the error bar of a skewed count.
 ///
-/// Counts are not negative, and bursts of events make the distribution of counts skewed. If no turn
-/// contains a burst, both the estimated value and the estimated error are too small. The lengthened
-/// error is the second-order approximation of value * (exp(error / value) - 1), the upper half of
-/// an error bar on a logarithmic scale.
+/// Counts are not negative, and bursts of events make the distribution of counts skewed. If no
+/// burst happens while the event set is loaded, both the estimated value and the estimated error
+/// are too small. The lengthened error is the second-order approximation of
+/// value * (exp(error / value) - 1), the upper half of an error bar on a logarithmic scale.
 fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),

@@ -357,8 +357,8 @@ impl Machine {
         let code = raw_event_code(event.select, vendor);
         let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // An event that needs a second register is not supported. If with_counters() knows the
-            // second register of the event, the error of with_counters() names the second register.
+            // An event that needs a second register is not supported. If with_counters() finds the
+            // second register in its tables, the error names the second register.
             (libpfm::Kind::Core, true) => self.with_counters(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
@@ -372,8 +372,8 @@ impl Machine {
         Ok(result)
     }
 
-    /// Adds to an event code the mask of the counters that can count the event. Returns the reason
-    /// as an error if no single counter can count the event.
+    /// Adds to an event code the mask of the counters that can count the event. Returns an error
+    /// with the reason if no counter can count the event by itself.
     fn with_counters(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
             amd_counters, amd_missing, intel_counters, intel_missing, Missing,

@@ -242,8 +242,8 @@ fn available_plan(
     };
     let error = match try_plan(&plan) {
         Ok(()) => return Ok(plan),
-        // Another program monitors the thread of pfc, so the test of the plan failed. The registers
-        // may still be available on the threads to be counted.
+        // Another program monitors the thread of pfc, so the test of the plan failed. On the
+        // threads that pfc is to count, the registers may be available nevertheless.
         Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }

@@ -58,7 +58,7 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
     }
 }
 
-/// Makes the child process of `command` restore the limits of pfc's caller before exec.
+/// Makes the child process of `command` restore the open-file limits of pfc's caller before exec.
 pub fn restore_limits(command: &mut Command) {
     // SAFETY: pre_exec() requires that the function only makes calls that are safe in the child of
     // a process with threads. limits::restore() makes one system call, takes no lock and allocates

@@ -38,7 +38,7 @@ pub struct Report<'a> {
     /// printed, from the option `--refuse-below`.
     min_share: f64,
     out: Out,
-    /// The sums of all sources at the end of the previous interval.
+    /// The sums of all elements of `sources` at the end of the previous interval.
     last_sums: Vec<Sums>,
     last_time: Duration,
     has_begun: bool,
@@ -189,7 +189,7 @@ impl<'a> Report<'a> {
 }
 
 /// Returns an event `not-counted:cpuN` for each CPU that was not counted for some time. The value
-/// of the event is the mean duration of the CPU's gaps per run, in nanoseconds.
+/// of the event is the mean time per run in which the CPU was not counted, in nanoseconds.
 fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
     let cpus: BTreeSet<u32> = runs.iter().flat_map(|r| r.gaps.keys().copied()).collect();
     let gap_event = |cpu: u32| {
@@ -371,7 +371,8 @@ struct CombinedCount {
 }
 
 impl CombinedCount {
-    /// Returns true if the event was counted for too little of the time to print its value.
+    /// Returns true if the value of the event is not printed, because the event was counted for too
+    /// little of the time.
     fn is_refused(&self, min_share: f64) -> bool {
         self.is_multiplexed && (self.share < min_share || self.share == 0.0)
     }

@@ -32,7 +32,8 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// Makes a row for a time of `ns` nanoseconds that pfc has measured itself. If `is_repeated` is
-    /// true, the standard error is 0, because rows of repeated runs show a standard error.
+    /// true, the row gets the standard error 0, because every row of repeated runs shows a standard
+    /// error.
     pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
         Self {
             event,

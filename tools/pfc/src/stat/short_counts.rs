@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Short counts: records why counts are missing, and for which threads or CPUs.
+//! Records which threads and CPUs have short counts (counts that miss events), and why.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ impl ShortCauses {
     pub const FAULT: Self = Self(1);
     /// The context ended because an administrator's context needed its registers.
     pub const EVICTED: Self = Self(2);
-    /// The CPU was offline for some time, or its context has not been replaced since.
+    /// The CPU was offline for some time, or has got no new context since it was offline.
     pub const OFFLINE: Self = Self(4);
     /// The kernel has set PERFMON_REGFL_SHORT for a value, but no message has given the reason.
     pub const SHORT: Self = Self(8);

@@ -19,17 +19,18 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that `arm` increments. In the wake file, the counter of
-/// `arm` is between the words of the markers and the filters.
+/// Offset in the wake file of the counter that each call of `arm` increments. In the wake file, the
+/// counter of calls of `arm` comes after the words of the markers and before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter that `arm` increments and then copies into the word of each marker. In the
-/// word of a marker, the counter is between the bits of traces and the bit `WAKE`.
+/// Mask of the counter that `arm` increments and then copies into the word of each marker. A
+/// marker's word has one bit for each trace in bits 0 to 15, the counter of `arm` in bits 16 to 30,
+/// and the flag `WAKE` in bit 31.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Announces the device `/dev/perftrace` to running programs. Programs that found no device when
-/// they started attach to the device at their next event.
+/// Announces the device `/dev/perftrace` to running programs. A program that started before the
+/// device existed attaches to the device at the program's next event.
 pub fn arm() -> Result<(), Failure> {
     Device::open()?.resume()?;
     let file = open_wake_file()?;
@@ -98,7 +99,7 @@ fn open_wake_file() -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Stores `word` in the words of all markers in the wake file.
+/// Sets the word of each marker in the wake file to `word`.
 fn set_marker_words(file: &File, word: u32) -> io::Result<()> {
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }

@@ -45,7 +45,7 @@ fn load_module() {
     if !module::load("perftrace", DEVICE) {
         return;
     }
-    // Programs that found no device when they started attach only after a call of `arm`. An error
+    // Programs that started before the device existed attach only after a call of `arm`. An error
     // of `arm` is only a warning, because programs that start later are traced without `arm`.
     if let Err(error) = arm::arm() {
         message!("pfc: programs that began before are not traced: {error}");

@@ -30,7 +30,7 @@ const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The words after "cannot" in the error message if pfc cannot wait for the command.
+/// The action that fails, in the error message "cannot wait for the command".
 const WAIT_FOR_COMMAND: &str = "wait for the command";
 
 /// Reads a trace and writes its events to an output.

@@ -89,7 +89,7 @@ impl Sink {
     fn cut_off_incomplete_line(&self, path: &Path) {
         let is_file = |file: &File| file.metadata().is_ok_and(|m| m.is_file());
         if let Ok(file) = File::options().write(true).open(path) {
-            // If the file cannot be truncated, the text ends with an incomplete line.
+            // If the output file cannot be truncated, it keeps the incomplete line at its end.
             let _ = is_file(&file).then(|| file.set_len(self.output.bytes()));
         }
     }
@@ -139,8 +139,8 @@ fn create_output(
     })
 }
 
-/// Returns properties of the tracer and of the system, which the output contains for readers of the
-/// trace.
+/// Returns properties of the tracer and of the system. These properties are part of CTF and
+/// Perfetto traces, so that readers know the origin of a trace.
 fn trace_environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [

@@ -55,7 +55,8 @@ pub struct App {
     pub top: usize,
     /// The number of rows that fit on the screen, set by [`App::scroll`].
     pub height: usize,
-    /// The rows that match the filters in sort order, as indices into the rows of the frame.
+    /// The rows that match the filters, as indices into the rows of the frame. The indices are in
+    /// the sort order of the rows.
     order: Vec<usize>,
 }
 

@@ -2,8 +2,8 @@
 
 //! `pfc watch`: shows the rates of counters, updated at an interval.
 //!
-//! The sampler computes a frame per interval from the counters. A frame is shown as lines of text
-//! or on the screen:
+//! For each interval, the sampler computes a frame, which has the rates of the selected counters.
+//! Each frame is either printed as lines of text or drawn on the screen:
 //!
 //! ```text
 //!   sampler: counters -> Frame --> plain: lines of text

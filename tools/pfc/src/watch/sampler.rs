@@ -19,7 +19,7 @@ pub struct Frame {
     /// The numbers of the CPUs, in the order of [`Row::per_cpu`], each with `true` if the CPU is
     /// online.
     pub cpus: Vec<(u32, bool)>,
-    /// True if, for each CPU, no counter was updated on that CPU while its values were read.
+    /// True if the values of each CPU were read while that CPU updated no counter.
     pub consistent: bool,
     /// True if the module was loaded again since the last frame.
     pub reloaded: bool,
@@ -41,8 +41,8 @@ pub struct Row {
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// The change of the instance's value per second. The rate is `None` for a peak, for a change
-    /// whose start is not known, and if no time has passed between the snapshots.
+    /// The change of the instance's value per second. The rate is `None` in three cases: for a
+    /// peak, if the start of the interval is unknown, and if no time passed between the snapshots.
     pub rate: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.

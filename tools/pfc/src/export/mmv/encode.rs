@@ -19,13 +19,15 @@ const VALUE_BYTES: usize = 32;
 pub const GENERATION_1: usize = 1;
 pub const GENERATION_2: usize = 2;
 
-/// Flags of the file. `MMV_FLAG_NOPREFIX` (1): PCP does not put the file's name before metric
-/// names. `MMV_FLAG_PROCESS` (2): the values are valid only as long as the writing process exists.
+/// Flags of the file. `MMV_FLAG_NOPREFIX` (1): the metric names are complete, so PCP does not put
+/// the name of the MMV file before them. `MMV_FLAG_PROCESS` (2): the values are valid only as long
+/// as the writing process exists.
 const FLAGS: u32 = 1 | 2;
 const NO_INDOM: u32 = u32::MAX;
 const TYPE_S64: u32 = 2;
 
-/// The semantics of a metric's values, with the numbers of PCP's field `pmDesc.sem`.
+/// Kind of a metric's values in PCP: a count that only increases, or a value at an instant.
+/// The numbers of the variants are those of the field `pmDesc.sem` of PCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
     Counter = 1,

@@ -31,8 +31,8 @@ const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
 /// Maximum number of values in a file; pmdammv ignores files with more. 10,000 values suffice for a
 /// metric that has a value for each of 8,192 CPUs.
 const MAX_VALUES: usize = 10_000;
-/// The serial number of the instance domain (indom) of CPUs. The indom of the buckets of a
-/// histogram with n buckets has the serial number 1 + n.
+/// The serial number of the instance domain (indom) of CPUs. For a histogram with n buckets, the
+/// indom whose instances are the buckets has the serial number 1 + n.
 const CPU_INDOM: u32 = 1;
 
 /// The values that a metric exports: totals over all CPUs, the value of each CPU, or a property of
@@ -128,8 +128,9 @@ pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout>
             }
             nr_values += width;
             let file = file.get_or_insert_with(|| FileLayout {
-                // The suffix contains the number of the first instance in the file. Each suffix is
-                // unique, because an instance is in at most one file per scope (`all` or `percpu`).
+                // The suffix of the file's name contains the number of the file's first instance.
+                // No instance is in two `all` files or in two `percpu` files, so no two files have
+                // the same suffix.
                 suffix: format!("{scope}.{}", instance.number),
                 contents: FileContents {
                     cluster,
@@ -215,7 +216,8 @@ fn bucket_indom(slots: u16) -> Indom {
 }
 
 /// Returns the layout of the control file, which contains the time at which the values were read
-/// and the generation of the set of instances. The time tells clients how old the values are.
+/// and the generation of the set of instances. The time in the control file tells clients how old
+/// the values are.
 fn plan_control_file(name: &str) -> FileLayout {
     let metric = |item, word, units, long: &str| Metric {
         item,

@@ -10,8 +10,8 @@
 //!
 //! - `/` becomes a dot, and each part between slashes becomes a word.
 //! - A byte that is not an ASCII letter, digit or `_` is encoded by its hexadecimal value, for
-//!   example as `_x2d_`. A `_` before an `x` is encoded as well, because an encoded byte begins
-//!   with `_x`.
+//!   example as `_x2d_`. A `_` before an `x` is also encoded by its hexadecimal value, because `_x`
+//!   is the beginning of an encoded byte.
 //! - A word that does not begin with a letter, or begins with `x_`, gets the prefix `x_`.
 
 use std::collections::HashSet;
@@ -94,16 +94,17 @@ impl MetricNames {
 }
 
 /// Returns the unit in PCP's packed form, and the factor that converts values to that unit. The
-/// conversion factor is above 1 if PCP has no unit for the power of ten. Returns `None` if PCP
-/// cannot represent the unit; the metric then has no dimension, and its help text names the unit.
+/// conversion factor is above 1 if PCP has no unit for the power of ten 10^`exponent`. Returns
+/// `None` if PCP cannot represent the unit; the metric then has no dimension, and its help text
+/// names the unit.
 pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // PCP has nanoseconds, microseconds, milliseconds and seconds. If PCP has no unit of
-            // time for an exponent above -9, the time is converted to the next finer unit.
+            // PCP has nanoseconds, microseconds, milliseconds and seconds. Times in another unit of
+            // more than 1 ns, for example 10^-7 s, are converted to the next finer unit of PCP.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))

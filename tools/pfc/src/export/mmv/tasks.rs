@@ -25,7 +25,7 @@ use super::{remove_file, Exporter, MappedFile, RESCAN_DELAY};
 pub const SUFFIX: &str = "tasks";
 
 const TASK_CLUSTER: u32 = 1022;
-/// The serial number of the indom of tasks in the cluster of task metrics.
+/// The serial number, in the cluster [`TASK_CLUSTER`], of the instance domain (indom) of tasks.
 const TASK_INDOM: u32 = 1;
 /// PCP item numbers of the first per-task metric and of the first total over all tasks.
 const FIRST_TASK_ITEM: u32 = 1;

@@ -53,8 +53,8 @@ pub struct Parser<'a> {
     /// True while the type of a conversion operator is being read. The template arguments of a
     /// conversion operator are encoded after its type.
     pub in_conversion: bool,
-    /// The index of the pack element for which the pattern of a pack expansion is being read.
-    /// `None` if no pattern is being read for a particular element.
+    /// The pattern of a pack expansion is read once for each element of its parameter packs.
+    /// `pack_index` is the index of the element for which a pattern is being read, or `None`.
     pub pack_index: Option<usize>,
     /// The number of elements of the parameter packs in the pattern that is being read.
     pub pack_length: Option<usize>,

@@ -435,7 +435,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Reads a C++20 requires expression. The expression's text does not contain the requirements.
+    /// Reads a C++20 requires expression. Returns `requires { ... }`, without the requirements.
     fn requires(&mut self) -> Option<String> {
         let has_parameters = self.take("rQ");
         if has_parameters {

@@ -8,7 +8,8 @@ use super::MAX_LENGTH;
 
 /// The maximum depth of nested parts of a name.
 const MAX_DEPTH: usize = 512;
-/// The maximum work on a name. One unit of work is a part that is read or a byte that is written.
+/// The maximum work for demangling one name, in units of work. One unit is a part of the name that
+/// is read, or a byte that is written.
 pub const MAX_WORK: usize = 1 << 20;
 
 /// The kind of a type, which decides where the `*` of a pointer to the type is written.

@@ -45,8 +45,8 @@ const BUILTIN_D: [(u8, &str); 10] = [
     (b'n', "decltype(nullptr)"),
 ];
 
-/// Abbreviations of names in std: the letter after S, the name, and the full name without std::.
-/// The full name includes the template arguments and is used before a constructor or destructor.
+/// Abbreviations of names in std: the letter after S, the name, and the full name without std::. A
+/// full name with template arguments replaces the abbreviation before a constructor or destructor.
 const STD: [(u8, &str, &str); 6] = [
     (b'a', "std::allocator", "allocator"),
     (b'b', "std::basic_string", "basic_string"),
@@ -390,7 +390,8 @@ impl Parser<'_> {
                 }
                 Some(Text::plain(&self.argument_text(&pack)?))
             }
-            // The template parameter is in a constraint, and its argument is encoded later.
+            // A constraint refers to a template parameter before the argument of the parameter is
+            // encoded.
             (None, _) => Some(Text::plain(&format!("T{number}"))),
         }
     }
@@ -437,7 +438,8 @@ impl Parser<'_> {
             (Some(at), None) => {
                 let known = self.substitutions.len();
                 let end = std::mem::replace(&mut self.at, at);
-                // Read the type again only to learn the length of the parameter pack.
+                // Read the type again to set `pack_length`. The text of the second read is not
+                // used.
                 self.nest(Self::any_type)?;
                 self.substitutions.truncate(known);
                 self.at = end;

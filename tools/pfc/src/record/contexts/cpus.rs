@@ -49,9 +49,9 @@ impl Contexts {
         }
     }
 
-    /// Starts a context on a CPU that has come online. Before starting the context, opens the CPU's
-    /// perf event for records of processes again, and reads all names and mappings from /proc.
-    /// Processes that ran on the CPU before the event was open have left no records.
+    /// Starts a context on a CPU that has come online. Before starting the context, reopens the
+    /// CPU's perf event for process records, and reads all names and mappings from /proc. Processes
+    /// that ran on the CPU before the event was open have left no records.
     fn attach_again(&mut self, cpu: u32) -> io::Result<()> {
         self.drain_task_events();
         let time = now();
