@@ -5,6 +5,7 @@
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::GlobalGuard;
 use kernel::task::Task;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
@@ -92,21 +93,8 @@ impl Context {
                     .inspect_err(|_| session.remove_thread())
             }),
             None => {
-                // flush_perf_dirty_counters() can take 100 ms, so release `SESSION` during the
-                // call. While `SESSION` is released, `loading` makes unload() and writes of
-                // registers fail. Store the claims in the state before `SESSION` is released, so
-                // that is_available_after_evict() finds them.
-                {
-                    let mut state = self.state.lock();
-                    (state.loading, state.claims) = (true, claims);
-                }
-                drop(session);
-                let ready = match claims.is_none() {
-                    true => Ok(()),
-                    false => msr::flush_perf_dirty_counters(),
-                };
-                session = SESSION.lock();
-                self.state.lock().loading = false;
+                let ready;
+                (session, ready) = self.prepare_cpu(session, claims);
                 ready
                     .and_then(|()| self.attach_cpu(&mut session, number, &claims))
                     .inspect_err(|_| self.state.lock().claims = RegisterMask::NONE)
@@ -221,6 +209,32 @@ impl Context {
         }
     }
 
+    /// Makes perf clear its dirty counters on this CPU if the context is a CPU's and has just
+    /// claimed its first hardware registers, `claims`. The caller runs on the context's CPU.
+    /// Returns `EBUSY` if the CPU is too busy, or `ENOMEM`.
+    ///
+    /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
+    /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
+    pub(crate) fn prepare_cpu(
+        &self,
+        session: GlobalGuard<SESSION>,
+        claims: RegisterMask,
+    ) -> (GlobalGuard<SESSION>, Result) {
+        let mut state = self.state.lock();
+        if self.scope() == Scope::Thread || !state.claims.is_none() || claims.is_none() {
+            return (session, Ok(()));
+        }
+        // Store the claims before `SESSION` is released, because is_available_after_evict() must
+        // see them when another context claims registers.
+        (state.loading, state.claims) = (true, claims);
+        drop(state);
+        drop(session);
+        let ready = msr::flush_perf_dirty_counters();
+        let session = SESSION.lock();
+        self.state.lock().loading = false;
+        (session, ready)
+    }
+
     /// Attaches the context to the CPU `number`, on which the caller must run. Contexts of threads
     /// are evicted only after the check that no context is attached to the CPU. After this check no
     /// other context can be attached to the CPU, because the caller holds `SESSION`.
@@ -261,9 +275,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while [`load`](Self::load) is attaching the context and has released `SESSION`.
-    /// Without `EBUSY`, unload() could remove a context from the list of attached contexts while
-    /// load() is attaching the context, so that the list would lack an attached context.
+    /// `EBUSY` while [`prepare_cpu`](Self::prepare_cpu) has released `SESSION`. Without this error,
+    /// `unload` would remove the context from the list of attached contexts, and `load` would then
+    /// attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {

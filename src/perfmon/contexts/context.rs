@@ -95,7 +95,7 @@ pub(crate) struct State {
     /// If true, the notifier's irq_work queues a worker that repeats the check of the permission to
     /// watch the thread.
     pub(crate) recheck_pending: bool,
-    /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
+    /// Set while [`prepare_cpu`](Context::prepare_cpu) has released the lock `SESSION`.
     pub(crate) loading: bool,
     /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
     pins: pmus::Pins,

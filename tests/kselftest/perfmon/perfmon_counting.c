@@ -237,10 +237,44 @@ static void test_with_perf(void)
 	close(perf);
 }
 
+/*
+ * perf marks the counters that it has used on a CPU as dirty. When the CPU switches to an address
+ * space that may execute RDPMC, perf sets the dirty counters to 0. A CPU's context gets its first
+ * hardware register after PERFMON_LOAD. While the context counts, perf must not set the counter of
+ * this register to 0.
+ */
+static void test_dirty_counter(void)
+{
+	int perf, fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	__u64 before, after;
+
+	pin_to_cpu(0);
+	perf = perf_user(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, -1);
+	if (perf < 0 || !perf_spin(perf, 1000))
+		bail("a perf event");
+	close(perf);
+	is(pfm_load(fd, 0) ?: pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
+	   "1.3 counter that perf has used: a CPU's context gets it after the load");
+	pfm_start(fd);
+	spin(1000000);
+	before = pfm_read_pmd(fd, 0);
+	is(in_child({
+		int self = pfm_create(0);
+
+		_exit(mmap(NULL, 4096, PROT_READ, MAP_SHARED, self, PERFMON_SELF_OFFSET) ==
+		      MAP_FAILED);
+	}), 0, "1.3 counter that perf has used: a process on the CPU maps a self page");
+	after = pfm_read_pmd(fd, 0);
+	if (!ok(before >= 2000000 && after - before < 1ULL << 32,
+		"1.3 counter that perf has used: counts on after RDPMC was permitted on the CPU"))
+		note("%llu, then %llu", before, after);
+	close(fd);
+}
+
 int main(void)
 {
 	model = guest_model();
-	plan(43);
+	plan(46);
 	pfm_load_modules(model);
 	test_register_map();
 	test_self();
@@ -249,6 +283,7 @@ int main(void)
 	test_threads(64);
 	test_system_wide();
 	test_with_perf();
+	test_dirty_counter();
 	is(rmmod(model->amd ? "pfm_amd" : "pfm_intel"), 0,
 	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();
