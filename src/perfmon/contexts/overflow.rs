@@ -464,7 +464,7 @@ impl Context {
                     self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.phase.target() {
-                    self.load_pmu_if_active(state);
+                    self.load_if_waiting(state);
                 }
             }
         })

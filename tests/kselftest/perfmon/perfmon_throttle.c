@@ -258,10 +258,52 @@ static void test_sleep(void)
 	close(fd);
 }
 
+/*
+ * A CPU's context is stopped while it is throttled, and is started again when the throttling is
+ * over. The time for which the context was stopped must not count as throttled.
+ */
+static void test_stopped_cpu(void)
+{
+	int fd = pfm_create_default(PFM_FL_SYSTEM_WIDE, SIZE);
+	struct perfmon_status s = { 0 };
+	__u64 ran, restarted;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_period(fd, 0, PERIOD, 0);
+	is(pfm_load(fd, 0), 0, "9.6 stopped CPU context: load with a period of %d instructions",
+	   PERIOD);
+	ran = now_ns();
+	for (int i = 0; i < MAX_ROUNDS && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
+		pfm_start(fd);
+		spin(ROUNDS);
+		if (!(get_status(fd).flags & PERFMON_STATUS_THROTTLED))
+			continue;
+		pfm_stop(fd);
+		/* The throttling may have ended before the stop. */
+		s = get_status(fd);
+	}
+	ran = now_ns() - ran;
+	ok(s.flags & PERFMON_STATUS_THROTTLED,
+	   "9.6 stopped CPU context: it is stopped while throttled");
+	/* The context is stopped for longer than it can have been throttled. */
+	usleep(ran / 1000 + 1000000);
+	restarted = now_ns();
+	pfm_start(fd);
+	for (int i = 0; i < MAX_ROUNDS && get_status(fd).flags & PERFMON_STATUS_THROTTLED; i++)
+		spin(ROUNDS / 10);
+	pfm_stop(fd);
+	ran += now_ns() - restarted;
+	s = get_status(fd);
+	if (!ok(s.throttled <= ran + MAX_THROTTLE,
+		"9.6 stopped CPU context: throttled time is at most the run time plus 40 ms"))
+		note("throttled for %llu ms, ran for %llu ms", s.throttled / MS, ran / MS);
+	close(fd);
+}
+
 int main(void)
 {
 	model = guest_model();
-	plan(6 + 6 + 6 + 6 + 1 + 2 + 4);
+	plan(6 + 6 + 6 + 6 + 1 + 2 + 4 + 3);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	insmod("pfm_nway", "");
@@ -274,5 +316,6 @@ int main(void)
 	test_messages();
 	test_no_messages();
 	test_sleep();
+	test_stopped_cpu();
 	return finish();
 }
