@@ -81,9 +81,12 @@ impl Context {
         self.end_early(&mut state);
         self.queue_message(&mut state, abi::FAULT);
         self.notifier.resume();
+        // Another context can be attached to the thread from now on.
+        let place = state.thread_entry.take();
         // Release the context's lock, because printk() can wake a thread and so take a run-queue
         // lock. The scheduler probes take the context's lock under a run-queue lock.
         drop(state);
+        drop(place);
         msr::log_fault();
         // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
         // irq_work, which wakes the blocked thread as well as the readers.
