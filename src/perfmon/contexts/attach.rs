@@ -43,10 +43,7 @@ impl Context {
             Scope::System if access::is_perfmon_capable() => None,
             Scope::System => return Err(EPERM),
         };
-        let place = match self.scope() {
-            Scope::Thread => Some(UnlinkedEntry::new()?),
-            Scope::System => None,
-        };
+        let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
         // The required registers in `uses` do not change until set_required() is called below,
@@ -95,12 +92,11 @@ impl Context {
             None => {
                 let ready;
                 (session, ready) = self.prepare_cpu(session, claims);
-                ready
-                    .and_then(|()| self.attach_cpu(&mut session, number, &claims))
-                    .inspect_err(|_| self.state.lock().claims = RegisterMask::NONE)
+                ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
         attached.inspect_err(|_| {
+            self.detach();
             let _ = session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE);
             session.remove_context(self);
         })
@@ -109,7 +105,8 @@ impl Context {
     /// Attaches the context to the thread `task`. If the caller is an administrator
     /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
     /// same thread, are evicted after all checks. After the eviction, checks again that the thread
-    /// has not exited and that the caller may still watch the thread.
+    /// has not exited and that the caller may still watch the thread. After an error, the caller
+    /// calls [`detach`](Self::detach).
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -119,56 +116,20 @@ impl Context {
         claims: RegisterMask,
     ) -> Result {
         let address = task::address(&task);
-        let again = task.clone();
         let loader = Process::of_caller()?;
-        if task::has_ended(&task) {
-            return Err(ESRCH);
-        }
-        if !self.may_still_watch(&task) {
-            return Err(EPERM);
-        }
+        self.check_thread(&task)?;
         let place = self.insert_entry(session, place, address)?;
         session.evict(Scope::Thread, &claims);
-        let ended = {
-            let mut state = self.state.lock();
-            state.phase.attach(Target::Thread(address));
-            let old = (
-                state.loader.replace(loader),
-                core::mem::replace(&mut state.permission, watch),
-            );
-            state.claims = claims;
-            state.sampling.self_monitoring = address == task::current();
-            // Check again whether the thread has exited. If the thread exited before the context
-            // was attached above, the exit probe has ignored the context.
-            let ended = task::has_ended(&task);
-            if ended {
-                self.detach_state(&mut state);
-                state.claims = RegisterMask::NONE;
-            } else {
-                state.thread_entry = Some(place);
-            }
-            // Return the old values of `loader`, `permission` and `thread`, so that they are
-            // dropped only after the context's lock is released.
-            (ended, state.thread.replace(task), old)
-        };
-        if ended.0 {
-            return Err(ESRCH);
-        }
-        // Check the permission again. If the thread executed a program before the context was
-        // attached above, the exec probe has ignored the context.
-        if !self.may_still_watch(&again) {
-            let mut state = self.state.lock();
-            if state.phase.target() == Target::Thread(address) {
-                self.detach_state(&mut state);
-            }
-            state.phase.detach();
-            state.claims = RegisterMask::NONE;
-            let place = state.thread_entry.take();
-            drop(state);
-            drop(place);
-            return Err(EPERM);
-        }
-        Ok(())
+        let mut state = self.state.lock();
+        state.phase.attach(Target::Thread(address));
+        (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
+        (state.loader, state.permission) = (Some(loader), watch);
+        state.claims = claims;
+        state.sampling.self_monitoring = address == task::current();
+        drop(state);
+        // Check the thread again. If it exited or executed a program before the context was
+        // attached above, the probes have ignored the context.
+        self.check_thread(&task)
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
@@ -283,16 +244,27 @@ impl Context {
         if self.state.lock().loading {
             return Err(EBUSY);
         }
-        let (mut was, mut thread, mut claims) = (Target::Detached, None, RegisterMask::NONE);
-        let (mut place, mut loader, mut watch) = (None, None, None);
+        let (was, claims) = self.detach();
+        session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
+        session.remove_context(self);
+        if was != Target::Detached && self.scope() == Scope::Thread {
+            session.remove_thread();
+        }
+        Ok(())
+    }
+
+    /// Stops and detaches the context, and resets the state that belongs to its target. Returns the
+    /// target and the claims that the context had. Caller holds `SESSION`.
+    fn detach(&self) -> (Target, RegisterMask) {
+        let (mut was, mut claims, mut old) = (Target::Detached, RegisterMask::NONE, None);
         self.with_state(&mut |state| {
             was = state.phase.target();
             self.stop_counting(state);
             self.detach_state(state);
-            thread = state.thread.take();
-            place = state.thread_entry.take();
-            loader = state.loader.take();
-            watch = state.permission.take();
+            old = Some((
+                (state.thread.take(), state.thread_entry.take()),
+                (state.loader.take(), state.permission.take()),
+            ));
             state.sampling.reset();
             state.elsewhere.reset();
             let _ = state.set.registers.take_pending();
@@ -304,13 +276,9 @@ impl Context {
             claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
         });
         self.notifier.wake_blocked();
-        drop((place, loader, watch));
-        session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
-        session.remove_context(self);
-        if was != Target::Detached && self.scope() == Scope::Thread {
-            session.remove_thread();
-        }
-        Ok(())
+        // Drop the old thread, loader and permission only after the context's lock is released.
+        drop(old);
+        (was, claims)
     }
 
     /// Finds the thread with the TID `number` and checks that the caller is allowed to monitor the
@@ -330,8 +298,15 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Returns the result of the part of [`Permission::check`] that does not sleep.
-    fn may_still_watch(&self, task: &Task) -> bool {
-        access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
+    /// Makes the part of [`Permission::check`] that does not sleep. Returns `ESRCH` if the thread
+    /// exits, `EPERM` without permission.
+    fn check_thread(&self, task: &Task) -> Result {
+        if task::has_ended(task) {
+            return Err(ESRCH);
+        }
+        match access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit()) {
+            true => Ok(()),
+            false => Err(EPERM),
+        }
     }
 }

@@ -112,9 +112,8 @@ impl Context {
     /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
     /// clears the variable `loaded` of that CPU.
     pub(crate) fn detach_state(&self, state: &mut State) {
-        match state.phase.target() {
-            Target::Cpu(_) => per_cpu::set_loaded_address(Scope::System, 0),
-            Target::Thread(_) | Target::Detached | Target::Dead => {}
+        if let Target::Cpu(_) = state.phase.target() {
+            per_cpu::set_loaded_address(Scope::System, 0);
         }
         state.phase.detach();
     }
