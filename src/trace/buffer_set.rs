@@ -123,8 +123,10 @@ impl Prealloc {
                 self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
             }
             Allocation::Page => {
+                // Charge last: if `page` is `None`, `Trace::page` absorbs `page_charge`.
+                let page = Page::new()?;
                 self.page_charge = Some(terms.payer.charge(PAGE)?);
-                self.page = Some(Page::new()?);
+                self.page = Some(page);
             }
         }
         Ok(())

@@ -7,6 +7,7 @@
  * Tests flight recorders, of which the newest events are read; buffers that processes share; events
  * of the kernel; and the control group that is charged for buffers.
  */
+#include "memory.h"
 #include "trace.h"
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -323,11 +324,17 @@ static void wait_step(pid_t pid, __u64 step, int *status)
 		sleep_ms(1);
 }
 
+/* Returns the bytes that are charged to root for anything but the buffers of a trace. */
+static long charged_beside(int fd)
+{
+	return charged_bytes(0) - trace_info(fd).memory;
+}
+
 static void test_cgroup_memory(void)
 {
 	int slot, fd = trace_create("fill", "modes:fill", 0, 4 << 20, &slot), status = -1;
 	char limit[24];
-	long before, after;
+	long before, after, beside;
 	pid_t pid;
 
 	mkdir("/tmp/cgroup", 0755);
@@ -337,6 +344,8 @@ static void test_cgroup_memory(void)
 		skip("3.2 memory: charged to the writer's control group",
 		     "no memory controller of cgroup v2");
 		skip("3.2 memory: not more than the control group may have",
+		     "no memory controller of cgroup v2");
+		skip("9.1 memory: refused pages are not charged to the trace's owner",
 		     "no memory controller of cgroup v2");
 		skip("3.2 memory: a writer without memory is not killed",
 		     "no memory controller of cgroup v2");
@@ -355,6 +364,7 @@ static void test_cgroup_memory(void)
 	   (after - before) >> 10);
 	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
 	cgroup_write("/tmp/cgroup/t/memory.max", limit);
+	beside = charged_beside(fd);
 	shared->go = 1;
 	wait_step(pid, 2, &status);
 	before = after;
@@ -362,6 +372,8 @@ static void test_cgroup_memory(void)
 	ok(after - before <= 1 << 20 && trace_info(fd).no_memory > 100,
 	   "3.2 memory: not more than the control group may have (%llu pages were refused)",
 	   trace_info(fd).no_memory);
+	is(charged_beside(fd), beside,
+	   "9.1 memory: refused pages are not charged to the trace's owner");
 	shared->go = 2;
 	waitpid(pid, &status, 0);
 	is(status, 0, "3.2 memory: a writer without memory is not killed");
@@ -374,7 +386,7 @@ int main(void)
 {
 	trace_load();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(36);
+	plan(37);
 	pin_to_cpu(0);
 	traced_open(&self, 0);
 	test_flight_recorder();
