@@ -165,7 +165,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
 /// `at` from the thread pointer.
 pub(crate) fn set_thread(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
-        process.set_thread(at, true);
+        process.count_thread(at, true);
     }
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.set_thread(thread, false);
+    process.count_thread(thread, false);
     process.files = process.files.saturating_sub(1);
     if process.files == 0 {
         end_process(&mut all, key);
