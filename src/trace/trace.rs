@@ -11,6 +11,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 use protocols::filter;
+use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
 use crate::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
@@ -85,6 +86,10 @@ impl PermissionCheck {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
+
+/// A buffer with unread data: the key of its process, its CPU, the buffer, the range of the unread
+/// data, and the count of lost events.
+pub(crate) type Unread = (u64, u32, Arc<Buffer>, BufferRange, u64);
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
@@ -441,15 +446,15 @@ impl Trace {
 
     /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
     /// after the buffer of process `key` and CPU `cpu`.
-    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
+    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<Unread> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
                 let Some(buffer) = place.as_ref().filter(|_| after) else {
                     continue;
                 };
-                if buffer.unread().is_some() {
-                    return Some((set.key, number, buffer.clone()));
+                if let Some(span) = buffer.unread() {
+                    return Some((set.key, number, buffer.clone(), span, buffer.lost()));
                 }
             }
         }
