@@ -17,7 +17,8 @@ use crate::membership::{join_traces, set_marker_bits};
 use crate::process::Process;
 use crate::process_memory::MarkerMemory;
 pub(crate) use crate::process_memory::PlaceholderPage;
-pub(crate) use crate::range::{base, offset_within};
+use crate::range::base;
+pub(crate) use crate::range::offset_within;
 use crate::trace::Trace;
 use crate::traced::log_refused;
 use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
@@ -131,6 +132,12 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .lock()
         .process(key)
         .is_ok_and(|process| process.mm == mm)
+}
+
+/// Returns the offset in the device file at which the range of the process `key` begins.
+pub(crate) fn range_of(key: u64) -> u64 {
+    let mut all = TRACING.lock();
+    base(all.process(key).map_or(key, |process| process.base_key))
 }
 
 /// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the

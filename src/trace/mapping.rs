@@ -41,7 +41,7 @@ pub(super) fn map(
     }
     // SAFETY: The mapping is being set up.
     to_result(unsafe { helpers::pt_vma(vma.as_ptr(), ops, writable) })?;
-    let first = attached::base(attached.key) / PAGE as u64;
+    let first = attached::range_of(attached.key) / PAGE as u64;
     // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };

@@ -111,7 +111,7 @@ pub(crate) struct Process {
     pub(crate) mm: usize,
     /// The key that selects the range of the process in the device file. `base_key` is the own key
     /// of a process that has attached itself; a child of fork() has its parent's `base_key`.
-    base_key: u64,
+    pub(crate) base_key: u64,
     /// The copies of the perftrace library in the process.
     pub(crate) threads: Threads,
     /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
