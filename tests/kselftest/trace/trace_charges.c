@@ -207,6 +207,40 @@ static void test_refused_counts(void)
 }
 
 /*
+ * Runs in a child of the traced process @parent. The child cannot be traced because of user_kb, and
+ * then attaches by a file of its own. Returns true if a write to the inherited mapping creates no
+ * buffer in the trace in @slot.
+ */
+static bool forgets_inherited_mapping(const struct traced_process *parent, int slot)
+{
+	struct traced_process own;
+
+	if (seteuid(USER) || parent->control->key || seteuid(0))
+		return false;
+	traced_open(&own, 0);
+	/* Splits the inherited mapping: the kernel makes a new mapping of all but the last page. */
+	if (own.attach.key == parent->attach.key || notify(&own, slot, 0) != -ENOENT ||
+	    mprotect(parent->buffers + parent->attach.bytes - PAGE, PAGE, PROT_READ))
+		return false;
+	get_buffer(parent, slot, 0)->head = 24;
+	return notify(&own, slot, 0) == -ENOENT;
+}
+
+static void test_inherited_mapping(void)
+{
+	int slot, fd = trace_create("inherited", "charges:*", 0, 4096, &slot);
+	struct traced_process parent;
+
+	traced_open(&parent, 0);
+	set_user_kb(1);
+	is(in_child(_exit(forgets_inherited_mapping(&parent, slot))), true,
+	   "9.1 child of fork: a mapping from before its attach reaches no buffer of a trace");
+	set_user_kb(0);
+	traced_close(&parent);
+	close(fd);
+}
+
+/*
  * Runs in a child of the traced process @parent. The child is traced from its first access on, and
  * maps the device a second time by a file of its own. Returns true if the trace in @slot, which the
  * child ends, has left no page in the new mapping.
@@ -331,12 +365,13 @@ static void test_release(void)
 
 int main(void)
 {
-	plan(5 + 4 + 5 + 1 + 2 + 2 + 2);
+	plan(5 + 4 + 5 + 2 + 2 + 2 + 2);
 	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_descriptors();
 	test_dead_processes();
 	test_refused_counts();
+	test_inherited_mapping();
 	test_second_mapping();
 	test_resume();
 	test_impossible_losses();
