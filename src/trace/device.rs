@@ -458,10 +458,8 @@ fn copy_range(
 }
 
 #[no_mangle]
-extern "C" fn pt_detach_failed() {
-    if let Some(mm) = Mm::of_current() {
-        detach::detach_failed(&mm);
-    }
+extern "C" fn pt_detach_failed(key: u64) {
+    detach::detach_failed(key);
 }
 
 #[no_mangle]

@@ -33,7 +33,8 @@ int pt_queue_announce(void);
 void pt_set_traced(unsigned long mm, bool is);
 void pt_queue_shared_thread(struct task_struct *child);
 void pt_unreported_exit(void);
-int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake);
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake,
+		    u64 key);
 struct file *pt_wake_file_get(int fd);
 void pt_wake_file_put(struct file *wake);
 
@@ -42,7 +43,7 @@ void pt_announce(void);
 void pt_shared_thread(u32 parent);
 void pt_count_missed(unsigned long mm);
 bool pt_is_detaching(void);
-void pt_detach_failed(void);
+void pt_detach_failed(u64 key);
 bool pt_is_attached(struct file *file);
 
 #endif
