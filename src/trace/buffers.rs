@@ -8,8 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVVec;
+use kernel::alloc::{Flags, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
 use protocols::sync::Word;
@@ -20,6 +19,12 @@ use crate::helpers;
 
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
+
+/// Flags for memory that page faults of traced processes allocate: if memory is short, the
+/// allocation fails, and the OOM killer is not invoked.
+// SAFETY: `Flags` has one field, a `u32` of any value, and `transmute` checks the size.
+pub(crate) const GFP_NO_OOM: Flags =
+    unsafe { core::mem::transmute::<u32, Flags>(helpers::pt_gfp_no_oom) };
 
 /// A page that can be mapped into user space.
 ///
@@ -137,9 +142,9 @@ impl Buffer {
     /// is short. May sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
-        let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+        let mut pages = KVVec::with_capacity(nr, GFP_NO_OOM)?;
         for _ in 0..nr {
-            pages.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
+            pages.push(Word::new(0), GFP_NO_OOM)?;
         }
         let buffer = Self {
             pages,

@@ -3,6 +3,7 @@
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
+#include <linux/gfp_types.h>
 #include <linux/mm_types.h>
 
 struct file;
@@ -21,6 +22,12 @@ struct pt_device_ops {
 	const struct file_operations *file_ops;
 	unsigned long offset_mask;
 };
+
+/*
+ * Flags for memory that page faults of traced processes allocate. Because of __GFP_NORETRY the OOM
+ * killer is not invoked; events are lost instead.
+ */
+#define PT_GFP_NO_OOM	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_NORETRY)
 
 u32 pt_max_traced(void);
 unsigned long pt_page_new(void);

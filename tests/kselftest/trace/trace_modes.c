@@ -282,15 +282,15 @@ static bool cgroup_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits, then writes until the buffer is full, and waits again. In the first step,
- * the process allocates all memory that it needs, including page tables, except for the remaining
- * pages of the buffer. After the first step, the test sets the memory limit of the control group.
- * Because only pages of the buffer are allocated after the first step, the limit does not kill the
- * process.
+ * Writes 1 MB and waits, then writes until the buffer is full and touches a new buffer, and waits
+ * again. All other memory, page tables included, is allocated in the first step. Because only
+ * buffers are allocated later, the memory limit of the control group, which the test sets after the
+ * first step, does not kill the process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {
 	static char fields[1000];
+	struct perftrace_buffer *new;
 	struct traced_process t;
 	char *records;
 	int marker;
@@ -305,6 +305,9 @@ static int fill_in_two_steps(int slot, bool member)
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
 	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
+	/* A touch of the records creates no buffer before a touch of the counts. */
+	new = get_buffer(&t, slot, 1);
+	*(volatile __u64 *)((char *)new + PERFTRACE_RECORDS) = 0;
 	for (int n = 0; n < 1000; n++)
 		write_event(&t, slot, 0, marker, fields, sizeof(fields));
 	shared->written = 1;
@@ -312,6 +315,9 @@ static int fill_in_two_steps(int slot, bool member)
 		sleep_ms(1);
 	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
 		;
+	new->limit = 0;
+	if (notify(&t, slot, 1) != -ENOENT)
+		return 61;
 	shared->written = 2;
 	while (shared->go < 2)
 		sleep_ms(1);
