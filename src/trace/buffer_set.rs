@@ -35,14 +35,10 @@ impl BufferSet {
 
     /// Creates a [`BufferSet`] for `nr` CPUs in which no buffer exists.
     pub(crate) fn new(key: u64, nr: u32) -> Result<Self> {
-        let mut buffers = KVec::with_capacity(nr as usize, GFP_NO_OOM)?;
-        for _ in 0..nr {
-            buffers.push(None, GFP_NO_OOM)?;
-        }
         Ok(Self {
             key,
             ended: None,
-            buffers,
+            buffers: KVec::from_elem(None, nr as usize, GFP_NO_OOM)?,
         })
     }
 

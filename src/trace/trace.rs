@@ -356,28 +356,23 @@ impl Trace {
     /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
     /// taken from `spare`. If `spare` lacks the memory, the error says which memory to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
-        match search(&self.sets, key, |set| set.key) {
-            Ok(_) => Ok(()),
-            Err(place) => {
-                let nr = self.sets.len();
-                if nr == self.sets.capacity() {
-                    if spare.sets.capacity() <= nr {
-                        return Err(Allocation::SetList(nr));
-                    }
-                    move_to(
-                        &mut self.sets,
-                        core::mem::replace(&mut spare.sets, KVVec::new()),
-                    );
-                }
-                let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
-                set.key = key;
-                let done = self.sets.insert_within_capacity(place, set);
-                done.map_err(|_| Allocation::BufferSet)?;
-                self.charge.absorb(&mut charge);
-                self.signal.notify();
-                Ok(())
+        let Err(place) = search(&self.sets, key, |set| set.key) else {
+            return Ok(());
+        };
+        let nr = self.sets.len();
+        if nr == self.sets.capacity() {
+            if spare.sets.capacity() <= nr {
+                return Err(Allocation::SetList(nr));
             }
+            move_to(&mut self.sets, core::mem::take(&mut spare.sets));
         }
+        let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
+        set.key = key;
+        let done = self.sets.insert_within_capacity(place, set);
+        done.map_err(|_| Allocation::BufferSet)?;
+        self.charge.absorb(&mut charge);
+        self.signal.notify();
+        Ok(())
     }
 
     /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
@@ -432,12 +427,8 @@ impl Trace {
     /// Counts a page fault for which the page of a buffer could not be allocated, so that events
     /// are lost.
     pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
-        let key = if self.has_flag(flag::SHARED) {
-            KEY_SHARED
-        } else {
-            key
-        };
-        let set = self.set(key);
+        let shared = self.has_flag(flag::SHARED);
+        let set = self.set(if shared { KEY_SHARED } else { key });
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
             Some(buffer) => buffer.count_alloc_failure(),
             None => self.no_memory = self.no_memory.wrapping_add(1),
@@ -477,25 +468,16 @@ impl Trace {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
-        let Self {
-            sets,
-            freed_losses: gone,
-            charge,
-            sets_removed: shrunk,
-            ended_nr,
-            ended_bytes,
-            ..
-        } = self;
-        sets.retain(|set| {
+        self.sets.retain(|set| {
             let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
             let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
             };
-            *shrunk = true;
-            gone.add(set);
-            charge.uncharge(set.memory() as usize);
-            *ended_nr = ended_nr.wrapping_sub(1);
-            *ended_bytes = ended_bytes.wrapping_sub(bytes);
+            self.sets_removed = true;
+            self.freed_losses.add(set);
+            self.charge.uncharge(set.memory() as usize);
+            self.ended_nr = self.ended_nr.wrapping_sub(1);
+            self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
             false
         });
     }
@@ -521,10 +503,8 @@ impl Trace {
         }
         // The first element is the oldest process: `sets` is sorted by key, and later processes
         // have higher keys.
-        let at = self.sets.iter().position(|set| set.ended.is_some())?;
-        let key = self.sets.get(at)?.key;
-        self.remove(at);
-        self.dropped = self.dropped.wrapping_add(1);
+        let key = self.sets.iter().find(|set| set.ended.is_some())?.key;
+        self.drop_process(key);
         Some(key)
     }
 
