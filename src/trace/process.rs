@@ -59,7 +59,7 @@ pub(crate) struct Slot {
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
 /// perftrace_thread` is recorded.
 const MAX_COPIES: usize = 4;
-/// For each copy of the perftrace library in a process: the offset from the thread pointer to
+/// Has for each copy of the perftrace library in a process the offset from the thread pointer to
 /// `struct perftrace_thread`, and the number of files by which the copy has attached. The number of
 /// an unused element is 0.
 pub(crate) type Threads = [(i64, u32); MAX_COPIES];

@@ -12,6 +12,7 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
+use crate::contexts::deferral::Blocker;
 use crate::contexts::loaded::loaded;
 use crate::contexts::permission::Permission;
 use crate::contexts::phase::Target;
@@ -21,7 +22,7 @@ use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
 use crate::session::{ListSlot, Session, SESSION};
-use base::access::{self, Process};
+use base::access;
 use base::{cpu, preempt, task};
 
 impl Context {
@@ -44,6 +45,8 @@ impl Context {
             Scope::System => return Err(EPERM),
         };
         let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
+        let blocker = self.notify_block.then(|| Blocker::new(&self.notifier));
+        let blocker = blocker.transpose()?;
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
         // The required registers in `uses` do not change until set_required() is called below,
@@ -86,7 +89,7 @@ impl Context {
             .inspect_err(|_| session.remove_context(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.add_thread().and_then(|()| {
-                self.attach_thread(&mut session, task, watch, place, claims)
+                self.attach_thread(&mut session, task, (watch, blocker), place, claims)
                     .inspect_err(|_| session.remove_thread())
             }),
             None => {
@@ -111,19 +114,18 @@ impl Context {
         &self,
         session: &mut Session,
         task: ARef<Task>,
-        watch: Option<Permission>,
+        (watch, blocker): (Option<Permission>, Option<Blocker>),
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
         let address = task::address(&task);
-        let loader = Process::of_caller()?;
         self.check_thread(&task)?;
         let place = self.insert_entry(session, place, address)?;
         session.evict(Scope::Thread, &claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Thread(address));
         (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
-        (state.loader, state.permission) = (Some(loader), watch);
+        (state.blocker, state.permission) = (blocker, watch);
         state.claims = claims;
         state.sampling.self_monitoring = address == task::current();
         drop(state);
@@ -263,20 +265,20 @@ impl Context {
             self.detach_state(state);
             old = Some((
                 (state.thread.take(), state.thread_entry.take()),
-                (state.loader.take(), state.permission.take()),
+                (state.blocker.take(), state.permission.take()),
             ));
             state.sampling.reset();
             state.elsewhere.reset();
-            let _ = state.set.registers.take_pending();
-            let _ = state.set.registers.take_skipped();
+            for set in state.each_set_mut() {
+                let _ = set.registers.take_pending();
+                let _ = set.registers.take_skipped();
+            }
             state.set.end_run();
             state.sets.due = false;
-            self.notifier.resume();
             state.broken = false;
             claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
         });
-        self.notifier.wake_blocked();
-        // Drop the old thread, loader and permission only after the context's lock is released.
+        // Drop the old thread, blocker and permission only after the context's lock is released.
         drop(old);
         (was, claims)
     }

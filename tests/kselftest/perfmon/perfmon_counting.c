@@ -37,6 +37,23 @@ static void test_register_map(void)
 		note("%s", first);
 }
 
+/*
+ * perf starts a counter at a negative value, so that a value remains in a full-width counter that
+ * needs more than 32 bits.
+ */
+static void test_insmod_after_perf(void)
+{
+	const char *description = model->amd ? "pfm_amd" : "pfm_intel";
+	int fd;
+
+	rmmod(description);
+	fd = perf_user(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, -1);
+	ok(perf_spin(fd, 1000) > 0, "1.1 perf counts branches while no description is loaded");
+	close(fd);
+	is(insmod(description, ""), 0,
+	   "1.1 insmod of the PMU description succeeds after perf has counted branches");
+}
+
 static void test_self(void)
 {
 	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
@@ -274,8 +291,9 @@ static void test_dirty_counter(void)
 int main(void)
 {
 	model = guest_model();
-	plan(46);
+	plan(48);
 	pfm_load_modules(model);
+	test_insmod_after_perf();
 	test_register_map();
 	test_self();
 	test_other_thread();

@@ -240,6 +240,31 @@ static void test_short_timeouts(void)
 	pfm_set_limits("100000", "25");
 }
 
+/*
+ * An NMI masks a context whose event set has a timeout. The timer of the timeout must not stay on
+ * the CPU. If it did, it would expire before the sleep, which begins later on the same CPU and is
+ * longer.
+ */
+static void test_masked_timer(void)
+{
+	int fd = pfm_create(0);
+	struct pfarg_ovfl_msg msg;
+	__u64 fired;
+
+	set_create_timed(fd, 0, 1000 * MS);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	pfm_period(fd, 0, 10000, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, this_thread()), 0, "1.12 set with a timeout: load succeeds");
+	fired = cost_total("timers/fired");
+	pfm_start(fd);
+	spin(10000);
+	ok(pfm_read_message(fd, &msg, 60000), "1.12 set with a timeout: an overflow masks it");
+	usleep(1100000);
+	is(cost_total("timers/fired") - fired, 0,
+	   "1.12 set with a timeout, masked by an NMI: its timer does not fire");
+	close(fd);
+}
+
 /* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
 static __u32 pmd_flags(int fd, __u16 number)
 {
@@ -538,7 +563,7 @@ static void test_faulted(void)
 
 int main(void)
 {
-	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3 + 2);
+	plan(5 + 1 + 3 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3 + 2);
 	pin_to_cpu(0);
 	load_sampling_modules(SKYLAKE);
 	pc_open(&costs_pc);
@@ -550,6 +575,7 @@ int main(void)
 	test_repeated_self();
 	test_cost_against_perf();
 	test_short_timeouts();
+	test_masked_timer();
 	test_evicted();
 	test_displaced();
 	test_pmu_is_freed();

@@ -11,6 +11,7 @@
  */
 #include "sampling.h"
 #include "ring.h"
+#include "sets.h"
 
 #define SIZE	(1 << 20)
 #define PERIOD	10000
@@ -204,6 +205,44 @@ static void test_no_messages(void)
 	close(fd);
 }
 
+#define SWITCH_COUNT	1000
+
+/*
+ * In a context without a sampling format, overflows in a storm count for the end of a set's run as
+ * others do. The call that reads the runs of set 1 also accounts for the overflows of a storm that
+ * is not over.
+ */
+static void test_switch_count(void)
+{
+	struct pfarg_setdesc first = { .set_flags = PFM_SETFL_OVFL_SWITCH };
+	struct pfarg_setdesc second = { .set_id = 1 };
+	struct pfarg_pmd pmd = {
+		.reg_value = -PERIOD, .reg_long_reset = -PERIOD, .reg_short_reset = -PERIOD,
+		.reg_ovfl_switch_cnt = SWITCH_COUNT,
+	};
+	__u64 before, after, storms;
+	int fd, i = 0;
+
+	do {
+		fd = pfm_create(0);
+		set_create(fd, &first);
+		set_create(fd, &second);
+		pfm_write_pmc(fd, 0, pfm_instructions(model));
+		pfm_write_smpl(fd, &pmd);
+		pfm_load(fd, this_thread());
+		pfm_start(fd);
+		spin(PERIOD / 2 * (SWITCH_COUNT - 1));
+		before = set_info(fd, 1).set_runs;
+		spin(PERIOD / 2);
+		after = set_info(fd, 1).set_runs;
+		storms = get_status(fd).nr_throttles;
+		close(fd);
+	} while (!storms && ++i < MAX_ROUNDS);
+	ok(storms, "1.12 no format, %d overflows until a switch of sets: throttled", SWITCH_COUNT);
+	is(before, 0, "1.12 no format, throttled: no switch after %d overflows", SWITCH_COUNT - 1);
+	is(after, 1, "1.12 no format, throttled: switch after %d overflows", SWITCH_COUNT);
+}
+
 #define MS	1000000ULL
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
@@ -303,7 +342,7 @@ static void test_stopped_cpu(void)
 int main(void)
 {
 	model = guest_model();
-	plan(6 + 6 + 6 + 6 + 1 + 2 + 4 + 3);
+	plan(6 + 6 + 6 + 6 + 1 + 2 + 3 + 4 + 3);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	insmod("pfm_nway", "");
@@ -315,6 +354,7 @@ int main(void)
 	test_ring();
 	test_messages();
 	test_no_messages();
+	test_switch_count();
 	test_sleep();
 	test_stopped_cpu();
 	return finish();
