@@ -19,14 +19,19 @@ pub const fn module() -> *mut bindings::module {
     (&raw const __this_module).cast_mut().cast()
 }
 
-/// A reference to this module, held by a trace with `flag::KEEP`, so that the module stays loaded
-/// while no file of the trace is open.
+/// A reference to a module, which keeps the module loaded.
 ///
 /// # Invariants
 ///
-/// `self` holds a reference to this module. When `self` is dropped, the caller holds another
-/// reference to the module, so that the module's code stays loaded.
-pub struct ModuleRef(());
+/// `self` holds a reference to the module, or is of code that is built into the kernel (NULL). When
+/// a reference to this module is dropped, the caller holds another reference to this module, so
+/// that the module's code stays loaded.
+pub struct ModuleRef(*mut bindings::module);
+
+// SAFETY: A module reference is not bound to a thread.
+unsafe impl Send for ModuleRef {}
+// SAFETY: `&ModuleRef` gives no access to the module.
+unsafe impl Sync for ModuleRef {}
 
 impl ModuleRef {
     /// Takes a reference to this module. Called in a system call on an open file of this module.
@@ -35,14 +40,30 @@ impl ModuleRef {
         // already.
         // INVARIANT: The reference to the module was just taken.
         unsafe { bindings::__module_get(module()) };
-        Self(())
+        Self(module())
+    }
+
+    /// Takes a reference to the module `owner`. Returns `None` if the module is being loaded or
+    /// unloaded. A module whose init has not finished is not referenced, because a failing init
+    /// frees the module despite the reference.
+    ///
+    /// # Safety
+    ///
+    /// `owner` is NULL, or a module that is not freed during the call.
+    pub unsafe fn of_live(owner: *mut bindings::module) -> Option<Self> {
+        // SAFETY: By the function's requirement `owner` is NULL or valid.
+        let lives = unsafe { owner.as_ref() }
+            .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
+        // SAFETY: By the function's requirement `owner` is NULL or valid.
+        // INVARIANT: `try_module_get()` has taken the reference.
+        (lives && unsafe { bindings::try_module_get(owner) }).then(|| Self(owner))
     }
 }
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
-        unsafe { bindings::module_put(module()) }
+        unsafe { bindings::module_put(self.0) }
     }
 }
 

@@ -4,12 +4,12 @@
 
 #![expect(unsafe_code, reason = "descriptions of format modules, in C")]
 
-use kernel::bindings;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 use protocols::PAGE_SIZE;
 
 use crate::description::{self, RawFormat};
+use base::module::ModuleRef;
 
 /// A registered sampling format.
 ///
@@ -66,16 +66,14 @@ impl Format {
     /// Takes a reference to the format's module: the module and the format exist until the result
     /// is dropped. Returns `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
-        let owner = self.raw().owner;
-        // A module whose init has not finished is not pinned, because a failing init frees the
-        // format.
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
-        let lives = unsafe { owner.as_ref() }
-            .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
-        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
-        // registered.
-        (lives && unsafe { bindings::try_module_get(owner) }).then(|| Pinned { raw: self.raw })
+        let _module = unsafe { ModuleRef::of_live(self.raw().owner) }?;
+        // INVARIANT: `_module` is the reference to the owner of `raw`.
+        Some(Pinned {
+            raw: self.raw,
+            _module,
+        })
     }
 }
 
@@ -83,10 +81,11 @@ impl Format {
 ///
 /// # Invariants
 ///
-/// `self` holds a reference to the module that owns `raw`. The module keeps `raw` registered until
-/// the module is unloaded.
+/// `_module` refers to the module that owns `raw`. The module keeps `raw` registered until the
+/// module is unloaded.
 pub(crate) struct Pinned {
     pub(crate) raw: *const RawFormat,
+    _module: ModuleRef,
 }
 
 // SAFETY: Any thread may drop a module reference and read the constants of a registered format.
@@ -114,12 +113,5 @@ impl Pinned {
     /// Returns the maximum number of queued overflow messages.
     pub(crate) fn queue_depth(&self) -> usize {
         self.raw().queue_depth as usize
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` holds a reference to the owner.
-        unsafe { bindings::module_put(self.raw().owner) }
     }
 }

@@ -7,6 +7,6 @@ base::include_helpers!(
     use crate::description::{Overflow as perfmon_overflow, RawPmu as perfmon_pmu};
 );
 pub(crate) use {
-    pfc_cost_file as CostFile, pfm_cpu_kind as CpuKind, pfm_deferral as Deferral,
-    pfm_nmi_registers as NmiRegisters, pfm_thread_entry as ThreadEntry,
+    pfc_cost_file as CostFile, pfm_blocker as Blocker, pfm_cpu_kind as CpuKind,
+    pfm_deferral as Deferral, pfm_nmi_registers as NmiRegisters, pfm_thread_entry as ThreadEntry,
 };

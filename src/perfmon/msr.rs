@@ -142,8 +142,8 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 ///
 /// perf marks the counters that it has used as dirty. When a CPU switches to an address space that
 /// may use RDPMC, perf clears the dirty counters, even those that a context of this module uses
-/// now. To clear the dirty counters before a CPU's context is loaded, flush_perf_dirty_counters()
-/// makes a worker switch address spaces on this CPU. A thread's context does not need this
+/// now. To clear the dirty counters before a CPU's context uses its first hardware registers, this
+/// function makes a worker switch address spaces on this CPU. A thread's context does not need this
 /// function, because a thread's context is never in the PMU at a switch of address spaces.
 ///
 /// Context: process context, on the CPU whose counters are cleared; may sleep.

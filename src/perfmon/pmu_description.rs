@@ -7,7 +7,6 @@
 
 use core::slice;
 
-use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, CStr};
 use kernel::pid_namespace::PidNamespace;
@@ -17,6 +16,7 @@ use perfmon_rules::register_map::{kind, Register};
 
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::helpers;
+use base::module::ModuleRef;
 
 // The assertions check that include/linux/perfmon.rs and the crate `perfmon_rules` define the same
 // values for the types of registers.
@@ -176,14 +176,11 @@ impl Description {
     }
 
     /// Takes a reference to the description's module, which cannot be unloaded until the result is
-    /// dropped. Returns `None` if the module is being unloaded.
-    pub(crate) fn pin(&self) -> Option<Pinned> {
-        let owner = self.raw().owner;
+    /// dropped. Returns `None` if the module is being loaded or unloaded.
+    pub(crate) fn pin(&self) -> Option<ModuleRef> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
         // registered.
-        let stays = unsafe { bindings::try_module_get(owner) };
-        // INVARIANT: `try_module_get()` has taken the reference.
-        stays.then_some(Pinned { owner })
+        unsafe { ModuleRef::of_live(self.raw().owner) }
     }
 
     /// Returns the functions of the description that may be called only while its module is pinned.
@@ -195,26 +192,12 @@ impl Description {
     }
 }
 
-/// A reference to the module of a PMU description. The reference keeps the module loaded.
-///
-/// # Invariants
-///
-/// `self` holds a reference to `owner`.
-pub(crate) struct Pinned {
-    owner: *mut bindings::module,
-}
-
-// SAFETY: A module reference is not bound to a thread.
-unsafe impl Send for Pinned {}
-// SAFETY: `&Pinned` gives no access to the module.
-unsafe impl Sync for Pinned {}
-
 /// The functions of a PMU description that contexts call.
 ///
 /// # Invariants
 ///
 /// The module that provides `check` and `read` cannot be unloaded while a context can call them:
-/// the context keeps the module's [`Pinned`] until after the last call.
+/// the context keeps a [`ModuleRef`] of the module until after the last call.
 pub(crate) struct Calls {
     check: Option<Check>,
     read: Option<Read>,
@@ -250,13 +233,6 @@ impl Calls {
             Some(read) => unsafe { read(address, control, task, ns.as_ptr()) },
             None => 0,
         }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` holds a reference to the module.
-        unsafe { bindings::module_put(self.owner) }
     }
 }
 

@@ -21,9 +21,9 @@ use crate::cpu_kinds::{self, CpuKind};
 use crate::description::RawPmu;
 use crate::msr::{self, ReservedMsrs};
 use crate::per_cpu;
-use crate::pmu_description::{Calls, DebugfsTree, Description, Pinned};
+use crate::pmu_description::{Calls, DebugfsTree, Description};
 use base::global_mutex::global_mutex;
-use base::module::request_module;
+use base::module::{request_module, ModuleRef};
 use base::{cpu, cpuid};
 
 global_mutex! {
@@ -54,7 +54,7 @@ impl Pmus {
 }
 
 /// References that keep the modules of PMU descriptions loaded.
-pub(crate) type Pins = KVec<Option<Pinned>>;
+pub(crate) type Pins = KVec<Option<ModuleRef>>;
 
 /// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
 struct RegisterRange {
@@ -118,8 +118,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // If the module of a description is being unloaded, the module cannot be pinned, and the
-        // registers of the description are not included in the result.
+        // If the module of a description is being loaded or unloaded, the module cannot be pinned,
+        // and the registers of the description are not included in the result.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));

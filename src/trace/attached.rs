@@ -17,7 +17,8 @@ use crate::membership::{join_traces, set_marker_bits};
 use crate::process::Process;
 use crate::process_memory::MarkerMemory;
 pub(crate) use crate::process_memory::PlaceholderPage;
-pub(crate) use crate::range::{base, offset_within};
+use crate::range::base;
+pub(crate) use crate::range::offset_within;
 use crate::trace::Trace;
 use crate::traced::log_refused;
 use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
@@ -133,6 +134,12 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
+/// Returns the offset in the device file at which the range of the process `key` begins.
+pub(crate) fn range_of(key: u64) -> u64 {
+    let mut all = TRACING.lock();
+    base(all.process(key).map_or(key, |process| process.base_key))
+}
+
 /// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
 /// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
 /// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When the last
@@ -165,7 +172,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
 /// `at` from the thread pointer.
 pub(crate) fn set_thread(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
-        process.set_thread(at, true);
+        process.count_thread(at, true);
     }
 }
 
@@ -177,7 +184,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.set_thread(thread, false);
+    process.count_thread(thread, false);
     process.files = process.files.saturating_sub(1);
     if process.files == 0 {
         end_process(&mut all, key);

@@ -2,12 +2,11 @@
 
 //! The buffers of a process in a trace, and the memory that page faults need for them.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::buffers::{Buffer, Page, PAGE};
+use crate::buffers::{Buffer, Page, GFP_NO_OOM, PAGE};
 use crate::sorted::reserve_beyond;
 use base::account::Charge;
 use base::cpu;
@@ -36,14 +35,10 @@ impl BufferSet {
 
     /// Creates a [`BufferSet`] for `nr` CPUs in which no buffer exists.
     pub(crate) fn new(key: u64, nr: u32) -> Result<Self> {
-        let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..nr {
-            buffers.push(None, GFP_KERNEL_ACCOUNT)?;
-        }
         Ok(Self {
             key,
             ended: None,
-            buffers,
+            buffers: KVec::from_elem(None, nr as usize, GFP_NO_OOM)?,
         })
     }
 
@@ -120,11 +115,13 @@ impl Prealloc {
             Allocation::Buffer => {
                 let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
-                self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
+                self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
             }
             Allocation::Page => {
+                // Charge last: if `page` is `None`, `Trace::page` absorbs `page_charge`.
+                let page = Page::new()?;
                 self.page_charge = Some(terms.payer.charge(PAGE)?);
-                self.page = Some(Page::new()?);
+                self.page = Some(page);
             }
         }
         Ok(())

@@ -8,8 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVVec;
+use kernel::alloc::{Flags, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
 use protocols::sync::Word;
@@ -20,6 +19,12 @@ use crate::helpers;
 
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
+
+/// Flags for memory that page faults of traced processes allocate: if memory is short, the
+/// allocation fails, and the OOM killer is not invoked.
+// SAFETY: `Flags` has one field, a `u32` of any value, and `transmute` checks the size.
+pub(crate) const GFP_NO_OOM: Flags =
+    unsafe { core::mem::transmute::<u32, Flags>(helpers::pt_gfp_no_oom) };
 
 /// A page that can be mapped into user space.
 ///
@@ -118,9 +123,9 @@ pub(crate) struct Buffer {
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
     /// The state of the plausibility check of the writer's count of lost events. `plausible_lost`
-    /// is the last plausible count, `plausible_at` the time in ticks of the last check that found a
-    /// plausible count, and `implausible` is nonzero after an implausible count. After an
-    /// implausible count, no later count is used.
+    /// is the last plausible count, `plausible_at` is a time in ticks shortly before that count was
+    /// loaded, and `implausible` is nonzero after an implausible count. After an implausible count,
+    /// no later count is used.
     plausible_lost: Word,
     plausible_at: Word,
     implausible: Word,
@@ -137,9 +142,9 @@ impl Buffer {
     /// is short. May sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
-        let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+        let mut pages = KVVec::with_capacity(nr, GFP_NO_OOM)?;
         for _ in 0..nr {
-            pages.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
+            pages.push(Word::new(0), GFP_NO_OOM)?;
         }
         let buffer = Self {
             pages,
@@ -242,28 +247,22 @@ impl Buffer {
     }
 
     /// Returns the last plausible value of the writer's count of lost events. After an implausible
-    /// value, all later values are ignored.
+    /// value, all later values are ignored. Caller holds `TRACING`, which serialises the checks.
     pub(crate) fn lost(&self) -> u64 {
-        // Acquire: pairs with the releases of `plausible_at` in this function. A thread that sees
-        // the time of a check also sees the `plausible_lost` of that check.
-        let looked = self.plausible_at.load_acquire();
         let plausible = self.plausible_lost.load_relaxed();
-        let claimed = self.writer_lost();
         if self.implausible.load_relaxed() != 0 {
             return plausible;
         }
-        let now = of_traces().ticks();
-        if claimed == plausible {
-            // No event was lost since the last check. Release: pairs with the acquire of
-            // `plausible_at` in this function.
-            self.plausible_at.store_release(now);
-            return plausible;
-        }
-        match trace_buffer::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
+        // The thread may be preempted at each line. The time that the next check begins with must
+        // not be later than the load of the count, and the time of this check not earlier.
+        let before = of_traces().ticks();
+        let claimed = self.writer_lost();
+        let after = of_traces().ticks();
+        let ticks = after.saturating_sub(self.plausible_at.load_relaxed());
+        match trace_buffer::plausible_lost(plausible, claimed, ticks) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
-                // Release: pairs with the acquire of `plausible_at` in this function.
-                self.plausible_at.store_release(now);
+                self.plausible_at.store_relaxed(before);
                 lost
             }
             None => {
@@ -317,6 +316,7 @@ impl Buffer {
     /// Returns the range of bytes that can be read. If no bytes can be read, but the count of lost
     /// events has changed since the reader last got the count, returns an empty range. After the
     /// writer has ended, only the empty range reports lost events, because no record follows.
+    /// Caller holds `TRACING`.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {

@@ -12,7 +12,7 @@ use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 
-use crate::buffers::{Buffer, Page};
+use crate::buffers::Page;
 use crate::clock;
 use crate::ends::{each_member, free_trace, Member};
 use crate::kernel_events::{KernelEvents, MARKERS};
@@ -21,7 +21,7 @@ use crate::membership::{add_processes, set_all_marker_bits};
 use crate::process::Process;
 use crate::signal::Signal;
 use crate::sorted::{move_to, reserve_beyond};
-use crate::trace::Trace;
+use crate::trace::{Trace, Unread};
 use crate::traces::{Caller, Tracing, TRACING};
 use base::access::{self, AccessSnapshot};
 use base::account::{Resource, ResourceCharge};
@@ -202,7 +202,7 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 ///
 /// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
 /// order of keys and CPUs has unread data.
-pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<Unread> {
     let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;

@@ -89,7 +89,7 @@ pub(crate) fn mark_shared_thread(parent: u32) {
     };
     drop(all);
     let number = u64::from(parent) << 32;
-    for at in threads.iter().filter(|at| **at != 0) {
+    for (at, _) in threads.iter().filter(|(_, files)| *files != 0) {
         replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
     }
 }
@@ -205,7 +205,8 @@ pub(crate) fn announce(mm: &Mm) {
     let forker = core::mem::take(&mut process.forked_by);
     let threads = process.threads;
     drop(all);
-    for at in threads.iter().filter(|at| forker != 0 && **at != 0) {
+    let known = |(_, files): &&(i64, u32)| forker != 0 && *files != 0;
+    for (at, _) in threads.iter().filter(known) {
         replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
     }
     join_traces(key);

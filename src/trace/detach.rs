@@ -13,7 +13,6 @@ use kernel::prelude::*;
 
 use crate::detach_mappings::{detach_later, DeviceOps, WakeFile};
 use crate::traces::TRACING;
-use base::address_space::Mm;
 use base::task::is_dying;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
@@ -31,22 +30,21 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usi
     drop(all);
     let (mut after, mut left) = (0u64, 0usize);
     loop {
-        let all = TRACING.lock();
+        let mut all = TRACING.lock();
         let next = all.next_process_where(after, |process| !process.has_ended());
-        let next = next.and_then(|p| Some((p.key, p.is_detaching, p.leader()?.clone())));
-        let Some((key, told, leader)) = next else {
+        let Some((key, leader)) = next.and_then(|p| Some((p.key, p.leader()?.clone()))) else {
             return Ok(left);
         };
-        drop(all);
         (after, left) = (key, left.wrapping_add(1));
         if is_dying() {
             return Ok(left);
         }
+        // Set `is_detaching` before the work is queued: the work may fail at once.
+        let told = core::mem::replace(&mut all.live_process(key)?.is_detaching, true);
+        drop(all);
         // If memory for the task work is short, the next call of `release` asks the process again.
-        if !told && detach_later(device, &leader, wake).is_ok() {
-            if let Ok(process) = TRACING.lock().live_process(key) {
-                process.is_detaching = true;
-            }
+        if !told && detach_later(device, (key, &leader), wake).is_err() {
+            detach_failed(key);
         }
     }
 }
@@ -61,12 +59,10 @@ pub(crate) fn resume() {
     }
 }
 
-/// Records that the calling process could not detach, so that the next [`release`] asks the process
+/// Records that the process `key` could not detach, so that the next [`release`] asks the process
 /// again.
-pub(crate) fn detach_failed(mm: &Mm) {
-    let mut all = TRACING.lock();
-    let key = all.key_of_mm(mm.address());
-    if let Some(Ok(process)) = key.map(|key| all.live_process(key)) {
+pub(crate) fn detach_failed(key: u64) {
+    if let Ok(process) = TRACING.lock().live_process(key) {
         process.is_detaching = false;
     }
 }

@@ -58,13 +58,17 @@ impl Drop for WakeFile {
     }
 }
 
-/// Queues work that detaches the process whose thread-group leader is `leader`. The work runs when
-/// one of the process's threads next returns to user mode. Returns `ENOMEM`, or `ESRCH` if all
-/// threads are exiting. May sleep.
-pub(crate) fn detach_later(device: &DeviceOps, leader: &Task, wake: Option<&WakeFile>) -> Result {
+/// Queues work that detaches the process `key`, whose thread-group leader is `leader`. The work
+/// runs when one of the process's threads next returns to user mode. Returns `ENOMEM`, or `ESRCH`
+/// if all threads are exiting. May sleep.
+pub(crate) fn detach_later(
+    device: &DeviceOps,
+    (key, leader): (u64, &Task),
+    wake: Option<&WakeFile>,
+) -> Result {
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
     // SAFETY: The task `leader` and the file are valid during the call. `pt_detach_later()` copies
     // `device`, which points to statics of this module. The queued work holds a reference to the
     // module.
-    to_result(unsafe { helpers::pt_detach_later(leader.as_ptr(), device, wake) })
+    to_result(unsafe { helpers::pt_detach_later(leader.as_ptr(), device, wake, key) })
 }

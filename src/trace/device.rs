@@ -394,14 +394,9 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         if is_dying() {
             return Err(EINTR);
         }
-        let (key, cpu, buffer) = calls::next(held, given.key, given.cpu)?;
+        let (key, cpu, buffer, span, lost) = calls::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // If the traced process has corrupted the buffer's counts since `next()` found the buffer,
-        // continue with the next buffer.
-        let Some(span) = buffer.unread() else {
-            continue;
-        };
-        (given.lost, given.position) = (buffer.lost(), span.position);
+        (given.lost, given.position) = (lost, span.position);
         given.ticks = of_traces().ticks();
         given.bytes = span.bytes;
         if !calls::may_read(held, key)? {
@@ -463,10 +458,8 @@ fn copy_range(
 }
 
 #[no_mangle]
-extern "C" fn pt_detach_failed() {
-    if let Some(mm) = Mm::of_current() {
-        detach::detach_failed(&mm);
-    }
+extern "C" fn pt_detach_failed(key: u64) {
+    detach::detach_failed(key);
 }
 
 #[no_mangle]

@@ -5,12 +5,12 @@
 //! Processes that run the same program register the same marker names. Without the cache, each name
 //! would be matched with the globs again for each process.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use protocols::filter;
 use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
+use crate::buffers::GFP_NO_OOM;
 use base::account::Charge;
 
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
@@ -86,8 +86,8 @@ impl GlobCache {
     /// `EDQUOT` if the memory limit of the user that created the trace would be exceeded, `ENOMEM`.
     pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
         let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
-        let mut table = KVVec::with_capacity(places, GFP_KERNEL_ACCOUNT)?;
-        table.resize(places, Bucket::FREE, GFP_KERNEL_ACCOUNT)?;
+        let mut table = KVVec::with_capacity(places, GFP_NO_OOM)?;
+        table.resize(places, Bucket::FREE, GFP_NO_OOM)?;
         Ok(Self {
             buckets: table,
             _charge: Some(charge),

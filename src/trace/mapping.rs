@@ -41,7 +41,7 @@ pub(super) fn map(
     }
     // SAFETY: The mapping is being set up.
     to_result(unsafe { helpers::pt_vma(vma.as_ptr(), ops, writable) })?;
-    let first = attached::base(attached.key) / PAGE as u64;
+    let first = attached::range_of(attached.key) / PAGE as u64;
     // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
@@ -76,12 +76,18 @@ fn count_mapping(vma: &Vma, more: bool) {
 
 /// Adds a mapping that was split, moved or copied to the count of its process. If fork() has copied
 /// the mapping, the copy gets the key of the child: a new traced process with its parent's markers.
+/// If the process that the mapping belonged to has ended, the copy belongs to no process.
 pub(super) fn copied(vma: &mut Vma) {
     // SAFETY: The mapping is being copied, under the mmap lock, which is held for writing.
     unsafe { helpers::pt_wipe_on_fork(vma.as_ptr()) };
     let (key, mm) = (key_of(vma), vma.mm() as usize);
     if key != 0 && !attached::is_of(key, mm) {
-        set_key(vma, children::create_child(key, mm));
+        let child = children::create_child(key, mm);
+        // A process that has ended and attached again has another range: pages that were inserted
+        // in this mapping would not be unmapped.
+        let at = vma.pgoff().wrapping_mul(PAGE as u64);
+        let is_in_range = at.wrapping_sub(attached::offset_within(at)) == attached::range_of(child);
+        set_key(vma, if is_in_range { child } else { 0 });
     }
     count_mapping(vma, true);
 }

@@ -59,9 +59,10 @@ pub(crate) struct Slot {
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
 /// perftrace_thread` is recorded.
 const MAX_COPIES: usize = 4;
-/// The offsets from the thread pointer to `struct perftrace_thread`, for each copy of the perftrace
-/// library in a process. An unused element is 0.
-pub(crate) type Threads = [i64; MAX_COPIES];
+/// Has for each copy of the perftrace library in a process the offset from the thread pointer to
+/// `struct perftrace_thread`, and the number of files by which the copy has attached. The number of
+/// an unused element is 0.
+pub(crate) type Threads = [(i64, u32); MAX_COPIES];
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
 /// user.
@@ -110,9 +111,8 @@ pub(crate) struct Process {
     pub(crate) mm: usize,
     /// The key that selects the range of the process in the device file. `base_key` is the own key
     /// of a process that has attached itself; a child of fork() has its parent's `base_key`.
-    base_key: u64,
-    /// The offset from the thread pointer to `struct perftrace_thread`, for each copy of the
-    /// perftrace library in the process.
+    pub(crate) base_key: u64,
+    /// The copies of the perftrace library in the process.
     pub(crate) threads: Threads,
     /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
@@ -198,7 +198,7 @@ impl Process {
             markers: KVVec::new(),
             refs: KVVec::new(),
             base_key: key,
-            threads: [0; MAX_COPIES],
+            threads: [(0, 0); MAX_COPIES],
             forked_by: 0,
             live: Some(awake.live),
             slots: 0,
@@ -285,15 +285,17 @@ impl Process {
         true
     }
 
-    /// Adds `at` to the recorded offsets of `struct perftrace_thread`, or removes `at` from them if
-    /// `there` is false.
-    pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
-        let known = self.threads.iter_mut().find(|known| **known == at);
-        match (known, there) {
-            (Some(known), false) => *known = 0,
-            (None, true) => {
-                if let Some(room) = self.threads.iter_mut().find(|known| **known == 0) {
-                    *room = at;
+    /// Counts one file more, or one file less if `more` is false, of the copy of the library whose
+    /// `struct perftrace_thread` is at the offset `at`. Does nothing if `at` is 0.
+    pub(crate) fn count_thread(&mut self, at: i64, more: bool) {
+        let mut copies = self.threads.iter_mut();
+        let known = copies.find(|(known, files)| *known == at && *files != 0);
+        match (known, more) {
+            (Some((_, files)), true) => *files = files.saturating_add(1),
+            (Some((_, files)), false) => *files = files.wrapping_sub(1),
+            (None, true) if at != 0 => {
+                if let Some(room) = self.threads.iter_mut().find(|(_, files)| *files == 0) {
+                    *room = (at, 1);
                 }
             }
             _ => {}

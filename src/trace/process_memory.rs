@@ -3,7 +3,6 @@
 //! The parts of a traced process's state that are created before `TRACING` is taken: pages,
 //! identity and memory for markers.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -11,7 +10,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::buffers::{Page, PAGE};
+use crate::buffers::{Page, GFP_NO_OOM, PAGE};
 use crate::marker::RegisteredMarker;
 use crate::sorted::reserve_beyond;
 use base::access::AccessSnapshot;
@@ -43,7 +42,7 @@ impl PlaceholderPage {
             _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
             page: Page::new()?,
         };
-        Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(nobodys, GFP_NO_OOM)?)
     }
 
     /// Returns the address of the placeholder page.

@@ -3,9 +3,10 @@
 //! Functions for lists that are sorted by key. The memory of a sorted list is allocated while the
 //! lock of the list is not held.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
+
+use crate::buffers::GFP_NO_OOM;
 
 /// Searches a list that is sorted by key. Returns the index of the element with this key, or else
 /// the index at which such an element must be inserted. Page faults call this function: unlike
@@ -35,5 +36,5 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
 /// Allocates an empty list with capacity for more than `nr` elements, or returns `ENOMEM`.
 pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
-    Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
+    Ok(KVVec::with_capacity(capacity, GFP_NO_OOM)?)
 }

@@ -11,6 +11,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 use protocols::filter;
+use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
 use crate::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
@@ -85,6 +86,10 @@ impl PermissionCheck {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
+
+/// A buffer with unread data: the key of its process, its CPU, the buffer, the range of the unread
+/// data, and the count of lost events.
+pub(crate) type Unread = (u64, u32, Arc<Buffer>, BufferRange, u64);
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
@@ -351,28 +356,23 @@ impl Trace {
     /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
     /// taken from `spare`. If `spare` lacks the memory, the error says which memory to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
-        match search(&self.sets, key, |set| set.key) {
-            Ok(_) => Ok(()),
-            Err(place) => {
-                let nr = self.sets.len();
-                if nr == self.sets.capacity() {
-                    if spare.sets.capacity() <= nr {
-                        return Err(Allocation::SetList(nr));
-                    }
-                    move_to(
-                        &mut self.sets,
-                        core::mem::replace(&mut spare.sets, KVVec::new()),
-                    );
-                }
-                let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
-                set.key = key;
-                let done = self.sets.insert_within_capacity(place, set);
-                done.map_err(|_| Allocation::BufferSet)?;
-                self.charge.absorb(&mut charge);
-                self.signal.notify();
-                Ok(())
+        let Err(place) = search(&self.sets, key, |set| set.key) else {
+            return Ok(());
+        };
+        let nr = self.sets.len();
+        if nr == self.sets.capacity() {
+            if spare.sets.capacity() <= nr {
+                return Err(Allocation::SetList(nr));
             }
+            move_to(&mut self.sets, core::mem::take(&mut spare.sets));
         }
+        let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
+        set.key = key;
+        let done = self.sets.insert_within_capacity(place, set);
+        done.map_err(|_| Allocation::BufferSet)?;
+        self.charge.absorb(&mut charge);
+        self.signal.notify();
+        Ok(())
     }
 
     /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
@@ -427,12 +427,8 @@ impl Trace {
     /// Counts a page fault for which the page of a buffer could not be allocated, so that events
     /// are lost.
     pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
-        let key = if self.has_flag(flag::SHARED) {
-            KEY_SHARED
-        } else {
-            key
-        };
-        let set = self.set(key);
+        let shared = self.has_flag(flag::SHARED);
+        let set = self.set(if shared { KEY_SHARED } else { key });
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
             Some(buffer) => buffer.count_alloc_failure(),
             None => self.no_memory = self.no_memory.wrapping_add(1),
@@ -441,15 +437,15 @@ impl Trace {
 
     /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
     /// after the buffer of process `key` and CPU `cpu`.
-    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
+    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<Unread> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
                 let Some(buffer) = place.as_ref().filter(|_| after) else {
                     continue;
                 };
-                if buffer.unread().is_some() {
-                    return Some((set.key, number, buffer.clone()));
+                if let Some(span) = buffer.unread() {
+                    return Some((set.key, number, buffer.clone(), span, buffer.lost()));
                 }
             }
         }
@@ -472,25 +468,16 @@ impl Trace {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
-        let Self {
-            sets,
-            freed_losses: gone,
-            charge,
-            sets_removed: shrunk,
-            ended_nr,
-            ended_bytes,
-            ..
-        } = self;
-        sets.retain(|set| {
+        self.sets.retain(|set| {
             let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
             let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
             };
-            *shrunk = true;
-            gone.add(set);
-            charge.uncharge(set.memory() as usize);
-            *ended_nr = ended_nr.wrapping_sub(1);
-            *ended_bytes = ended_bytes.wrapping_sub(bytes);
+            self.sets_removed = true;
+            self.freed_losses.add(set);
+            self.charge.uncharge(set.memory() as usize);
+            self.ended_nr = self.ended_nr.wrapping_sub(1);
+            self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
             false
         });
     }
@@ -516,10 +503,8 @@ impl Trace {
         }
         // The first element is the oldest process: `sets` is sorted by key, and later processes
         // have higher keys.
-        let at = self.sets.iter().position(|set| set.ended.is_some())?;
-        let key = self.sets.get(at)?.key;
-        self.remove(at);
-        self.dropped = self.dropped.wrapping_add(1);
+        let key = self.sets.iter().find(|set| set.ended.is_some())?.key;
+        self.drop_process(key);
         Some(key)
     }
 

@@ -316,11 +316,9 @@ impl Tracing {
             // a trace.
             return;
         }
-        let Self {
-            traces, processes, ..
-        } = self;
-        processes.retain(|process| {
-            !process.has_ended() || traces.iter().any(|trace| trace.set(process.key).is_some())
+        self.processes.retain(|process| {
+            let is_in = |trace: &KBox<Trace>| trace.set(process.key).is_some();
+            !process.has_ended() || self.traces.iter().any(is_in)
         });
     }
 

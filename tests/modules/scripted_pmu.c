@@ -46,6 +46,10 @@ module_param(set_bits, ullong, 0600);
 static unsigned long long clear_bits;
 module_param(clear_bits, ullong, 0600);
 
+/* While "hold" is set, init waits after the registration, so that the module is not yet live. */
+static bool hold;
+module_param(hold, bool, 0600);
+
 /* The value that the callback probe() returns. */
 static int absent;
 module_param(absent, int, 0400);
@@ -278,6 +282,8 @@ static int __init scripted_init(void)
 	 * The errno is logged, because the kernel returns EBUSY to insmod if init returns EEXIST.
 	 */
 	pr_info("registration: %d\n", err);
+	while (READ_ONCE(hold))
+		msleep(1);
 	return err;
 }
 

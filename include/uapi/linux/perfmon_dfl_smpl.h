@@ -41,7 +41,7 @@ struct pfm_dfl_smpl_arg {
  * @hdr_version: PFM_DFL_SMPL_VERSION
  * @hdr_buf_flags: zero
  * @hdr_lost: total number of samples that were not taken because sampling was throttled, as of the
- *	last entry
+ *	last entry, or because a PMD that overflowed at the same time had filled the buffer
  * @hdr_throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @hdr_reserved: zero
  */

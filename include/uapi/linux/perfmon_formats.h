@@ -36,7 +36,7 @@ struct perfmon_nway_arg {
  * @total: number of buffers that have become full so far
  * @masked: how often the context was masked because all buffers were full
  * @lost: total number of samples that were not taken because sampling was throttled, as of the last
- *	entry
+ *	entry, or because a PMD that overflowed at the same time had filled the last buffer
  * @throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @used: size of the entries in each buffer in bytes
  *

@@ -16,7 +16,7 @@ use crate::contexts::phase::Target;
 use crate::cpu_kinds;
 use crate::msr;
 use crate::pmus::to_kernel_error;
-use crate::session::{Session, SESSION};
+use crate::session::SESSION;
 use base::preempt;
 
 impl Context {
@@ -32,9 +32,8 @@ impl Context {
         };
         let _growing = self.alloc_lock.lock();
         self.grow_sets(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
-        let mut session = SESSION.lock();
         let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
-        self.write(&mut session, &touches, &more, &mut |state| {
+        self.write(&touches, &more, &mut |state| {
             for pmc in values {
                 if let Some(set) = state.find_set_mut(pmc.reg_set) {
                     set.registers
@@ -60,10 +59,9 @@ impl Context {
         };
         let _growing = self.alloc_lock.lock();
         self.grow_sets(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
-        let mut session = SESSION.lock();
         let in_format = self.sampling_memory().is_some();
         let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
-        self.write(&mut session, &touches, &more, &mut |state| {
+        self.write(&touches, &more, &mut |state| {
             for pmd in values {
                 if state.set.id == pmd.reg_set {
                     state.sampling.reset_pending.clear(pmd.reg_num);
@@ -110,17 +108,18 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is not
-    /// on the CPU that the context is attached to; `ENODEV` if no CPU that the context may use has
-    /// all registers; `ENOMEM`.
+    /// `EBUSY` if a register is in use, if the context is being attached, if the caller is not on
+    /// the CPU that the context is attached to, or if this CPU is too busy for
+    /// [`prepare_cpu`](Self::prepare_cpu); `ENODEV` if no CPU that the context may use has all
+    /// registers; `ENOMEM`.
     fn write(
         &self,
-        session: &mut Session,
         touches: &dyn Fn(u16) -> bool,
         more: &dyn Fn(u16) -> RegisterRequest,
         function: &mut dyn FnMut(&mut State),
     ) -> Result {
         let map = self.registers.map();
+        let mut session = SESSION.lock();
         let (attached, old, new, uses, (core, cpu)) = {
             let state = self.state.lock();
             if state.loading {
@@ -140,10 +139,11 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // For the context of a CPU, turn preemption off: if the caller moved to another CPU after
-        // evict() had ended other contexts, try_with_state() would fail.
+        let (mut session, ready) = self.prepare_cpu(session, counted);
+        // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
+        // other contexts were evicted.
         let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
-        let here = self.check_callable();
+        let here = ready.and_then(|()| self.check_callable().map_err(to_kernel_error));
         if here.is_ok() {
             session.evict(self.scope(), &counted);
         }
@@ -165,14 +165,14 @@ impl Context {
                     false => state.update_self_page(false),
                 }
             })
+            .map_err(to_kernel_error)
         });
         drop(stays);
-        written
-            .inspect_err(|_| {
-                // claim() cannot fail here, because `counted` contains all registers of `old`.
-                let _ = session.claim(self.scope(), &self.registers, &counted, &old);
-            })
-            .map_err(to_kernel_error)
+        written.inspect_err(|_| {
+            self.state.lock().claims = old;
+            // claim() cannot fail here, because `counted` contains all registers of `old`.
+            let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+        })
     }
 
     /// Reads the PMDs in `pmds` and stores the results in `reg_value`, `reg_flags` and

@@ -5,12 +5,14 @@
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::GlobalGuard;
 use kernel::task::Task;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
+use crate::contexts::deferral::Blocker;
 use crate::contexts::loaded::loaded;
 use crate::contexts::permission::Permission;
 use crate::contexts::phase::Target;
@@ -20,7 +22,7 @@ use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
 use crate::session::{ListSlot, Session, SESSION};
-use base::access::{self, Process};
+use base::access;
 use base::{cpu, preempt, task};
 
 impl Context {
@@ -42,10 +44,9 @@ impl Context {
             Scope::System if access::is_perfmon_capable() => None,
             Scope::System => return Err(EPERM),
         };
-        let place = match self.scope() {
-            Scope::Thread => Some(UnlinkedEntry::new()?),
-            Scope::System => None,
-        };
+        let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
+        let blocker = self.notify_block.then(|| Blocker::new(&self.notifier));
+        let blocker = blocker.transpose()?;
         let slot = ListSlot::new()?;
         let mut session = SESSION.lock();
         // The required registers in `uses` do not change until set_required() is called below,
@@ -88,31 +89,17 @@ impl Context {
             .inspect_err(|_| session.remove_context(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.add_thread().and_then(|()| {
-                self.attach_thread(&mut session, task, watch, place, claims)
+                self.attach_thread(&mut session, task, (watch, blocker), place, claims)
                     .inspect_err(|_| session.remove_thread())
             }),
             None => {
-                // flush_perf_dirty_counters() can take 100 ms, so release `SESSION` during the
-                // call. While `SESSION` is released, `loading` makes unload() and writes of
-                // registers fail. Store the claims in the state before `SESSION` is released, so
-                // that is_available_after_evict() finds them.
-                {
-                    let mut state = self.state.lock();
-                    (state.loading, state.claims) = (true, claims);
-                }
-                drop(session);
-                let ready = match claims.is_none() {
-                    true => Ok(()),
-                    false => msr::flush_perf_dirty_counters(),
-                };
-                session = SESSION.lock();
-                self.state.lock().loading = false;
-                ready
-                    .and_then(|()| self.attach_cpu(&mut session, number, &claims))
-                    .inspect_err(|_| self.state.lock().claims = RegisterMask::NONE)
+                let ready;
+                (session, ready) = self.prepare_cpu(session, claims);
+                ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
         attached.inspect_err(|_| {
+            self.detach();
             let _ = session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE);
             session.remove_context(self);
         })
@@ -121,66 +108,30 @@ impl Context {
     /// Attaches the context to the thread `task`. If the caller is an administrator
     /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
     /// same thread, are evicted after all checks. After the eviction, checks again that the thread
-    /// has not exited and that the caller may still watch the thread.
+    /// has not exited and that the caller may still watch the thread. After an error, the caller
+    /// calls [`detach`](Self::detach).
     fn attach_thread(
         &self,
         session: &mut Session,
         task: ARef<Task>,
-        watch: Option<Permission>,
+        (watch, blocker): (Option<Permission>, Option<Blocker>),
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
         let address = task::address(&task);
-        let again = task.clone();
-        let loader = Process::of_caller()?;
-        if task::has_ended(&task) {
-            return Err(ESRCH);
-        }
-        if !self.may_still_watch(&task) {
-            return Err(EPERM);
-        }
+        self.check_thread(&task)?;
         let place = self.insert_entry(session, place, address)?;
         session.evict(Scope::Thread, &claims);
-        let ended = {
-            let mut state = self.state.lock();
-            state.phase.attach(Target::Thread(address));
-            let old = (
-                state.loader.replace(loader),
-                core::mem::replace(&mut state.permission, watch),
-            );
-            state.claims = claims;
-            state.sampling.self_monitoring = address == task::current();
-            // Check again whether the thread has exited. If the thread exited before the context
-            // was attached above, the exit probe has ignored the context.
-            let ended = task::has_ended(&task);
-            if ended {
-                self.detach_state(&mut state);
-                state.claims = RegisterMask::NONE;
-            } else {
-                state.thread_entry = Some(place);
-            }
-            // Return the old values of `loader`, `permission` and `thread`, so that they are
-            // dropped only after the context's lock is released.
-            (ended, state.thread.replace(task), old)
-        };
-        if ended.0 {
-            return Err(ESRCH);
-        }
-        // Check the permission again. If the thread executed a program before the context was
-        // attached above, the exec probe has ignored the context.
-        if !self.may_still_watch(&again) {
-            let mut state = self.state.lock();
-            if state.phase.target() == Target::Thread(address) {
-                self.detach_state(&mut state);
-            }
-            state.phase.detach();
-            state.claims = RegisterMask::NONE;
-            let place = state.thread_entry.take();
-            drop(state);
-            drop(place);
-            return Err(EPERM);
-        }
-        Ok(())
+        let mut state = self.state.lock();
+        state.phase.attach(Target::Thread(address));
+        (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
+        (state.blocker, state.permission) = (blocker, watch);
+        state.claims = claims;
+        state.sampling.self_monitoring = address == task::current();
+        drop(state);
+        // Check the thread again. If it exited or executed a program before the context was
+        // attached above, the probes have ignored the context.
+        self.check_thread(&task)
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
@@ -219,6 +170,32 @@ impl Context {
             Some(_) => Err(EBUSY),
             None => Ok(()),
         }
+    }
+
+    /// Makes perf clear its dirty counters on this CPU if the context is a CPU's and has just
+    /// claimed its first hardware registers, `claims`. The caller runs on the context's CPU.
+    /// Returns `EBUSY` if the CPU is too busy, or `ENOMEM`.
+    ///
+    /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
+    /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
+    pub(crate) fn prepare_cpu(
+        &self,
+        session: GlobalGuard<SESSION>,
+        claims: RegisterMask,
+    ) -> (GlobalGuard<SESSION>, Result) {
+        let mut state = self.state.lock();
+        if self.scope() == Scope::Thread || !state.claims.is_none() || claims.is_none() {
+            return (session, Ok(()));
+        }
+        // Store the claims before `SESSION` is released, because is_available_after_evict() must
+        // see them when another context claims registers.
+        (state.loading, state.claims) = (true, claims);
+        drop(state);
+        drop(session);
+        let ready = msr::flush_perf_dirty_counters();
+        let session = SESSION.lock();
+        self.state.lock().loading = false;
+        (session, ready)
     }
 
     /// Attaches the context to the CPU `number`, on which the caller must run. Contexts of threads
@@ -261,42 +238,49 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while [`load`](Self::load) is attaching the context and has released `SESSION`.
-    /// Without `EBUSY`, unload() could remove a context from the list of attached contexts while
-    /// load() is attaching the context, so that the list would lack an attached context.
+    /// `EBUSY` while [`prepare_cpu`](Self::prepare_cpu) has released `SESSION`. Without this error,
+    /// `unload` would remove the context from the list of attached contexts, and `load` would then
+    /// attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
             return Err(EBUSY);
         }
-        let (mut was, mut thread, mut claims) = (Target::Detached, None, RegisterMask::NONE);
-        let (mut place, mut loader, mut watch) = (None, None, None);
-        self.with_state(&mut |state| {
-            was = state.phase.target();
-            self.stop_counting(state);
-            self.detach_state(state);
-            thread = state.thread.take();
-            place = state.thread_entry.take();
-            loader = state.loader.take();
-            watch = state.permission.take();
-            state.sampling.reset();
-            state.elsewhere.reset();
-            let _ = state.set.registers.take_pending();
-            let _ = state.set.registers.take_skipped();
-            state.set.end_run();
-            state.sets.due = false;
-            self.notifier.resume();
-            state.broken = false;
-            claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
-        });
-        self.notifier.wake_blocked();
-        drop((place, loader, watch));
+        let (was, claims) = self.detach();
         session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
         session.remove_context(self);
         if was != Target::Detached && self.scope() == Scope::Thread {
             session.remove_thread();
         }
         Ok(())
+    }
+
+    /// Stops and detaches the context, and resets the state that belongs to its target. Returns the
+    /// target and the claims that the context had. Caller holds `SESSION`.
+    fn detach(&self) -> (Target, RegisterMask) {
+        let (mut was, mut claims, mut old) = (Target::Detached, RegisterMask::NONE, None);
+        self.with_state(&mut |state| {
+            was = state.phase.target();
+            self.stop_counting(state);
+            self.detach_state(state);
+            old = Some((
+                (state.thread.take(), state.thread_entry.take()),
+                (state.blocker.take(), state.permission.take()),
+            ));
+            state.sampling.reset();
+            state.elsewhere.reset();
+            for set in state.each_set_mut() {
+                let _ = set.registers.take_pending();
+                let _ = set.registers.take_skipped();
+            }
+            state.set.end_run();
+            state.sets.due = false;
+            state.broken = false;
+            claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
+        });
+        // Drop the old thread, blocker and permission only after the context's lock is released.
+        drop(old);
+        (was, claims)
     }
 
     /// Finds the thread with the TID `number` and checks that the caller is allowed to monitor the
@@ -316,8 +300,15 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Returns the result of the part of [`Permission::check`] that does not sleep.
-    fn may_still_watch(&self, task: &Task) -> bool {
-        access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
+    /// Makes the part of [`Permission::check`] that does not sleep. Returns `ESRCH` if the thread
+    /// exits, `EPERM` without permission.
+    fn check_thread(&self, task: &Task) -> Result {
+        if task::has_ended(task) {
+            return Err(ESRCH);
+        }
+        match access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit()) {
+            true => Ok(()),
+            false => Err(EPERM),
+        }
     }
 }

@@ -8,11 +8,10 @@
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
 
-use crate::contexts::context::Context;
-use crate::contexts::phase::Target;
+use crate::contexts::context::{Context, State};
 use crate::cpus;
+use crate::helpers;
 use crate::session;
-use base::{preempt, task};
 
 /// Drops the reference to a context that `Deferral::free_context` has passed on.
 ///
@@ -26,20 +25,24 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps after `Deferral::block_thread`. Called when the process that
-/// attached the context has exited, or has lost the permission to stop the context's thread.
+/// Ends a context whose thread sleeps after `Blocker::block_thread`, if `blocker` is still the
+/// context's. Called when the process that attached the context has exited, or has lost the
+/// permission to stop the context's thread.
 ///
 /// # Safety
 ///
 /// Called only by `src/perfmon/helpers/deferral.c`, in the sleeping thread, inside an RCU read-side
 /// critical section, with the context that is attached to the deferral.
 #[no_mangle]
-unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
-    let _preempt = preempt::NoPreempt::new();
-    // SAFETY: `Deferral::free_context` sets `live_context` to NULL before the RCU grace period
-    // after which the context is freed. The caller read `context` from `live_context` inside an RCU
-    // read-side critical section.
-    unsafe { (*context.cast::<Context>()).end(Target::Thread(task::current())) };
+unsafe extern "C" fn pfm_end_refused(context: *const c_void, blocker: *const helpers::Blocker) {
+    let is_that = |state: &State| {
+        let own = state.blocker.as_ref();
+        own.is_some_and(|own| own.raw.as_ptr().cast_const() == blocker)
+    };
+    // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
+    // which the context is freed. The caller read the pointer inside an RCU read-side critical
+    // section.
+    unsafe { (*context.cast::<Context>()).end_if(&is_that) };
 }
 
 /// Checks again whether the context's user may monitor the context's thread.

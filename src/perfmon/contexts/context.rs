@@ -38,7 +38,7 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
-use crate::contexts::deferral::Deferral;
+use crate::contexts::deferral::{Blocker, Deferral};
 use crate::contexts::event_set::{Set, Sets};
 use crate::contexts::permission::Permission;
 use crate::contexts::phase::{Phase, Target};
@@ -51,7 +51,7 @@ use crate::pmus;
 use crate::reservation;
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
-use base::access::{self, Process};
+use base::access;
 use base::account::Charge;
 use base::raw_lock::RawLock;
 use base::{address_space, clock, cpu, preempt, task};
@@ -86,16 +86,17 @@ pub(crate) struct State {
     pub(crate) tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
-    /// The process that attached the context, whose permission to stop the thread is checked again
-    /// before each `PERFMON_RESTART` and while the thread is blocked.
-    pub(crate) loader: Option<Process>,
+    /// Blocks the thread at overflows. The permission of the process that attached the context to
+    /// stop the thread is checked again before each `PERFMON_RESTART` and while the thread is
+    /// blocked. `None` without the flag `PFM_FL_NOTIFY_BLOCK`.
+    pub(crate) blocker: Option<Blocker>,
     /// The permission to watch the thread, or `None` if the process that attached the context
     /// cannot lose this permission.
     pub(crate) permission: Option<Permission>,
     /// If true, the notifier's irq_work queues a worker that repeats the check of the permission to
     /// watch the thread.
     pub(crate) recheck_pending: bool,
-    /// Set while `PERFMON_LOAD`, which attaches the context, has released the lock `SESSION`.
+    /// Set while [`prepare_cpu`](Context::prepare_cpu) has released the lock `SESSION`.
     pub(crate) loading: bool,
     /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
     pins: pmus::Pins,
@@ -208,7 +209,7 @@ impl Context {
                     mapped: Mapped::default(),
                     tsc: 0,
                     thread_entry: None,
-                    loader: None,
+                    blocker: None,
                     permission: None,
                     recheck_pending: false,
                     loading: false,
@@ -369,8 +370,12 @@ sampling_memory:                    areas,
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
         state.set.runs.unload(clock::now());
-        if state.needs_timer() && !preempt::in_nmi() {
-            self.notifier.cancel_timer();
+        // The irq_work cancels the timer, which an NMI cannot do. A timer that stayed on this CPU
+        // could be missing on the CPU that the thread moves to.
+        match state.needs_timer() {
+            true if preempt::in_nmi() => self.notifier.queue_work(),
+            true => self.notifier.cancel_timer(),
+            false => {}
         }
         state.phase.leave_pmu();
         state.update_self_page(true);
@@ -522,6 +527,13 @@ impl State {
         match self.phase.target() {
             Target::Cpu(cpu) => Some(cpu),
             _ => self.phase.cpu(),
+        }
+    }
+
+    /// Permits a thread that the context has blocked to continue ([`Blocker::resume`]).
+    pub(crate) fn resume_thread(&self) {
+        if let Some(blocker) = &self.blocker {
+            blocker.resume();
         }
     }
 

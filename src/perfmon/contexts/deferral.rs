@@ -17,8 +17,8 @@ use base::access::Process;
 use base::notifier::Notifier;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
-/// notifier in this structure wakes the readers of the context. The notifier also wakes the
-/// context's thread if [`block_thread`](Self::block_thread) has put the thread to sleep.
+/// notifier in this structure wakes the readers of the context. It also wakes the context's thread
+/// if [`Blocker::block_thread`] has put the thread to sleep.
 ///
 /// # Invariants
 ///
@@ -88,30 +88,8 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_cancel_timer(self.raw.as_ptr()) }
     }
 
-    /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
-    /// signal. Callable in any context.
-    ///
-    /// Before it sleeps, and then once a second, the thread checks whether the process `asker` may
-    /// still stop the thread. If `asker` may no longer stop the thread, the context ends and the
-    /// thread continues.
-    pub(crate) fn block_thread(&self, asker: &Process) {
-        // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
-        // pid`.
-        unsafe { helpers::pfm_deferral_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
-    }
-
-    /// Permits the context's thread, which sleeps after [`block_thread`](Self::block_thread), to
-    /// continue. The thread continues as soon as [`wake_blocked`](Self::wake_blocked) or
-    /// [`Notifier::wake_readers`] wakes it, at the latest after one second. Callable in any
-    /// context.
-    pub(crate) fn resume(&self) {
-        // SAFETY: `raw` is valid by the type's invariant; `pfm_deferral_resume()` only writes a
-        // flag.
-        unsafe { helpers::pfm_deferral_resume(self.raw.as_ptr()) }
-    }
-
-    /// Wakes a thread that [`block_thread`](Self::block_thread) has put to sleep. May be called
-    /// with preemption off. The caller holds no lock of this module.
+    /// Wakes a thread that [`Blocker::block_thread`] has put to sleep. May be called with
+    /// preemption off. The caller holds no lock of this module.
     pub(crate) fn wake_blocked(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { helpers::pfm_deferral_wake_blocked(self.raw.as_ptr()) }
@@ -145,5 +123,62 @@ impl Drop for Deferral {
         // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used.
         // `pfm_deferral_free()` waits until no callback runs.
         unsafe { helpers::pfm_deferral_free(self.raw.as_ptr()) }
+    }
+}
+
+/// Blocks the thread of one attachment of a context at overflows. Dropping this value lets the
+/// thread continue. The value must not be dropped while a context's lock is held.
+///
+/// # Invariants
+///
+/// `raw` is valid, and `self` owns it.
+pub(crate) struct Blocker {
+    pub(crate) raw: NonNull<helpers::Blocker>,
+    /// The process that attached the context.
+    pub(crate) loader: Process,
+}
+
+// SAFETY: The C functions of the structure may be called, and free it, in any thread.
+unsafe impl Send for Blocker {}
+// SAFETY: The C functions of the structure may be called in any thread.
+unsafe impl Sync for Blocker {}
+
+impl Blocker {
+    /// Creates a `Blocker` for an attachment by the caller's process. May sleep. Returns `ESRCH` or
+    /// `ENOMEM` on failure.
+    pub(crate) fn new(deferral: &Deferral) -> Result<Self> {
+        let loader = Process::of_caller()?;
+        // SAFETY: The deferral is valid by its type's invariant, and `loader` holds a reference.
+        // `pfm_blocker_new()` may sleep, because the caller is in process context.
+        let raw = unsafe { helpers::pfm_blocker_new(deferral.raw.as_ptr(), loader.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // INVARIANT: `raw` was just created.
+        Ok(Self { raw, loader })
+    }
+
+    /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
+    /// signal. Callable in any context.
+    ///
+    /// Before it sleeps, and then once a second, the thread checks whether the process `loader` may
+    /// still stop the thread. If `loader` may no longer stop the thread, the context ends and the
+    /// thread continues.
+    pub(crate) fn block_thread(&self) {
+        // SAFETY: `raw` is valid by the type's invariant.
+        unsafe { helpers::pfm_blocker_block_thread(self.raw.as_ptr()) }
+    }
+
+    /// Permits the thread, which sleeps after [`block_thread`](Self::block_thread), to continue.
+    /// The thread continues as soon as [`Deferral::wake_blocked`] or [`Notifier::wake_readers`]
+    /// wakes it, at the latest after one second. Callable in any context.
+    pub(crate) fn resume(&self) {
+        // SAFETY: `raw` is valid by the type's invariant.
+        unsafe { helpers::pfm_blocker_resume(self.raw.as_ptr()) }
+    }
+}
+
+impl Drop for Blocker {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used.
+        unsafe { helpers::pfm_blocker_free(self.raw.as_ptr()) }
     }
 }

@@ -16,11 +16,9 @@ use base::raw_lock::Guard;
 impl Context {
     /// Ends the context if it is attached to `target`.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread. The target thread calls
-    /// end() when the thread exits. After an exec, the target thread calls end() if the program has
-    /// more privileges than the thread's user, or if this user may not read the program. A thread
-    /// that `Deferral::block_thread()` blocks calls end() if the process that attached the context
-    /// has exited or may no longer stop the thread.
+    /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
+    /// function when it exits or has executed a program that has more privileges or that its user
+    /// may not read.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
@@ -46,7 +44,7 @@ impl Context {
         self.detach_state(state);
         state.phase.end();
         self.queue_end_message(state);
-        self.notifier.resume();
+        state.resume_thread();
     }
 
     /// Evicts this context if `has` returns true for the state of this context: ends the context
@@ -63,7 +61,7 @@ impl Context {
             if has(state) {
                 self.end_early(state);
                 self.queue_message(state, abi::EVICTED);
-                self.notifier.resume();
+                state.resume_thread();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Remove the context from the table of monitored threads, so that another context
                 // can be attached to the thread.
@@ -80,10 +78,13 @@ impl Context {
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.end_early(&mut state);
         self.queue_message(&mut state, abi::FAULT);
-        self.notifier.resume();
+        state.resume_thread();
+        // Another context can be attached to the thread from now on.
+        let place = state.thread_entry.take();
         // Release the context's lock, because printk() can wake a thread and so take a run-queue
         // lock. The scheduler probes take the context's lock under a run-queue lock.
         drop(state);
+        drop(place);
         msr::log_fault();
         // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
         // irq_work, which wakes the blocked thread as well as the readers.
@@ -109,9 +110,8 @@ impl Context {
     /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
     /// clears the variable `loaded` of that CPU.
     pub(crate) fn detach_state(&self, state: &mut State) {
-        match state.phase.target() {
-            Target::Cpu(_) => per_cpu::set_loaded_address(Scope::System, 0),
-            Target::Thread(_) | Target::Detached | Target::Dead => {}
+        if let Target::Cpu(_) = state.phase.target() {
+            per_cpu::set_loaded_address(Scope::System, 0);
         }
         state.phase.detach();
     }

@@ -125,14 +125,15 @@ impl Context {
         if state.broken {
             return self.end_broken(state);
         }
+        // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
+        // active that needs no timer.
+        if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
+            self.notifier.cancel_timer();
+        }
         if !state.phase.is_here() {
             return;
         }
         if !timer {
-            // Cancel the timer if it was started for an event set that is not active any more.
-            if !state.needs_timer() {
-                self.notifier.cancel_timer();
-            }
             return self.set_timer(&mut state);
         }
         let began = clock::time_stamp();

@@ -21,7 +21,7 @@ use perfmon_rules::register_map::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::context::{Context, State};
-use crate::contexts::event_set::{Registers, Set};
+use crate::contexts::event_set::Registers;
 use crate::contexts::phase::Target;
 use crate::contexts::sampling_state::Sampling;
 use crate::description::{self, Overflow};
@@ -117,33 +117,30 @@ impl Context {
         if skipped.is_empty() {
             return;
         }
-        let State { set, sampling, .. } = &mut *state;
+        let set = &mut *state.set;
         let (mut lost, mut last) = (0u64, PmdSet::default());
-        let Set {
-            registers, attrs, ..
-        } = &mut **set;
-        let Some(buffer) = &mut sampling.buffer else {
-            for attr in attrs.iter().filter(|a| skipped.intersects(&a.pmd_set)) {
-                let nr = attr.overflow_count(registers.value(attr.pmd));
-                lost = lost.wrapping_add(nr.saturating_sub(1));
-            }
-            sampling.throttle_stats.lost = sampling.throttle_stats.lost.wrapping_add(lost);
-            return registers.mark_overflowed(&skipped);
-        };
-        for attr in attrs.iter_mut().filter(|a| skipped.intersects(&a.pmd_set)) {
-            let nr = attr.overflow_count(registers.value(attr.pmd));
+        let delivered = u64::from(state.sampling.buffer.is_none());
+        let skips = |attr: &&mut Attr| skipped.intersects(&attr.pmd_set);
+        for attr in set.attrs.iter_mut().filter(skips) {
+            let nr = attr.overflow_count(set.registers.value(attr.pmd));
+            let nr = nr.saturating_sub(delivered);
             lost = lost.wrapping_add(nr);
             if attr.count_down(nr) {
                 last.add(&attr.pmd_set);
             }
         }
-        buffer.add_lost(lost);
-        sampling.throttle_stats.lost = sampling.throttle_stats.lost.wrapping_add(lost);
-        sampling.unreported.lost = sampling.unreported.lost.wrapping_add(lost);
+        let total = &mut state.sampling.throttle_stats.lost;
+        *total = total.wrapping_add(lost);
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
             set.runs.ended_by = last;
             state.sets.due = true;
         }
+        let Some(buffer) = &mut state.sampling.buffer else {
+            return set.registers.mark_overflowed(&skipped);
+        };
+        buffer.add_lost(lost);
+        let unreported = &mut state.sampling.unreported.lost;
+        *unreported = unreported.wrapping_add(lost);
         self.reset(state, skipped, false);
     }
 
@@ -180,16 +177,8 @@ impl Context {
         let mut overflow = Overflow::default();
         nmi::fill_overflow(&mut overflow, interrupted, self.privileged, &self.ns);
         let (mut nr, mut todo, mut told) = (0u32, 0, PmdSet::default());
-        let State {
-            set,
-            sampling,
-            thread,
-            ..
-        } = &mut *state;
+        let (set, sampling) = (&mut *state.set, &mut state.sampling);
         overflow.set = set.id;
-        let Set {
-            registers, attrs, ..
-        } = &mut **set;
         // The first sample after throttling also reports the number of lost samples and the
         // throttled time.
         let unreported = core::mem::take(&mut sampling.unreported);
@@ -197,15 +186,15 @@ impl Context {
         let Sampling { values, buffer, .. } = sampling;
         let mut last = PmdSet::default();
         let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
-        for attr in attrs.iter_mut().filter(pend) {
+        for attr in set.attrs.iter_mut().filter(pend) {
             if attr.count_down(1) {
                 last.add(&attr.pmd_set);
             }
             let buffer = buffer.as_deref_mut();
             let wants = self.take_sample(
                 attr,
-                registers,
-                thread,
+                &set.registers,
+                &state.thread,
                 &mut **values,
                 buffer,
                 &mut overflow,
@@ -230,11 +219,10 @@ impl Context {
             state.sampling.reset_pending.add(&pending);
             self.mask(state);
             let own = state.phase.target() == Target::Thread(task::current());
-            if self.notify_block && own && todo & action::NOTIFY != 0 {
+            let blocks = own && todo & action::NOTIFY != 0;
+            if let Some(blocker) = state.blocker.as_ref().filter(|_| blocks) {
                 stats::count(SelfStat::Waits);
-                if let Some(loader) = &state.loader {
-                    self.notifier.block_thread(loader);
-                }
+                blocker.block_thread();
             }
         } else {
             self.reset(state, pending, false);
@@ -345,12 +333,11 @@ impl Context {
     #[inline(always)]
     fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
         stats::count(SelfStat::Resets);
-        let Set {
-            registers, attrs, ..
-        } = &mut *state.set;
+        let set = &mut *state.set;
+        let registers = &mut set.registers;
         let mut others = PmdSet::default();
         let ended = |attr: &&mut Attr| pmds.intersects(&attr.pmd_set);
-        for attr in attrs.iter_mut().filter(ended) {
+        for attr in set.attrs.iter_mut().filter(ended) {
             let value = attr.next_value(long);
             others.add(&attr.reset_pmds);
             match (long, registers.is_64bit()) {
@@ -391,10 +378,9 @@ impl Context {
     /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
     pub(crate) fn switch_set_now(&self, state: &mut State) {
-        let timed = state.needs_timer();
         self.switch_set(state);
-        // The irq_work starts or cancels the timer, which an NMI cannot do.
-        if (timed || state.needs_timer()) && preempt::in_nmi() {
+        // The irq_work starts the timer, which an NMI cannot do.
+        if state.needs_timer() && preempt::in_nmi() {
             self.notifier.queue_work();
         }
     }
@@ -440,7 +426,7 @@ impl Context {
                 (Target::Dead, _) => Err(Error::Ended),
                 (target, _) => Ok(target),
             };
-            self.notifier.resume();
+            state.resume_thread();
             if done.is_err() {
                 return;
             }
@@ -464,7 +450,7 @@ impl Context {
                     self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.phase.target() {
-                    self.load_pmu_if_active(state);
+                    self.load_if_waiting(state);
                 }
             }
         })

@@ -15,8 +15,8 @@
 //!   thread with the snapshot, and makes the permission check if the thread has changed.
 //!
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
-//! permission to stop the thread is checked when the process that attached the context calls
-//! `PERFMON_RESTART`, and every second while the thread is blocked (`Deferral::block_thread()`).
+//! permission to stop the thread is checked at each `PERFMON_RESTART` by the process that attached
+//! the context, when the thread is blocked, and then once a second (`Blocker::block_thread()`).
 //!
 //! A permission that cannot be lost is checked only at the attach. If the context does not block
 //! the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process that monitors its

@@ -87,7 +87,7 @@ impl Context {
         };
         let seen = AccessSnapshot::of(&task)?;
         // Check only the permission to watch the thread. `check_block()` and
-        // `Deferral::block_thread()` check the permission to stop the thread.
+        // `Blocker::block_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting; the exit probe ends the context.
             Err(error) if error == ESRCH => return Ok(()),
@@ -139,9 +139,9 @@ impl Context {
         let caller = Process::of_caller()?;
         let is_mine = |state: &State| {
             state
-                .loader
+                .blocker
                 .as_ref()
-                .is_some_and(|one| one.is_same(&caller))
+                .is_some_and(|one| one.loader.is_same(&caller))
         };
         let (task, target) = {
             let state = self.state.lock();
@@ -165,7 +165,7 @@ impl Context {
 
     /// Ends the context if `is_that` returns true for the state of the context. Called because the
     /// permission to watch or stop the thread was lost.
-    fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
+    pub(crate) fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
             if is_that(state) {

@@ -75,10 +75,19 @@ impl Context {
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
-        if state.phase.is_waiting() && state.phase.target() == target {
-            self.recheck_if_changed(&mut state);
-            self.unthrottle(&mut state);
-            self.load_pmu_if_active(&mut state);
+        if state.phase.target() == target {
+            self.load_if_waiting(&mut state);
+        }
+    }
+
+    /// Programs the context into this CPU's PMU if it is started and in no PMU. Unthrottles the
+    /// context first, because time in which it is in no PMU does not count as throttled.
+    #[inline]
+    pub(crate) fn load_if_waiting(&self, state: &mut State) {
+        if state.phase.is_waiting() {
+            self.recheck_if_changed(state);
+            self.unthrottle(state);
+            self.load_pmu_if_active(state);
         }
     }
 
@@ -122,8 +131,8 @@ impl Context {
             if done.is_ok() && !state.phase.is_started() {
                 self.start_counting(state);
             }
-            if let (Ok(_), Target::Cpu(_)) = (done, state.phase.target()) {
-                self.load_pmu_if_active(state);
+            if let Ok(Target::Cpu(_)) = done {
+                self.load_if_waiting(state);
             }
         })
         .map_err(to_kernel_error)?;

@@ -76,7 +76,10 @@ impl Format for Default {
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
         let at = (buffer.get(OFFSET) / 8) as usize;
+        // The buffer is full already if another PMD, which has overflowed together with this PMD,
+        // has filled it.
         let Some(end) = buffer.put_entry(at, o) else {
+            buffer.count(LOST);
             return full;
         };
         buffer.count(COUNT);

@@ -78,6 +78,7 @@ impl Format for Nway {
         // Two counters can overflow at the same time. If the sample of the first counter fills the
         // last buffer, no buffer is left for the sample of the second counter.
         if buffer.get(NR_FULL) >= nr {
+            buffer.count(LOST);
             return DO_MASK;
         }
         let place = buffer.get(FIRST).wrapping_add(buffer.get(NR_FULL));

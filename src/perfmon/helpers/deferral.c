@@ -24,8 +24,7 @@
  * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
  * - @timer calls pfm_deferred_work() on the same CPU when the timer expires;
  * - @permission_work calls pfm_recheck_permission() in a worker;
- * - @free_work frees the context in a worker, after a grace period;
- * - @block_work makes the monitored thread sleep before it returns to user mode.
+ * - @free_work frees the context in a worker, after a grace period.
  */
 struct pfm_deferral {
 	/* First member: Rust code casts a pfm_deferral pointer to a pointer to the notifier. */
@@ -37,14 +36,6 @@ struct pfm_deferral {
 	struct rcu_work free_work;
 	/* The wait queue on which the monitored thread sleeps until PERFMON_RESTART. */
 	wait_queue_head_t restart_waiters;
-	struct callback_head block_work;
-	atomic_t is_blocking;
-	bool may_continue;
-	/*
-	 * The process on whose behalf the monitored thread sleeps (see
-	 * pfm_deferral_block_thread()).
-	 */
-	struct pid *requester;
 	/* The context, or NULL once the context is being freed. */
 	const void *live_context;
 	refcount_t refs;
@@ -52,10 +43,33 @@ struct pfm_deferral {
 
 static_assert(offsetof(struct pfm_deferral, notifier) == 0);
 
+/*
+ * Makes the thread of one attachment of a context sleep at overflows. A new attachment has a new
+ * blocker, because @work stays queued until the old thread returns to user mode.
+ */
+struct pfm_blocker {
+	struct callback_head work;
+	struct pfm_deferral *deferral;
+	/* The process that attached the context, on whose behalf the thread sleeps. */
+	struct pid *requester;
+	atomic_t is_blocking;
+	bool may_continue;
+	refcount_t refs;
+};
+
 static void deferral_put(struct pfm_deferral *deferral)
 {
 	if (refcount_dec_and_test(&deferral->refs))
 		kfree(deferral);
+}
+
+static void blocker_put(struct pfm_blocker *blocker)
+{
+	if (!refcount_dec_and_test(&blocker->refs))
+		return;
+	put_pid(blocker->requester);
+	deferral_put(blocker->deferral);
+	kfree(blocker);
 }
 
 /*
@@ -64,19 +78,22 @@ static void deferral_put(struct pfm_deferral *deferral)
  * no longer stop the thread. Once a second, pfc_may_stop_current() checks the permission of the
  * process by ptrace's rule and asks the security modules.
  */
-static void deferral_block_work(struct callback_head *head)
+static void blocker_work(struct callback_head *head)
 {
-	struct pfm_deferral *deferral = container_of(head, struct pfm_deferral, block_work);
-	struct pid *requester = deferral->requester;
-	bool may = pfc_may_stop_current(requester, false);
+	struct pfm_blocker *blocker = container_of(head, struct pfm_blocker, work);
+	struct pfm_deferral *deferral = blocker->deferral;
+	bool may = true, again = false;
 	const void *context;
 
 	/* After @is_blocking is 0, another overflow can queue this task work again. */
-	atomic_set(&deferral->is_blocking, 0);
-	while (may && !wait_event_interruptible_timeout(deferral->restart_waiters,
-							READ_ONCE(deferral->may_continue), HZ))
-		may = pfc_may_stop_current(requester, true);
-	put_pid(requester);
+	atomic_set(&blocker->is_blocking, 0);
+	while (!READ_ONCE(blocker->may_continue)) {
+		may = pfc_may_stop_current(blocker->requester, again);
+		if (!may || wait_event_interruptible_timeout(deferral->restart_waiters,
+							     READ_ONCE(blocker->may_continue), HZ))
+			break;
+		again = true;
+	}
 	if (!may) {
 		/*
 		 * The context is valid inside this RCU section: it is freed a grace period after
@@ -85,10 +102,10 @@ static void deferral_block_work(struct callback_head *head)
 		rcu_read_lock();
 		context = READ_ONCE(deferral->live_context);
 		if (context)
-			pfm_end_refused(context);
+			pfm_end_refused(context, blocker);
 		rcu_read_unlock();
 	}
-	deferral_put(deferral);
+	blocker_put(blocker);
 	pfc_task_work_done();
 }
 
@@ -132,7 +149,6 @@ struct pfm_deferral *pfm_deferral_new(void)
 	deferral->deferred_work = IRQ_WORK_INIT_HARD(deferral_deferred_work);
 	INIT_WORK(&deferral->permission_work, deferral_permission_work);
 	init_waitqueue_head(&deferral->restart_waiters);
-	init_task_work(&deferral->block_work, deferral_block_work);
 	refcount_set(&deferral->refs, 1);
 	hrtimer_setup(&deferral->timer, deferral_timer, CLOCK_MONOTONIC,
 		      HRTIMER_MODE_REL_PINNED_HARD);
@@ -140,9 +156,8 @@ struct pfm_deferral *pfm_deferral_new(void)
 }
 
 /*
- * Cancels the deferred work, and frees @deferral. If a thread sleeps in deferral_block_work(), the
- * thread is woken and drops the last reference to @deferral. The caller makes sure that no other
- * function of @deferral runs during or after this call. May sleep.
+ * Cancels the deferred work, and frees @deferral unless a blocker still refers to it. The caller
+ * makes sure that no other function of @deferral runs during or after this call. May sleep.
  */
 void pfm_deferral_free(struct pfm_deferral *deferral)
 {
@@ -150,8 +165,6 @@ void pfm_deferral_free(struct pfm_deferral *deferral)
 	hrtimer_cancel(&deferral->timer);
 	cancel_work_sync(&deferral->permission_work);
 	irq_work_sync(&deferral->notifier.wake_work);
-	pfm_deferral_resume(deferral);
-	pfm_deferral_wake_blocked(deferral);
 	deferral_put(deferral);
 }
 
@@ -175,41 +188,62 @@ void pfm_deferral_free_context(struct pfm_deferral *deferral)
 }
 
 /*
- * Makes the current thread sleep before it returns to user mode, on behalf of the process
- * @requester. Callable in any context.
+ * Returns a blocker for an attachment by the process @requester, or NULL if memory is short. May
+ * sleep.
  */
-void pfm_deferral_block_thread(struct pfm_deferral *deferral, struct pid *requester)
+struct pfm_blocker *pfm_blocker_new(struct pfm_deferral *deferral, struct pid *requester)
 {
-	WRITE_ONCE(deferral->may_continue, false);
-	if (atomic_xchg(&deferral->is_blocking, 1))
-		return;
+	struct pfm_blocker *blocker = kzalloc(sizeof(*blocker), GFP_KERNEL_ACCOUNT);
+
+	if (!blocker)
+		return NULL;
+	init_task_work(&blocker->work, blocker_work);
 	refcount_inc(&deferral->refs);
-	deferral->requester = get_pid(requester);
-	if (!pfc_task_work_add(current, &deferral->block_work,
+	blocker->deferral = deferral;
+	blocker->requester = get_pid(requester);
+	refcount_set(&blocker->refs, 1);
+	return blocker;
+}
+
+/*
+ * Lets a thread that sleeps in blocker_work() continue, because its attachment has ended. The last
+ * user of @blocker frees it. Called in process context, without a context's lock.
+ */
+void pfm_blocker_free(struct pfm_blocker *blocker)
+{
+	pfm_blocker_resume(blocker);
+	pfm_deferral_wake_blocked(blocker->deferral);
+	blocker_put(blocker);
+}
+
+/* Makes the current thread sleep before it returns to user mode. Callable in any context. */
+void pfm_blocker_block_thread(struct pfm_blocker *blocker)
+{
+	WRITE_ONCE(blocker->may_continue, false);
+	if (atomic_xchg(&blocker->is_blocking, 1))
+		return;
+	refcount_inc(&blocker->refs);
+	if (!pfc_task_work_add(current, &blocker->work,
 			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
-		/*
-		 * The thread is exiting. The references to @deferral and to the pid that are
-		 * dropped here are not the last: the context holds one of each.
-		 */
-		refcount_dec(&deferral->refs);
-		put_pid(requester);
-		atomic_set(&deferral->is_blocking, 0);
+		/* The thread is exiting. The context holds another reference to @blocker. */
+		refcount_dec(&blocker->refs);
+		atomic_set(&blocker->is_blocking, 0);
 	}
 }
 
 /*
- * Allows a thread that sleeps in deferral_block_work() to continue as soon as
- * pfm_deferral_wake_blocked() wakes it. Callable in any context. Callers other than
- * pfm_deferral_free() hold the context's lock, as callers of pfm_deferral_block_thread() do.
+ * Allows a thread that sleeps in blocker_work() to continue as soon as pfm_deferral_wake_blocked()
+ * wakes it. Callable in any context. Callers other than pfm_blocker_free() hold the context's lock,
+ * as callers of pfm_blocker_block_thread() do.
  */
-void pfm_deferral_resume(struct pfm_deferral *deferral)
+void pfm_blocker_resume(struct pfm_blocker *blocker)
 {
-	WRITE_ONCE(deferral->may_continue, true);
+	WRITE_ONCE(blocker->may_continue, true);
 }
 
 /*
- * Wakes a thread that sleeps in deferral_block_work(). The thread continues if
- * pfm_deferral_resume() has allowed the thread to continue.
+ * Wakes a thread that sleeps in blocker_work(). The thread continues if pfm_blocker_resume() has
+ * allowed the thread to continue.
  */
 void pfm_deferral_wake_blocked(struct pfm_deferral *deferral)
 {

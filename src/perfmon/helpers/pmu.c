@@ -110,9 +110,10 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Returns true if the MSR @msr exists and keeps a value that is written to it. Returns false in
- * virtual machines in which the reported PMU does not work. The caller has reserved the MSR. The
- * old value of the MSR is restored.
+ * Returns true if the counter @msr exists and keeps a value that is written to it. Returns false in
+ * virtual machines in which the reported PMU does not work. The caller has reserved the counter.
+ * Clears the counter, as perf does with counters that it has used: the value of a full-width
+ * counter cannot be restored through IA32_PMCn.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -121,9 +122,10 @@ bool pfm_msr_keeps_value(u32 msr)
 
 	preempt_disable();
 	if (!rdmsrq_safe(msr, &before)) {
-		value = before ^ 0xabcd;
+		/* A write of IA32_PMCn extends the sign of bit 31, so leave bit 31 clear. */
+		value = (before ^ 0xabcd) & S32_MAX;
 		holds = !wrmsrq_safe(msr, value) && !rdmsrq_safe(msr, &after) && after == value;
-		wrmsrq_safe(msr, before);
+		wrmsrq_safe(msr, 0);
 	}
 	preempt_enable();
 	return holds;

@@ -7,6 +7,7 @@
 
 struct perfmon_overflow;
 struct pid_namespace;
+struct pfm_blocker;
 struct pfm_deferral;
 struct pid;
 struct pt_regs;
@@ -37,10 +38,12 @@ void pfm_deferral_queue_work(struct pfm_deferral *deferral);
 void pfm_deferral_queue_permission_check(struct pfm_deferral *deferral);
 void pfm_deferral_start_timer(struct pfm_deferral *deferral, u64 nanoseconds);
 void pfm_deferral_cancel_timer(struct pfm_deferral *deferral);
-void pfm_deferral_block_thread(struct pfm_deferral *deferral, struct pid *requester);
-void pfm_deferral_resume(struct pfm_deferral *deferral);
 void pfm_deferral_wake_blocked(struct pfm_deferral *deferral);
 void pfm_deferral_free_context(struct pfm_deferral *deferral);
+struct pfm_blocker *pfm_blocker_new(struct pfm_deferral *deferral, struct pid *requester);
+void pfm_blocker_free(struct pfm_blocker *blocker);
+void pfm_blocker_block_thread(struct pfm_blocker *blocker);
+void pfm_blocker_resume(struct pfm_blocker *blocker);
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 		       struct pid_namespace *ns);
 struct pt_regs *pfm_irq_regs(void);
@@ -67,7 +70,7 @@ u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global)
 void pfm_handle_deferred_nmi(void);
 void pfm_deferred_work(const void *context, bool timer);
 void pfm_context_put(const void *context);
-void pfm_end_refused(const void *context);
+void pfm_end_refused(const void *context, const struct pfm_blocker *blocker);
 void pfm_recheck_permission(const void *context);
 
 #endif

@@ -78,8 +78,8 @@ int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const voi
 }
 
 /*
- * Removes an entry from the table, and frees it after an RCU grace period. Caller holds no raw
- * spinlock, because the removal may queue a work that shrinks the table.
+ * Removes an entry from the table, and frees it after an RCU grace period. Not called in an NMI.
+ * Caller holds no raw spinlock, because the removal may queue a work that shrinks the table.
  */
 void pfm_thread_remove(struct pfm_thread_entry *entry)
 {

@@ -154,14 +154,10 @@ impl<M: Allocator> Registers<M> {
 
     /// Stores the value of a PMD. The value of a read-only PMD does not change.
     pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
-        let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
-        if let Some(place) = value_mut(&mut self.pmd, number) {
-            if !read_only {
-                *place = value;
-            }
-            self.pmd_used.set(number.into());
-            self.pending.clear(number);
-            self.incomplete.clear(number);
+        self.pmd_used.set(number.into());
+        match map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY)) {
+            true => self.set_value(number, self.value(number)),
+            false => self.set_value(number, value),
         }
     }
 
@@ -264,13 +260,15 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new sampling period of a PMD at `value`. Counts after the end of the old period are
-    /// discarded.
+    /// Begins a new sampling period of a PMD at `value`. Discards the counts after the end of the
+    /// old period, and an overflow that was not handled yet.
     #[inline]
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             *place = value;
             self.dirty.set(number);
+            self.pending.clear(number);
+            self.skipped.clear(number);
             self.incomplete.clear(number);
         }
     }

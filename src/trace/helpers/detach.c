@@ -26,6 +26,7 @@ struct pt_detach_work {
 	struct callback_head head;
 	struct pt_device_ops ops;
 	struct file *wake;
+	u64 key;
 };
 
 /*
@@ -191,17 +192,18 @@ static void detach(struct callback_head *head)
 
 	/*
 	 * PERFTRACE_RESUME may have cancelled the release after this work was queued, for example
-	 * while the thread was stopped. A process with VM_LOCKED (mlockall()) is not detached,
-	 * because mmap() would then allocate all pages of the new mappings.
+	 * while the thread was stopped. If this work fails, the next PERFTRACE_RELEASE queues it
+	 * again. The work fails if:
+	 * - the thread is exiting, and has no mm any more; other threads of the process may run;
+	 * - the process has VM_LOCKED (mlockall()): mmap() would allocate all pages of the new
+	 *   mappings;
+	 * - -ENOENT: the process is attaching, and another thread is about to map the device;
+	 * - -EAGAIN: some VMAs of the device are left.
 	 */
-	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
-		/*
-		 * -ENOENT: the process is attaching, and another thread is about to map the device.
-		 * -EAGAIN: some VMAs of the device are left. After -ENOENT or -EAGAIN the next
-		 * PERFTRACE_RELEASE queues this work again.
-		 */
-		if (replace_vmas(&work->ops, work->wake))
-			pt_detach_failed();
+	if (pt_is_detaching()) {
+		if (!current->mm || current->mm->def_flags & VM_LOCKED ||
+		    replace_vmas(&work->ops, work->wake))
+			pt_detach_failed(work->key);
 		else
 			close_files(&work->ops);
 	}
@@ -213,9 +215,11 @@ static void detach(struct callback_head *head)
 
 /*
  * Queues task work for one thread of the process of @leader. The work makes the whole process
- * release the device. Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
+ * release the device, or calls pt_detach_failed(@key). Returns -ENOMEM, or -ESRCH if all threads
+ * are exiting. May sleep.
  */
-int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake)
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake,
+		    u64 key)
 {
 	struct pt_detach_work *work = kmalloc_obj(*work, GFP_KERNEL);
 	struct task_struct *thread;
@@ -224,6 +228,7 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 		return -ENOMEM;
 	work->ops = *ops;
 	work->wake = wake ? get_file(wake) : NULL;
+	work->key = key;
 	init_task_work(&work->head, detach);
 	scoped_guard(rcu) {
 		for_each_thread(leader, thread) {

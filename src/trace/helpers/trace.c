@@ -46,12 +46,11 @@ u32 pt_max_traced(void)
 
 /*
  * Allocates a zeroed page, charged to the memory cgroup of the caller. Page faults of a traced
- * process allocate the pages of its trace buffers. Returns 0 if memory is short. Because of
- * __GFP_NORETRY the OOM killer is not invoked; events are lost instead.
+ * process allocate the pages of its trace buffers. Returns 0 if memory is short.
  */
 unsigned long pt_page_new(void)
 {
-	return __get_free_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY);
+	return __get_free_page(PT_GFP_NO_OOM | __GFP_ZERO);
 }
 
 /*
@@ -173,7 +172,7 @@ static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
  */
 int pt_queue_announce(void)
 {
-	return queue_thread_work(current, 0, GFP_KERNEL);
+	return queue_thread_work(current, 0, PT_GFP_NO_OOM);
 }
 
 /* For each hash value, the number of traced address spaces whose address has this hash value. */

@@ -3,6 +3,7 @@
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
+#include <linux/gfp_types.h>
 #include <linux/mm_types.h>
 
 struct file;
@@ -22,6 +23,12 @@ struct pt_device_ops {
 	unsigned long offset_mask;
 };
 
+/*
+ * Flags for memory that page faults of traced processes allocate. Because of __GFP_NORETRY the OOM
+ * killer is not invoked; events are lost instead.
+ */
+#define PT_GFP_NO_OOM	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_NORETRY)
+
 u32 pt_max_traced(void);
 unsigned long pt_page_new(void);
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
@@ -33,7 +40,8 @@ int pt_queue_announce(void);
 void pt_set_traced(unsigned long mm, bool is);
 void pt_queue_shared_thread(struct task_struct *child);
 void pt_unreported_exit(void);
-int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake);
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake,
+		    u64 key);
 struct file *pt_wake_file_get(int fd);
 void pt_wake_file_put(struct file *wake);
 
@@ -42,7 +50,7 @@ void pt_announce(void);
 void pt_shared_thread(u32 parent);
 void pt_count_missed(unsigned long mm);
 bool pt_is_detaching(void);
-void pt_detach_failed(void);
+void pt_detach_failed(u64 key);
 bool pt_is_attached(struct file *file);
 
 #endif

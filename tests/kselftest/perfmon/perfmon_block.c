@@ -426,12 +426,135 @@ static void test_yama_forbids(void)
 	ok(passed & 8, "9.3 ptrace_scope 2: the tool reads PFM_MSG_END after the restart");
 }
 
+/*
+ * Forks a process that receives @bytes bytes from socket @from in one call, and then increments
+ * shared[@at] in a loop. While a byte is missing, each byte that arrives wakes the process in the
+ * kernel, where it goes to sleep again: one context switch, without a return to user mode.
+ */
+static pid_t fork_receiver(int from, int bytes, int at)
+{
+	char buf[8];
+	pid_t child;
+
+	shared[at] = 0;
+	child = fork();
+	if (!child) {
+		recv(from, buf, bytes, MSG_WAITALL);
+		for (;;)
+			++shared[at];
+	}
+	wait_until(task_state(child) == 'S');
+	return child;
+}
+
+/* Creates a blocking context that overflows at each context switch of its thread. */
+static int create_blocking_at_switch(void)
+{
+	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
+
+	pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1, PFM_REGFL_OVFL_NOTIFY);
+	return fd;
+}
+
+static void send_byte(int socket)
+{
+	if (write(socket, "x", 1) != 1)
+		bail("write to a socket");
+}
+
+static bool all_received(int socket)
+{
+	int left;
+
+	if (ioctl(socket, FIONREAD, &left))
+		bail("FIONREAD");
+	return !left;
+}
+
+/*
+ * A thread overflows in the kernel and sleeps there, so that it has not blocked yet when its
+ * context is moved to a second thread. The second thread must block at its overflow, and the first
+ * thread must not.
+ */
+static void test_moved_to_other_thread(void)
+{
+	int fd = create_blocking_at_switch(), first[2], second[2];
+	struct pfarg_ovfl_msg msg;
+	pid_t a, b;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, first) ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, second))
+		bail("socketpair");
+	a = fork_receiver(first[0], 2, 0);
+	b = fork_receiver(second[0], 2, 2);
+	is(pfm_load(fd, a) ?: pfm_start(fd), 0,
+	   "1.8 moved blocking context: load and start on a thread that sleeps in a system call");
+	send_byte(first[1]);
+	ok(pfm_read_message(fd, &msg, 60000),
+	   "1.8 moved blocking context: the first thread overflows and sleeps in the kernel");
+	pfm_unload(fd);
+	pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, b) ?: pfm_start(fd), 0,
+	   "1.8 moved blocking context: load and start on a second thread");
+	send_byte(second[1]);
+	ok(pfm_read_message(fd, &msg, 60000),
+	   "1.8 moved blocking context: the second thread overflows");
+	send_byte(second[1]);
+	wait_until(shared[2] || (all_received(second[0]) && task_state(b) == 'S'));
+	is(shared[2], 0, "1.8 moved blocking context: the second thread blocks");
+	send_byte(first[1]);
+	wait_until(shared[0] || (all_received(first[0]) && task_state(a) == 'S'));
+	ok(shared[0], "1.8 moved blocking context: the first thread returns to user mode");
+	close(fd);
+	kill_child(a);
+	kill_child(b);
+	for (int i = 0; i < 2; i++) {
+		close(first[i]);
+		close(second[i]);
+	}
+}
+
+/*
+ * A thread has overflowed but not blocked yet, the process that attached the context exits, and
+ * another process attaches the context to the same thread. The permission of the process that has
+ * exited must not decide about the second attachment.
+ */
+static void test_attached_again(void)
+{
+	int fd = create_blocking_at_switch(), sockets[2];
+	struct perfmon_status status = { 0 };
+	struct pfarg_ovfl_msg msg;
+	pid_t thread;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+		bail("socketpair");
+	thread = fork_receiver(sockets[0], 2, 0);
+	is(in_child(_exit(pfm_load(fd, thread) || pfm_start(fd))), 0,
+	   "1.8 blocking context attached again: a process attaches it and exits");
+	send_byte(sockets[1]);
+	ok(pfm_read_message(fd, &msg, 60000),
+	   "1.8 blocking context attached again: the thread overflows and sleeps in the kernel");
+	pfm_unload(fd);
+	pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1ULL << 40, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, thread) ?: pfm_start(fd), 0,
+	   "1.8 blocking context attached again: another process attaches it to the thread");
+	send_byte(sockets[1]);
+	wait_until(shared[0]);
+	pfm_call(fd, PERFMON_STATUS, &status);
+	is(status.flags, PERFMON_STATUS_STARTED,
+	   "1.8 blocking context attached again: started when the thread returns to user mode");
+	close(fd);
+	kill_child(thread);
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
 	if (argc > 1)
 		hold_fd();
-	plan(3 + 2 + 3 + 4 + 2 + 3 + 3);
+	plan(3 + 2 + 3 + 4 + 2 + 3 + 3 + 6 + 4);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	load_sampling_modules(SKYLAKE);
 	pfm_set_limits("0", "0");
@@ -444,6 +567,8 @@ int main(int argc, char **argv)
 	test_yama();
 	test_landlock_entered();
 	test_yama_forbids();
+	test_moved_to_other_thread();
+	test_attached_again();
 	chmod("/dev/perfmon", 0600);
 	return finish();
 }

@@ -11,6 +11,7 @@
  *    killed.
  */
 #include "perfmon.h"
+#include <pthread.h>
 #include <sys/stat.h>
 
 static const struct pmu_model *model;
@@ -244,6 +245,54 @@ static void test_lifetimes(void)
 	close(fd);
 }
 
+/* A thread on CPU 1 that spins for @delay rounds after @go is set, and then exits. */
+static struct {
+	volatile pid_t tid;
+	volatile int go;
+	long delay;
+} exiting;
+
+static void *run_exiting(void *unused)
+{
+	pin_to_cpu(1);
+	exiting.tid = this_thread();
+	while (!exiting.go)
+		;
+	spin(exiting.delay + 1);
+	return unused;
+}
+
+/*
+ * A thread exits during PERFMON_LOAD. The delay grows while the thread exits too early, and shrinks
+ * while it exits too late. In many rounds the thread therefore exits while PERFMON_LOAD attaches
+ * the context, between two checks whether the thread is exiting. The test cannot choose the exact
+ * point of PERFMON_LOAD at which the thread exits, so it repeats the call.
+ */
+static void test_load_of_exiting(void)
+{
+	int fd = pfm_create(0), rc, nr_failed = 0, nr_unmappable = 0;
+	pthread_t thread;
+
+	pin_to_cpu(0);
+	for (int i = 0; i < gate_or_long(500, 1000); i++, pfm_unload(fd)) {
+		exiting.tid = exiting.go = 0;
+		pthread_create(&thread, NULL, run_exiting, NULL);
+		wait_until(exiting.tid);
+		exiting.go = 1;
+		rc = pfm_load(fd, exiting.tid);
+		exiting.delay += rc ? 200 : exiting.delay ? -200 : 0;
+		pthread_join(thread, NULL);
+		if (rc != -ESRCH)
+			continue;
+		nr_failed++;
+		nr_unmappable += !!map_error(fd, 4096, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET);
+	}
+	note("%d loads failed, delay %ld", nr_failed, exiting.delay);
+	ok(nr_failed, "1.6 load: ESRCH for a thread that exits during the call");
+	is(nr_unmappable, 0, "1.18 map: succeeds after a load that failed with ESRCH");
+	close(fd);
+}
+
 /*
  * Kills programs that never unload their contexts. The test kills programs with odd numbers while
  * their contexts count, and programs with even numbers without waiting for PERFMON_START.
@@ -314,7 +363,7 @@ int main(void)
 {
 	model = guest_model();
 	description = model->amd ? "pfm_amd" : "pfm_intel";
-	plan(13 + 17 + 11 + 18 + 2 + 7 + 1);
+	plan(13 + 17 + 11 + 18 + 2 + 2 + 7 + 1);
 	/* Earlier tests may have changed the mode of the device. */
 	unload_modules();
 	pfm_load_modules(model);
@@ -322,6 +371,7 @@ int main(void)
 	test_registers();
 	test_permissions();
 	test_lifetimes();
+	test_load_of_exiting();
 	test_killed_programs();
 	test_cpu_offline();
 	is(rmmod(description), 0, "1.1 rmmod of the PMU description at the end succeeds");

@@ -37,6 +37,23 @@ static void test_register_map(void)
 		note("%s", first);
 }
 
+/*
+ * perf starts a counter at a negative value, so that a value remains in a full-width counter that
+ * needs more than 32 bits.
+ */
+static void test_insmod_after_perf(void)
+{
+	const char *description = model->amd ? "pfm_amd" : "pfm_intel";
+	int fd;
+
+	rmmod(description);
+	fd = perf_user(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, -1);
+	ok(perf_spin(fd, 1000) > 0, "1.1 perf counts branches while no description is loaded");
+	close(fd);
+	is(insmod(description, ""), 0,
+	   "1.1 insmod of the PMU description succeeds after perf has counted branches");
+}
+
 static void test_self(void)
 {
 	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
@@ -237,11 +254,46 @@ static void test_with_perf(void)
 	close(perf);
 }
 
+/*
+ * perf marks the counters that it has used on a CPU as dirty. When the CPU switches to an address
+ * space that may execute RDPMC, perf sets the dirty counters to 0. A CPU's context gets its first
+ * hardware register after PERFMON_LOAD. While the context counts, perf must not set the counter of
+ * this register to 0.
+ */
+static void test_dirty_counter(void)
+{
+	int perf, fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	__u64 before, after;
+
+	pin_to_cpu(0);
+	perf = perf_user(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, -1);
+	if (perf < 0 || !perf_spin(perf, 1000))
+		bail("a perf event");
+	close(perf);
+	is(pfm_load(fd, 0) ?: pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
+	   "1.3 counter that perf has used: a CPU's context gets it after the load");
+	pfm_start(fd);
+	spin(1000000);
+	before = pfm_read_pmd(fd, 0);
+	is(in_child({
+		int self = pfm_create(0);
+
+		_exit(mmap(NULL, 4096, PROT_READ, MAP_SHARED, self, PERFMON_SELF_OFFSET) ==
+		      MAP_FAILED);
+	}), 0, "1.3 counter that perf has used: a process on the CPU maps a self page");
+	after = pfm_read_pmd(fd, 0);
+	if (!ok(before >= 2000000 && after - before < 1ULL << 32,
+		"1.3 counter that perf has used: counts on after RDPMC was permitted on the CPU"))
+		note("%llu, then %llu", before, after);
+	close(fd);
+}
+
 int main(void)
 {
 	model = guest_model();
-	plan(43);
+	plan(48);
 	pfm_load_modules(model);
+	test_insmod_after_perf();
 	test_register_map();
 	test_self();
 	test_other_thread();
@@ -249,6 +301,7 @@ int main(void)
 	test_threads(64);
 	test_system_wide();
 	test_with_perf();
+	test_dirty_counter();
 	is(rmmod(model->amd ? "pfm_amd" : "pfm_intel"), 0,
 	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();

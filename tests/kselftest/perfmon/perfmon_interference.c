@@ -9,7 +9,8 @@
  *  - if switches between event sets are too frequent, they are limited in the same way as samples;
  *  - an administrator's context evicts a user's context that uses the registers or the thread that
  *    the administrator's context needs;
- *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
+ *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled;
+ *  - a context that a fault has ended does not keep other contexts from its thread.
  */
 #include "../modules/costs.h"
 #include "sets.h"
@@ -237,6 +238,31 @@ static void test_short_timeouts(void)
 	   "1.12 two sets with a timeout of 10 us: set 1 ran more than ten times");
 	close(fd);
 	pfm_set_limits("100000", "25");
+}
+
+/*
+ * An NMI masks a context whose event set has a timeout. The timer of the timeout must not stay on
+ * the CPU. If it did, it would expire before the sleep, which begins later on the same CPU and is
+ * longer.
+ */
+static void test_masked_timer(void)
+{
+	int fd = pfm_create(0);
+	struct pfarg_ovfl_msg msg;
+	__u64 fired;
+
+	set_create_timed(fd, 0, 1000 * MS);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	pfm_period(fd, 0, 10000, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, this_thread()), 0, "1.12 set with a timeout: load succeeds");
+	fired = cost_total("timers/fired");
+	pfm_start(fd);
+	spin(10000);
+	ok(pfm_read_message(fd, &msg, 60000), "1.12 set with a timeout: an overflow masks it");
+	usleep(1100000);
+	is(cost_total("timers/fired") - fired, 0,
+	   "1.12 set with a timeout, masked by an NMI: its timer does not fire");
+	close(fd);
 }
 
 /* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
@@ -486,9 +512,58 @@ static void test_stopped_pmc(void)
 	close(fd);
 }
 
+/*
+ * A PMU description with one counter. A bit of its PMC (control register) is not reserved in the
+ * description, but the processor raises #GP if the bit is set.
+ */
+#define FAULTING_PMU \
+	"edit=\"pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmc 0 reserved 0;" \
+	"pmd 0 address 0xc1;pmd 0 type 2;pmd 0 width 48\""
+#define FAULTING_PMC	(1ULL << 40 | PFM_USER)
+
+/* A user's context ends, because the processor faults when the context is programmed. */
+static void test_faulted(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	int fd, status;
+	pid_t child;
+
+	rmmod("pfm_intel");
+	errno = -insmod("scripted_pmu", FAULTING_PMU);
+	if (errno)
+		bail("insmod scripted_pmu");
+	child = fork();
+	if (!child) {
+		struct pfarg_ovfl_msg msg;
+		int mine;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		if (pfm_write_pmc(mine, 0, FAULTING_PMC) || pfm_load(mine, this_thread()) ||
+		    pfm_start(mine) || !pfm_read_message(mine, &msg, 30000))
+			_exit(101);
+		*step = 1;
+		wait_until(*step == 2);
+		_exit(msg.msg_type);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(0);
+	is(pfm_load(fd, child), 0,
+	   "9.2 context ended by a fault: another context loads on the thread");
+	*step = 2;
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), PFM_MSG_FAULT,
+	   "9.2 context ended by a fault: its user reads PFM_MSG_FAULT");
+	close(fd);
+	rmmod("scripted_pmu");
+	munmap((void *)step, 4096);
+}
+
 int main(void)
 {
-	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3);
+	plan(5 + 1 + 3 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3 + 2);
 	pin_to_cpu(0);
 	load_sampling_modules(SKYLAKE);
 	pc_open(&costs_pc);
@@ -500,11 +575,13 @@ int main(void)
 	test_repeated_self();
 	test_cost_against_perf();
 	test_short_timeouts();
+	test_masked_timer();
 	test_evicted();
 	test_displaced();
 	test_pmu_is_freed();
 	test_dead_context();
 	test_stopped_pmc();
+	test_faulted();
 	pc_close(&costs_pc);
 	chmod("/dev/perfmon", 0600);
 	return finish();

@@ -244,10 +244,60 @@ static void test_full_buffer(void)
 	close(fd);
 }
 
+/*
+ * Lets three PMDs that count the same event overflow in the same interrupt. A sample has the values
+ * of four hardware PMDs and of all 16 soft PMDs. Returns the number of overflows of the three PMDs,
+ * computed from the count of a fourth PMD.
+ */
+static __u64 overflow_together(int fd)
+{
+	struct pfarg_pmd pmd = {
+		.reg_value = -10000ULL, .reg_long_reset = -10000ULL, .reg_short_reset = -10000ULL,
+		.reg_smpl_pmds = { 0xf, 0, 0, 0, 0xf03f3f },
+	};
+
+	for (pmd.reg_num = 0; pmd.reg_num < 3; pmd.reg_num++) {
+		pfm_write_pmc(fd, pmd.reg_num, pfm_instructions(model));
+		pfm_write_smpl(fd, &pmd);
+	}
+	pfm_write_pmc(fd, 3, pfm_instructions(model));
+	pfm_write_pmd(fd, 3, 0);
+	if (pfm_load(fd, this_thread()) || pfm_start(fd))
+		bail("three sampling PMDs");
+	spin_here(100000);
+	pfm_stop(fd);
+	return pfm_read_pmd(fd, 3) / 10000 * 3;
+}
+
+/* The smallest buffers have room for one or two of the three samples. */
+static void test_full_together(void)
+{
+	struct perfmon_nway_arg arg = { .size = 552, .nr = 2 };
+	int fd = pfm_create_default(0, 680);
+	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, 4096);
+	struct perfmon_nway_hdr *nway;
+	__u64 overflows = overflow_together(fd);
+
+	note("%llu overflows, %llu lost", overflows, hdr->hdr_lost);
+	is(hdr->hdr_count + hdr->hdr_lost, overflows,
+	   "1.7 default, three PMDs overflow together: each period is an entry or lost");
+	munmap(hdr, 4096);
+	close(fd);
+	fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
+	nway = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	overflows = overflow_together(fd);
+	note("%llu overflows, %llu lost", overflows, nway->lost);
+	is((nway->used[0] + nway->used[1]) / (sizeof(struct pfm_dfl_smpl_entry) + 8 * 20) +
+	   nway->lost, overflows,
+	   "1.7 n-way, three PMDs overflow together: each period is an entry or lost");
+	munmap(nway, 4096);
+	close(fd);
+}
+
 int main(void)
 {
 	model = guest_model();
-	plan(47);
+	plan(49);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
 	load_sampling_modules(model);
 	pfm_set_limits("0", "0");
@@ -255,5 +305,6 @@ int main(void)
 	test_notify();
 	test_two_counters();
 	test_full_buffer();
+	test_full_together();
 	return finish();
 }

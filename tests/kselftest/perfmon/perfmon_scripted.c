@@ -469,6 +469,34 @@ static void test_lifetime(void)
 	close(fd);
 }
 
+/*
+ * A module whose init fails after the registration is freed, so that no context may use the
+ * description before init has returned.
+ */
+static void test_init(void)
+{
+	pid_t child;
+	int fd;
+
+	insmod("tutorial_pmu", "");
+	child = fork();
+	if (!child)
+		_exit(insmod("scripted_pmu", "hold=1") != 0);
+	wait_until(strstr(pmu_listing(), "# scripted\n"));
+	fd = pfm_create(0);
+	is(pfm_write_pmd(fd, WIDE, 0), -EINVAL,
+	   "1.1 a context that is created before a description's init returns: EINVAL for its PMDs");
+	close(fd);
+	set_param("hold", 0);
+	waitpid(child, NULL, 0);
+	fd = pfm_create(0);
+	is(pfm_write_pmd(fd, WIDE, 0), 0,
+	   "1.1 a context that is created after a description's init has returned has its PMDs");
+	close(fd);
+	rmmod("scripted_pmu");
+	rmmod("tutorial_pmu");
+}
+
 static void test_tutorial(void)
 {
 	char text[200] = "";
@@ -523,7 +551,7 @@ int main(void)
 {
 	char before[32768];
 
-	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 12 + 4);
+	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 2 + 12 + 4);
 	srandom(1);
 	unload_modules();
 	insmod("perfcounters", "");
@@ -541,6 +569,7 @@ int main(void)
 	test_lifetime();
 	is(atoi(get_param("unsound")), 0, "1.13 read() was always called with preemption off");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the unused description succeeds");
+	test_init();
 	test_tutorial();
 	ok(!strcmp(before, pmu_listing()),
 	   "1.1 /proc/perfmon_map and debugfs are as at the beginning");

@@ -7,7 +7,8 @@
  * kernel for threads and CPUs, or read instances of the counter pages. Also tests a context that
  * several processes share.
  */
-#include "perfmon.h"
+#include "scripted.h"
+#include "sets.h"
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -154,6 +155,40 @@ static void test_virtual_pmds(void)
 	pfm_write_pmd(fd, PERFMON_PID, 7);
 	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 a write of the read-only PID is ignored");
 	close(fd);
+}
+
+/*
+ * The counter of a sleeping thread overflows while another event set is made active. The overflow
+ * must not be delivered after the context has been moved to another thread.
+ */
+static void test_moved_overflow(void)
+{
+	struct pfarg_pmd pmd = { .reg_num = CARRIED, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
+				 .reg_value = -1ULL, .reg_long_reset = -1000ULL,
+				 .reg_short_reset = -1000ULL };
+	struct pfarg_setdesc second = { .set_id = 1 };
+	struct perfmon_status status = { 0 };
+	pid_t child = fork_sleeper();
+	int fd;
+
+	wait_until(task_state(child) == 'S');
+	insmod_scripted("");
+	fd = pfm_create(0);
+	set_create(fd, &second);
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	is(pfm_load(fd, child) ?: pfm_start(fd), 0,
+	   "1.7 overflow of a sleeping thread: load and start");
+	set_param("now", 1);
+	is(set_start(fd, 1), 0, "1.7 overflow of a sleeping thread: start of another event set");
+	is(set_value(fd, 0, CARRIED), 0, "1.7 overflow of a sleeping thread: the PMD is 0");
+	is(pfm_unload(fd) ?: pfm_load(fd, this_thread()) ?: pfm_start(fd), 0,
+	   "1.7 overflow of a sleeping thread: load on another thread");
+	pfm_call(fd, PERFMON_STATUS, &status);
+	is(status.flags, PERFMON_STATUS_STARTED,
+	   "1.7 overflow of a sleeping thread: it does not mask the context of the other thread");
+	close(fd);
+	kill_child(child);
+	rmmod("scripted_pmu");
 }
 
 static volatile int go;
@@ -415,7 +450,7 @@ static void test_autoload(void)
 
 int main(void)
 {
-	plan(47);
+	plan(52);
 	load_modules("");
 	load_module("perfmon");
 	test_autoload();
@@ -426,6 +461,7 @@ int main(void)
 	test_system_wide();
 	test_instances();
 	test_shared_context();
+	test_moved_overflow();
 	is(rmmod("pfm_soft"), 0, "1.13 rmmod of the unused pfm_soft succeeds");
 	return finish();
 }

@@ -11,6 +11,7 @@
  */
 #include "sampling.h"
 #include "ring.h"
+#include "sets.h"
 
 #define SIZE	(1 << 20)
 #define PERIOD	10000
@@ -204,6 +205,44 @@ static void test_no_messages(void)
 	close(fd);
 }
 
+#define SWITCH_COUNT	1000
+
+/*
+ * In a context without a sampling format, overflows in a storm count for the end of a set's run as
+ * others do. The call that reads the runs of set 1 also accounts for the overflows of a storm that
+ * is not over.
+ */
+static void test_switch_count(void)
+{
+	struct pfarg_setdesc first = { .set_flags = PFM_SETFL_OVFL_SWITCH };
+	struct pfarg_setdesc second = { .set_id = 1 };
+	struct pfarg_pmd pmd = {
+		.reg_value = -PERIOD, .reg_long_reset = -PERIOD, .reg_short_reset = -PERIOD,
+		.reg_ovfl_switch_cnt = SWITCH_COUNT,
+	};
+	__u64 before, after, storms;
+	int fd, i = 0;
+
+	do {
+		fd = pfm_create(0);
+		set_create(fd, &first);
+		set_create(fd, &second);
+		pfm_write_pmc(fd, 0, pfm_instructions(model));
+		pfm_write_smpl(fd, &pmd);
+		pfm_load(fd, this_thread());
+		pfm_start(fd);
+		spin(PERIOD / 2 * (SWITCH_COUNT - 1));
+		before = set_info(fd, 1).set_runs;
+		spin(PERIOD / 2);
+		after = set_info(fd, 1).set_runs;
+		storms = get_status(fd).nr_throttles;
+		close(fd);
+	} while (!storms && ++i < MAX_ROUNDS);
+	ok(storms, "1.12 no format, %d overflows until a switch of sets: throttled", SWITCH_COUNT);
+	is(before, 0, "1.12 no format, throttled: no switch after %d overflows", SWITCH_COUNT - 1);
+	is(after, 1, "1.12 no format, throttled: switch after %d overflows", SWITCH_COUNT);
+}
+
 #define MS	1000000ULL
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
@@ -258,10 +297,52 @@ static void test_sleep(void)
 	close(fd);
 }
 
+/*
+ * A CPU's context is stopped while it is throttled, and is started again when the throttling is
+ * over. The time for which the context was stopped must not count as throttled.
+ */
+static void test_stopped_cpu(void)
+{
+	int fd = pfm_create_default(PFM_FL_SYSTEM_WIDE, SIZE);
+	struct perfmon_status s = { 0 };
+	__u64 ran, restarted;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_period(fd, 0, PERIOD, 0);
+	is(pfm_load(fd, 0), 0, "9.6 stopped CPU context: load with a period of %d instructions",
+	   PERIOD);
+	ran = now_ns();
+	for (int i = 0; i < MAX_ROUNDS && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
+		pfm_start(fd);
+		spin(ROUNDS);
+		if (!(get_status(fd).flags & PERFMON_STATUS_THROTTLED))
+			continue;
+		pfm_stop(fd);
+		/* The throttling may have ended before the stop. */
+		s = get_status(fd);
+	}
+	ran = now_ns() - ran;
+	ok(s.flags & PERFMON_STATUS_THROTTLED,
+	   "9.6 stopped CPU context: it is stopped while throttled");
+	/* The context is stopped for longer than it can have been throttled. */
+	usleep(ran / 1000 + 1000000);
+	restarted = now_ns();
+	pfm_start(fd);
+	for (int i = 0; i < MAX_ROUNDS && get_status(fd).flags & PERFMON_STATUS_THROTTLED; i++)
+		spin(ROUNDS / 10);
+	pfm_stop(fd);
+	ran += now_ns() - restarted;
+	s = get_status(fd);
+	if (!ok(s.throttled <= ran + MAX_THROTTLE,
+		"9.6 stopped CPU context: throttled time is at most the run time plus 40 ms"))
+		note("throttled for %llu ms, ran for %llu ms", s.throttled / MS, ran / MS);
+	close(fd);
+}
+
 int main(void)
 {
 	model = guest_model();
-	plan(6 + 6 + 6 + 6 + 1 + 2 + 4);
+	plan(6 + 6 + 6 + 6 + 1 + 2 + 3 + 4 + 3);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	insmod("pfm_nway", "");
@@ -273,6 +354,8 @@ int main(void)
 	test_ring();
 	test_messages();
 	test_no_messages();
+	test_switch_count();
 	test_sleep();
+	test_stopped_cpu();
 	return finish();
 }

@@ -5,16 +5,17 @@
  * timeout: 300
  *
  * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
- * beyond the limit are not traced, and the kernel log reports the limit. The test calls
- * perftrace_register() with a table of many markers. In a real program, the table has a marker for
- * each PERFTRACE() statement, and a constructor calls perftrace_register().
+ * beyond the limit are not traced, and the kernel log reports the limit. The test registers a
+ * table of markers as the constructor of a program with as many PERFTRACE() statements would do. A
+ * program that has no address space for the buffers runs untraced.
  */
 #include "perftrace.h"
+#include <sys/resource.h>
 
 #define MAX_SITES	5000
 
 static struct shared {
-	__u32 wanted;
+	__u32 wanted, mappings;
 } *shared;
 
 static const __u32 off_word;
@@ -42,6 +43,33 @@ static void register_sites(struct perftrace_module *module, int first, int last,
 	perftrace_register(module);
 }
 
+/* Limits the address space of this process to its present size and a few MiB. */
+static void limit_address_space(void)
+{
+	char text[100];
+	rlim_t pages = strtoull(read_file("/proc/self/statm", text, sizeof(text)), NULL, 10);
+	struct rlimit limit = { .rlim_max = RLIM_INFINITY };
+
+	limit.rlim_cur = pages * getpagesize() + (4 << 20);
+	if (setrlimit(RLIMIT_AS, &limit))
+		_exit(2);
+}
+
+/* Returns the number of mappings of the device in this process. */
+static __u32 count_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	__u32 nr = 0;
+
+	if (!maps)
+		_exit(3);
+	while (fgets(line, sizeof(line), maps))
+		nr += !!strstr(line, DEVICE);
+	fclose(maps);
+	return nr;
+}
+
 static void run_program(const char *what)
 {
 	int first = 0, second = 0;
@@ -53,7 +81,10 @@ static void run_program(const char *what)
 	shared->wanted = 0;
 	if (sscanf(what, "%d+%d%c", &first, &second, &kind) < 2)
 		_exit(1);
+	if (kind == 'l')
+		limit_address_space();
 	register_sites(&modules[0], 0, first, kind == 'b');
+	shared->mappings = count_mappings();
 	if (second)
 		register_sites(&modules[1], first, first + second, false);
 	for (int i = 0; i < first + second; i++)
@@ -85,7 +116,7 @@ int main(int argc, char **argv)
 		run_program(argv[1]);
 	restart_untraced(argv);
 	trace_load();
-	plan(5 * 3);
+	plan(5 * 3 + 3 + 2);
 	shared = perftrace_map_shared(sizeof(*shared));
 	fd = trace_create("limits", "limits:*", 0, 1 << 20, &slot);
 	test_program("4096+0", 4096, false);
@@ -97,6 +128,10 @@ int main(int argc, char **argv)
 	 * not traced.
 	 */
 	test_program("1000+0bad", 900, false);
+	is(shared->mappings, 2, "3.8 1000+0bad markers: the device is mapped twice");
+	test_program("10+0limited", 0, false);
+	is(shared->mappings, 0,
+	   "3.8 no address space for the buffers: no mapping of the device is left");
 	close(fd);
 	return finish();
 }

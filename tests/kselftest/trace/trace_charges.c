@@ -207,8 +207,75 @@ static void test_refused_counts(void)
 }
 
 /*
- * Reads the word of the marker again and again, and counts how often the word is 0. The word has
- * one bit for each trace. The word is 0 if no trace selects the marker.
+ * Runs in a child of the traced process @parent. The child cannot be traced because of user_kb, and
+ * then attaches by a file of its own. Returns true if a write to the inherited mapping creates no
+ * buffer in the trace in @slot.
+ */
+static bool forgets_inherited_mapping(const struct traced_process *parent, int slot)
+{
+	struct traced_process own;
+
+	if (seteuid(USER) || parent->control->key || seteuid(0))
+		return false;
+	traced_open(&own, 0);
+	/* Splits the inherited mapping: the kernel makes a new mapping of all but the last page. */
+	if (own.attach.key == parent->attach.key || notify(&own, slot, 0) != -ENOENT ||
+	    mprotect(parent->buffers + parent->attach.bytes - PAGE, PAGE, PROT_READ))
+		return false;
+	get_buffer(parent, slot, 0)->head = 24;
+	return notify(&own, slot, 0) == -ENOENT;
+}
+
+static void test_inherited_mapping(void)
+{
+	int slot, fd = trace_create("inherited", "charges:*", 0, 4096, &slot);
+	struct traced_process parent;
+
+	traced_open(&parent, 0);
+	set_user_kb(1);
+	is(in_child(_exit(forgets_inherited_mapping(&parent, slot))), true,
+	   "9.1 child of fork: a mapping from before its attach reaches no buffer of a trace");
+	set_user_kb(0);
+	traced_close(&parent);
+	close(fd);
+}
+
+/*
+ * Runs in a child of the traced process @parent. The child is traced from its first access on, and
+ * maps the device a second time by a file of its own. Returns true if the trace in @slot, which the
+ * child ends, has left no page in the new mapping.
+ */
+static bool unmaps_second_mapping(const struct traced_process *parent, int fd, int slot)
+{
+	struct perftrace_buffer *b;
+	struct traced_process own;
+
+	if (parent->control->key == parent->attach.key)
+		return false;
+	traced_open(&own, 0);
+	b = get_buffer(&own, slot, 0);
+	b->head = 24;
+	if (own.attach.key != parent->control->key || notify(&own, slot, 0) ||
+	    trace_ioctl(fd, PERFTRACE_END, NULL))
+		return false;
+	return b->head != 24;
+}
+
+static void test_second_mapping(void)
+{
+	int slot, fd = trace_create("second", "charges:*", 0, 4096, &slot);
+	struct traced_process parent;
+
+	traced_open(&parent, 0);
+	is(in_child(_exit(unmaps_second_mapping(&parent, fd, slot))), true,
+	   "9.1 child of fork: the end of a trace unmaps pages of each mapping of the child");
+	traced_close(&parent);
+	close(fd);
+}
+
+/*
+ * Counts how often the word of the marker, which has one bit for each trace, is 0: no trace selects
+ * the marker.
  */
 static void *watch_marker_word(void *arg)
 {
@@ -298,12 +365,14 @@ static void test_release(void)
 
 int main(void)
 {
-	plan(5 + 4 + 5 + 2 + 2 + 2);
+	plan(5 + 4 + 5 + 2 + 2 + 2 + 2);
 	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_descriptors();
 	test_dead_processes();
 	test_refused_counts();
+	test_inherited_mapping();
+	test_second_mapping();
 	test_resume();
 	test_impossible_losses();
 	test_release();

@@ -161,6 +161,15 @@ static void test_thread_data(void)
 	for (int i = 0; i <= MAX_COPIES; i++)
 		if (i != 1)
 			close(fds[i]);
+	/* A copy attaches again by another file if the program has closed its descriptor. */
+	fds[0] = attach_copy(0);
+	fds[1] = attach_copy(0);
+	close(fds[1]);
+	is(copies_marked_by_vfork(), 1,
+	   "9.4 copy with two files: its thread data are known until both are closed");
+	close(fds[0]);
+	is(copies_marked_by_vfork(), 0,
+	   "9.4 copy with two files: its thread data are forgotten when both are closed");
 	traced_close(&first);
 }
 
@@ -196,7 +205,7 @@ static void test_other_node(void)
 int main(void)
 {
 	trace_load();
-	plan(16 + 3);
+	plan(16 + 5);
 	test_copies();
 	test_thread_data();
 	test_other_node();

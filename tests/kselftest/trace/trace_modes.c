@@ -7,6 +7,7 @@
  * Tests flight recorders, of which the newest events are read; buffers that processes share; events
  * of the kernel; and the control group that is charged for buffers.
  */
+#include "memory.h"
 #include "trace.h"
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -281,15 +282,15 @@ static bool cgroup_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits, then writes until the buffer is full, and waits again. In the first step,
- * the process allocates all memory that it needs, including page tables, except for the remaining
- * pages of the buffer. After the first step, the test sets the memory limit of the control group.
- * Because only pages of the buffer are allocated after the first step, the limit does not kill the
- * process.
+ * Writes 1 MB and waits, then writes until the buffer is full and touches a new buffer, and waits
+ * again. All other memory, page tables included, is allocated in the first step. Because only
+ * buffers are allocated later, the memory limit of the control group, which the test sets after the
+ * first step, does not kill the process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {
 	static char fields[1000];
+	struct perftrace_buffer *new;
 	struct traced_process t;
 	char *records;
 	int marker;
@@ -304,6 +305,9 @@ static int fill_in_two_steps(int slot, bool member)
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
 	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
+	/* A touch of the records creates no buffer before a touch of the counts. */
+	new = get_buffer(&t, slot, 1);
+	*(volatile __u64 *)((char *)new + PERFTRACE_RECORDS) = 0;
 	for (int n = 0; n < 1000; n++)
 		write_event(&t, slot, 0, marker, fields, sizeof(fields));
 	shared->written = 1;
@@ -311,6 +315,9 @@ static int fill_in_two_steps(int slot, bool member)
 		sleep_ms(1);
 	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
 		;
+	new->limit = 0;
+	if (notify(&t, slot, 1) != -ENOENT)
+		return 61;
 	shared->written = 2;
 	while (shared->go < 2)
 		sleep_ms(1);
@@ -323,11 +330,17 @@ static void wait_step(pid_t pid, __u64 step, int *status)
 		sleep_ms(1);
 }
 
+/* Returns the bytes that are charged to root for anything but the buffers of a trace. */
+static long charged_beside(int fd)
+{
+	return charged_bytes(0) - trace_info(fd).memory;
+}
+
 static void test_cgroup_memory(void)
 {
 	int slot, fd = trace_create("fill", "modes:fill", 0, 4 << 20, &slot), status = -1;
 	char limit[24];
-	long before, after;
+	long before, after, beside;
 	pid_t pid;
 
 	mkdir("/tmp/cgroup", 0755);
@@ -337,6 +350,8 @@ static void test_cgroup_memory(void)
 		skip("3.2 memory: charged to the writer's control group",
 		     "no memory controller of cgroup v2");
 		skip("3.2 memory: not more than the control group may have",
+		     "no memory controller of cgroup v2");
+		skip("9.1 memory: refused pages are not charged to the trace's owner",
 		     "no memory controller of cgroup v2");
 		skip("3.2 memory: a writer without memory is not killed",
 		     "no memory controller of cgroup v2");
@@ -355,6 +370,7 @@ static void test_cgroup_memory(void)
 	   (after - before) >> 10);
 	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
 	cgroup_write("/tmp/cgroup/t/memory.max", limit);
+	beside = charged_beside(fd);
 	shared->go = 1;
 	wait_step(pid, 2, &status);
 	before = after;
@@ -362,6 +378,8 @@ static void test_cgroup_memory(void)
 	ok(after - before <= 1 << 20 && trace_info(fd).no_memory > 100,
 	   "3.2 memory: not more than the control group may have (%llu pages were refused)",
 	   trace_info(fd).no_memory);
+	is(charged_beside(fd), beside,
+	   "9.1 memory: refused pages are not charged to the trace's owner");
 	shared->go = 2;
 	waitpid(pid, &status, 0);
 	is(status, 0, "3.2 memory: a writer without memory is not killed");
@@ -374,7 +392,7 @@ int main(void)
 {
 	trace_load();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(36);
+	plan(37);
 	pin_to_cpu(0);
 	traced_open(&self, 0);
 	test_flight_recorder();

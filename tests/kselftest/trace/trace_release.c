@@ -7,7 +7,8 @@
  * Tests PERFTRACE_RELEASE while another thread of the traced process moves mappings in a loop. The
  * thread moves the control pages away, moves private memory to the address of the control pages,
  * and moves both mappings back. PERFTRACE_RELEASE must not change the private memory, and must
- * release the device once the thread has stopped.
+ * release the device once the thread has stopped. Also tests PERFTRACE_RELEASE in a process with
+ * locked memory.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -83,14 +84,39 @@ static int count_attached(int fd)
 	return rc ? rc : (int)release.left;
 }
 
+/*
+ * A process that has locked its memory is not released until it has unlocked the memory. The
+ * process itself calls PERFTRACE_RELEASE, so that its task work has run when the call returns.
+ */
+static void test_locked_memory(void)
+{
+	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
+	int fd = open_trace_device();
+	struct traced_process t;
+
+	traced_open(&t, 0);
+	if (mlockall(MCL_FUTURE))
+		bail("mlockall");
+	count_attached(fd);
+	is(count_attached(fd), 1, "3.8 release: a process with mlockall() does not let go");
+	munlockall();
+	count_attached(fd);
+	is(count_attached(fd), 0, "3.8 release: a process lets go after munlockall()");
+	if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
+		bail("PERFTRACE_RESUME");
+	traced_close(&t);
+	close(fd);
+}
+
 int main(void)
 {
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
 	int left = 0;
 
-	plan(4);
+	plan(6);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
+	test_locked_memory();
 	for (int i = 0; i < ROUNDS && !left; i++) {
 		pid_t pid;
 		int fd;

@@ -490,6 +490,31 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
 }
 
 #[test]
+fn r1_7_a_pmd_that_is_set_forgets_its_overflow() {
+    let pmu = virtual_counters();
+    let map = pmu.map();
+    let pmd = FIRST_SOFT + 1;
+    for throttled in [false, true] {
+        for set in [0, 1] {
+            let mut r = registers();
+            r.set_pmd(&map, pmd, u64::MAX);
+            r.set_armed(pmd, true);
+            r.build_program(&map, Scope::Thread);
+            r.set_throttled(throttled);
+            r.start_virtual(true, |_| 0);
+            r.sync_virtual(true, |_| 1);
+            assert_eq!((r.has_pending(), r.has_skipped()), (!throttled, throttled));
+            match set {
+                0 => r.set_pmd(&map, pmd, 5),
+                _ => r.set_value(pmd, 5),
+            }
+            assert_eq!((r.has_pending(), r.has_skipped()), (false, false));
+            assert_eq!(r.value(pmd), 5);
+        }
+    }
+}
+
+#[test]
 fn r1_13_a_virtual_counter_counts_once_it_was_written() {
     let pmu = virtual_counters();
     let map = pmu.map();

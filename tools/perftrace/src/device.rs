@@ -174,7 +174,13 @@ fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
     let read = libc::PROT_READ;
     let control = map_at(null_mut(), abi::READ_BYTES, read, fd, abi::CONTROL)?;
     let bytes = attach.bytes as usize;
-    let buffers = map_at(null_mut(), bytes, read | libc::PROT_WRITE, fd, abi::BUFFERS)?;
+    let buffers = map_at(null_mut(), bytes, read | libc::PROT_WRITE, fd, abi::BUFFERS);
+    if buffers.is_err() {
+        // The mapping would keep the process attached. SAFETY: It was made above, and nothing else
+        // knows its address.
+        unsafe { libc::munmap(control.cast(), abi::READ_BYTES) };
+    }
+    let buffers = buffers?;
     Ok(Mappings { control, buffers })
 }
 
