@@ -214,7 +214,7 @@ impl Context {
                     recheck_pending: false,
                     loading: false,
                     pins,
-sampling_memory:                    areas,
+                    sampling_memory: areas,
                     sampling,
                 })),
             }? kernel::error::Error),

@@ -98,7 +98,7 @@ static void test_locked_memory(void)
 	if (mlockall(MCL_FUTURE))
 		bail("mlockall");
 	count_attached(fd);
-	is(count_attached(fd), 1, "3.8 release: a process with mlockall() does not let go");
+	is(count_attached(fd), 1, "3.8 release: a process with mlockall() keeps the device");
 	munlockall();
 	count_attached(fd);
 	is(count_attached(fd), 0, "3.8 release: a process lets go after munlockall()");
