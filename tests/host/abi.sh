@@ -4,8 +4,8 @@
 # Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
 # padding. Structures and constants are the same for 32-bit and 64-bit programs. Constants have the
 # same values in C and in C++. The kernel's list assigns no ioctl number of the headers to another
-# driver. The headers are not compared with an earlier version, because no version has been
-# released: see Documentation/versions.md.
+# driver. The headers are not compared with an earlier version, because no version has been released
+# (Documentation/versions.md).
 
 set -u
 work=$(mktemp -d)

@@ -100,7 +100,7 @@ printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
 printf '# stock died\nok - 0.1 one\n' >"$work/run/died.tap"
 : >"$work/run/good.done"
 said=$(
-	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0" whole=""
+	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0" whole="" ended=""
 	# shellcheck source=tools/rig/results.sh
 	. "$rig/results.sh"
 	eval "$(function_of test.sh report)"

@@ -1,152 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests how tools/rig/test.sh repeats failed tests and ends a run after LIMIT= seconds. Also tests
-# the files `runs` (a line for each test run that ran all tests) and `proved` (committed trees that
-# passed such a run). In this test, test.sh runs in a separate repository with stub jobs. A stub of
-# a test is a shell script that prints KTAP.
+# Tests how tools/rig/test.sh repeats failed tests, with stub jobs (lib/stub_jobs.sh).
 
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
+# shellcheck source=tests/host/lib/stub_jobs.sh
+. "$TOP/tests/host/lib/stub_jobs.sh"
 
-clone=$work/project cache=$work/cache
-mkdir -p "$clone"/tools/rig "$clone"/tests/{host,kselftest/one,vm} "$clone"/Documentation "$cache"
-cp "$TOP"/tools/rig/*.{sh,awk,mk} "$TOP/tools/rig/kernels" "$clone/tools/rig/"
-cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
-# shellcheck disable=SC2016 # the page's own quotes
-printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
-
-# This stub of plan.sh runs the jobs one after the other and continues after a failure, as make -k
-# does.
-cat >"$clone/tools/rig/plan.sh" <<'E2'
-#!/bin/bash
-[ "${*: -1}" = jobs ] || exit 0
-while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
-E2
-
-# In this stub of job.sh, the program of a guest is a shell script in tests/kselftest/one. Exit
-# status 77 of the script means that the guest hangs, and SPLAT in the script's output stands for a
-# report of the kernel.
-cat >"$clone/tools/rig/job.sh" <<'E2'
-#!/bin/bash
-kind=$1 name=$2 rc=0
-tap=$work/$name.tap
-: >"$tap"
-TOP=$PWD
-. tools/rig/results.sh
-case $kind in
-cargo)
-	if [ -n "${EXACT:-}" ]; then
-		printf '1..1\n%s 1 crate steady\n' "$(bash tests/cargo "$EXACT" && echo ok || echo not ok)"
-	else
-		printf 'crate steady\tpath::steady\n' >"$work/$name.paths"
-		printf '1..2\nok 1 crate other\n# it said so\n%s 2 crate steady\n' "$(bash tests/cargo "" && echo ok || echo not ok)"
-	fi | collect host "$name" 0 1500 1
-	;;
-script)
-	eval "$(grep '^ALONE=' tools/rig/lib.sh)"
-	[ "$(id -u)" = 0 ] || ALONE=()
-	out=$("${ALONE[@]}" bash "tests/host/$name") || rc=$?
-	collect host "$name" "$rc" 120 1 <<<"$out"
-	;;
-guest)
-	hung="" log=ok
-	while read -r program limit; do
-		if [ -n "$hung" ]; then
-			collect stock "$program" "" "$limit" "" </dev/null
-			continue
-		fi
-		rc=0
-		out=$(bash "tests/kselftest/one/$program") || rc=$?
-		[[ $out != *SPLAT* ]] || log="not ok"
-		if [ $rc = 77 ]; then hung=1; collect stock "$program" "" "$limit" "" <<<"$out"; else collect stock "$program" "$rc" "$limit" 1 <<<"$out"; fi
-	done <"$work/$name/list"
-	one stock "rig the guest boots" ok
-	one stock "rig the guest runs to its end" "$([ -z "$hung" ] && echo ok || echo not ok)" "${hung:+the guest hung}"
-	one stock "rig the kernel log is clean" "$log" "$([ "$log" = ok ] || echo "BUG: a report")"
-	;;
-esac
-: >"$work/$name.done"
-E2
-
-# test_is PATH SCRIPT: makes a stub of a test. Each run of test.sh in this file includes the seven
-# stubs that the next lines make, which pass.
-good='echo 1..1; echo ok 1 a result'
-test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
-for name in a b c; do
-	test_is "host/$name.sh" "$good"
-	test_is "kselftest/one/$name.sh" "$good"
-done
-test_is cargo :
-
-# once NAME: prints a shell condition that is false at its first evaluation, and true later.
-once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
-# every_other_time NAME: prints the script of a test that fails at its first, third, fifth ... run.
-every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
-
-git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
-commit() { git_is add -A && git_is commit -m "x: a tree" --allow-empty; }
-git_is init -b main
-commit
-
-# run [VARIABLE=VALUE...]: runs make test and prints its output and its status.
-run() {
-	rm -rf "$work"/seen.*
-	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1
-	echo "status $?")
-}
-# ends NAME WANTED, says NAME PATTERN, says_not NAME PATTERN: check the output of the last run of
-# make test.
-said="" name=""
-ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
-says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
-says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
-lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: removes stubs of tests. Also removes the file `runs`, so that second attempts in
-# earlier test runs do not count when a later test run decides whether a test is unreliable.
-remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
-
-plan 43
-said=$(run)
-ends "all tests pass: the last line has the totals, status 0" "11 passed, 0 failed status 0"
-as_wanted "rig a whole run of a committed tree without a failure is in proved" \
-	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
-as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
-
-# Each variable of the loop below, such as ONLY or WORLDS, restricts a test run. is_whole
-# (history.sh) must be false with each variable of the loop. If LONG is set, the loop also runs
-# test.sh with each variable. If LONG is not set, the loop runs test.sh only with ONLY=a.
-is_not_whole() { ! (cd "$clone" && env -i PATH="$PATH" TOP="$clone" CACHE="$cache" "$1" bash -c '. tools/rig/history.sh; is_whole'); }
-wrong=""
-for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do
-	if [ -n "${LONG:-}" ] || [ $name = ONLY=a ]; then run "$name" >/dev/null; fi
-	is_not_whole "$name" || wrong+="$name "
-done
-is_not_whole X=1 && wrong+="no variable"
-as_wanted "rig a run that is not whole is neither in runs nor in proved" "$(lines proved) $(lines runs) $wrong" "1 1 "
-echo >"$clone/new"
-run >/dev/null
-as_wanted "rig a run of a tree that is not committed is in runs, not in proved" "$(lines proved) $(lines runs) $(tail -n 1 "$cache/runs" | cut -d' ' -f1)" "1 2 -"
-rm "$clone/new"
-test_is host/d.sh "$good; echo >$clone/new"
-commit
-run >/dev/null
-as_wanted "rig a run whose tree changes meanwhile is in runs, not in proved" "$(lines proved) $(lines runs)" "1 3"
-rm -f "$clone/new"
-remove host/d.sh
-proved() { (cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" tools/rig/proved.sh 2>&1); }
-said=$(proved)
-says "make proved: names the commit and the number of commits on top" "^make test: [0-9a-f]+ x: a tree, at 2.*Z; 0 commits on top$"
-says "make proved: no commit has passed make test-all" "^make test-all: no commit"
-git_is commit --allow-empty -m "x: one more"
-echo >"$clone/new"
-commit
-said=$(proved)
-says "make proved: counts a commit on top" "; 1 commits on top$"
-
+plan 36
 # Case: a test fails in both attempts.
 test_is host/bad.sh "echo 1..1; echo not ok 1 a fault; echo '#   what it said'; exit 1"
 commit
@@ -154,7 +19,7 @@ said=$(run)
 ends "a test that fails twice has failed" "11 passed, 1 failed status 1"
 says "a test that fails twice was run once more, alone" "^Once more, alone: host:bad.sh$"
 says "a test that fails twice is shown with its diagnostics" "^ +what it said$"
-as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
+as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "0 11/1/0 host:bad.sh"
 remove host/bad.sh
 
 # Case: tests fail in the first attempt. The failing tests are a script, a program of a guest and a
@@ -165,25 +30,39 @@ said=$(run)
 ends "a test that passes at the second attempt has passed" "12 passed, 0 failed status 0"
 says "a test that passes at the second attempt is listed" "^Passed at the second attempt"
 says "a test that passes at the second attempt is listed with the first diagnostics" "^ +it was not$"
-as_wanted "rig a run that passes by a second attempt is in runs and in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "2 12/0/0 host:moody.sh"
-run >/dev/null
+as_wanted "rig a run that passes by a second attempt is in runs and in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 12/0/0 host:moody.sh"
+echo "- 2026-01-01T00:00:00Z test-all 1/0/0 0 1 1% stock:x,host:moody.sh" >>"$cache/runs"
 said=$(run)
 ends "the third second attempt of a test in ten runs is a failure" "12 passed, 1 failed status 1"
 says "the third second attempt of a test in ten runs is called unreliable" "unreliable: it needed a second attempt in 3 of the last ten whole runs"
+for ((i = 0; i < 8; i++)); do echo "- 2026-01-01T00:00:00Z test-debug 1/0/0 0 1 1% -"; done >>"$cache/runs"
+for ((i = 0; i < 8; i++)); do echo; done >>"$cache/runs"
+said=$(run)
+says "empty lines and runs of make test-debug are no runs of make test" "unreliable: it needed a second attempt in 4 of the last ten whole runs"
 for ((i = 0; i < 8; i++)); do echo "- 2026-01-01T00:00:00Z test 1/0/0 0 1 1% -"; done >>"$cache/runs"
 said=$(run)
 ends "a second attempt before the last ten runs does not count" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
+test_is host/moo,dy.sh "$(every_other_time moody)"
+commit
+for ((i = 0; i < 2; i++)); do echo "- 2026-01-01T00:00:00Z test 1/0/0 0 1 1% host:moo_dy.sh"; done >"$cache/runs"
+said=$(run)
+says "a test with a comma in its name can be unreliable" "unreliable: it needed a second attempt in 3 of"
+remove host/moo,dy.sh
 test_is kselftest/one/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
 ends "a program of a guest passes at the second attempt" "12 passed, 0 failed status 0"
 remove kselftest/one/moody.sh
-test_is cargo "[ \"\$1\" = path::steady ]"
+test_is cargo "[ -n \"\$1\" ]"
 commit
 said=$(run)
 ends "a cargo test passes at the second attempt, which selects it by its path" "11 passed, 0 failed status 0"
+test_is cargo "[ \"\$1\" = path::again ]"
+commit
+said=$(run TWO=again)
+ends "of two cargo tests of one name, one of which fails twice, none has passed" "10 passed, 2 failed status 1"
 test_is cargo :
 
 test_is host/moody.sh "if $(once figures); then echo 1..1; echo 'ok 1 it is so (12)'; else echo 1..1; echo 'not ok 1 it is so (0)'; exit 1; fi"
@@ -205,6 +84,36 @@ commit
 said=$(run)
 says "a second attempt that prints fewer results has not passed" "^12 passed, 1 failed"
 remove host/fewer.sh
+
+# Case: the results of the second attempt differ from those of the first attempt, although none of
+# them fails.
+# compare FIRST SECOND: prints "passed" if the second attempt of a test has passed. The test prints
+# the KTAP FIRST at its first attempt, and SECOND at its second attempt.
+compare() {
+	(
+		work=$work/compare CACHE=$cache make=test tap=x
+		rm -rf "$work"
+		mkdir -p "$work/second"
+		printf '1\tx.sh\t\tscript x.sh\n' >"$work/jobs"
+		# shellcheck source=tools/rig/results.sh
+		. "$TOP/tools/rig/results.sh"
+		# shellcheck source=tools/rig/retry.sh
+		. "$TOP/tools/rig/retry.sh"
+		tap=$work/x.sh.tap
+		printf '%b' "$1" | collect host x.sh 1 120 1 >/dev/null
+		tap=$work/second/x.sh.tap
+		printf '%b' "$2" | collect host x.sh 0 120 1 >/dev/null
+		: >"$work/second/x.sh.done"
+		! passed "$work/second" x.sh host x.sh || echo passed
+	)
+}
+as_wanted "rig a second attempt with the same results has passed" "$(compare '1..2\nnot ok 1 a (1 of 2)\nok 2 b # SKIP no\n' '1..2\nok 1 a (2 of 2)\nok 2 b # SKIP no\n')" passed
+differs() { as_wanted "rig $1" "$(compare "$2" "$3")" ""; }
+differs "a second attempt with a smaller plan has not passed" '1..3\nnot ok 1 a\nok 2 b\nok 3 c\n' '1..1\nok 1 a\n'
+differs "a second attempt with another plan than a test that died has not passed" '1..3\nok 1 a\n' '1..1\nok 1 b\n'
+differs "a second attempt that skips a result that passed has not passed" '1..2\nnot ok 1 a\nok 2 listed b\n' '1..2\nok 1 a\nok 2 listed b # SKIP no\n'
+differs "a second attempt with another word in parentheses has not passed" '1..2\nnot ok 1 a (forward)\nok 2 b\n' '1..2\nok 1 a (backward)\nok 2 b\n'
+differs "a second attempt with one of two figures has not passed" '1..2\nnot ok 1 a (2 CPUs)\nok 2 a (4 CPUs)\n' '1..2\nok 1 a (4 CPUs)\nok 2 b\n'
 
 # Case: the kernel of a guest reports a fault.
 test_is kselftest/one/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
@@ -246,25 +155,4 @@ says_not "too many second attempts: none is made" "^Once more"
 said=$(run ONLY=moody)
 ends "with ONLY= a test that fails is not run again" "0 passed, 1 failed status 1"
 remove host/moody.sh host/moodier.sh
-
-# Case: LIMIT= ends a run of tests that takes too long.
-test_is host/slow.sh "echo 1..1; (sleep 4711 &); sleep 60; echo ok 1 slow"
-commit
-begin=$SECONDS
-said=$(run LIMIT=2)
-says "LIMIT=: the run ends and has a failure" "^[0-9]+ passed, [1-9][0-9]* failed$"
-[ $((SECONDS - begin)) -lt 40 ]
-result $? "rig LIMIT=2: the run ends within 40 seconds"
-says "LIMIT=: the tests that did not run are named" "^  host: slow.sh$"
-as_wanted "rig LIMIT=: background processes of a script end with it" "$(grep -lsxz "[4]711" /proc/[0-9]*/cmdline | wc -l)" 0
-as_wanted "rig LIMIT=: the run is in runs with a failure, not in proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
-remove host/slow.sh
-
-# Case: results are skipped.
-test_is host/skips.sh "echo 1..2; echo 'ok 1 listed one # SKIP no'; echo 'ok 2 another # SKIP no'"
-commit
-said=$(run)
-ends "a skip that testing.md does not list fails make test" "11 passed, 1 failed, 2 skipped status 1"
-said=$(run WORLDS="host stock")
-ends "a skip that testing.md does not list does not fail a run that is not whole" "11 passed, 0 failed, 2 skipped status 0"
 exit $failed

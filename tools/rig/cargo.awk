@@ -3,6 +3,10 @@
 # Converts the output of cargo test to KTAP. The variable paths names a file to which a line
 # "NAME<tab>PATH" is written for each failed test, with the path that cargo test --exact expects. If
 # paths is empty, no file is written.
+#
+# A test binary ends its output with the numbers of its results. If these numbers are missing (the
+# binary has died) or differ from the results that were found, the output has one more result, which
+# fails.
 
 # Returns the name of a test in the report. For the test function r0_10_same_name the name is "0.10
 # same name". For other tests the name consists of the crate and the path of the test. The name of a
@@ -28,11 +32,26 @@ function title(crate, path,    n, parts, i, out, last) {
 	return out
 }
 
+# Checks that the test binary before this line has printed all of its results.
+function end_binary() {
+	if (crate != "" && !ended)
+		broken[++wrong] = "the tests of " crate " ran to their end"
+	else if (crate != "" && reported != found)
+		broken[++wrong] = "the tests of " crate " printed all results"
+	ended = reported = found = 0
+}
+
 /^ +Running / {
+	end_binary()
 	crate = $NF
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
-/^ +Doc-tests / { crate = $2 }
+/^ +Doc-tests / { end_binary(); crate = $2 }
+/^running [0-9]+ tests?$/ { ended = 0 }
+/^test result: / {
+	ended = 1
+	reported += $4 + $6 + $8
+}
 # If a test hangs until cargo is killed, the output has only the line "has been running for over 60
 # seconds" about this test.
 /^test .* has been running for over 60 seconds$/ {
@@ -48,6 +67,7 @@ function title(crate, path,    n, parts, i, out, last) {
 	path = substr(path, 1, RSTART - 1)
 	sub(/ - should panic$/, "", path)
 	count++
+	found++
 	key[count] = crate SUBSEP path
 	delete slow[key[count]]
 	name[count] = title(crate, path)
@@ -61,10 +81,11 @@ function title(crate, path,    n, parts, i, out, last) {
 /^failures:$/ || /^test result:/ { block = "" }
 block != "" { if ($0 != "") said[block] = said[block] "# " $0 "\n" }
 END {
+	end_binary()
 	print "TAP version 13"
 	for (i in slow)
 		hung++
-	print "1.." count + hung
+	print "1.." count + hung + wrong
 	for (i = 1; i <= count; i++) {
 		if (state[i] ~ /^ok/)
 			print "ok " i " " name[i]
@@ -85,4 +106,6 @@ END {
 		print "# still running when cargo test was killed"
 		print "not ok " ++count " " slow[i]
 	}
+	for (i = 1; i <= wrong; i++)
+		print "not ok " ++count " rig " broken[i]
 }

@@ -86,6 +86,45 @@ programs_of() {
 	done
 }
 
+# check_heads: checks the keys and values in the comments at the beginning of all tests. A misspelt
+# word could otherwise leave out a test without a message. Ends the script at the first wrong word.
+check_heads() {
+	local f n line wrong known="timeout worlds guest target gate symbols prepare emulator cargo"
+	for f in "$TOP"/tests/kselftest/*/*.{c,sh} "$TOP"/tests/host/*.sh; do
+		[ -e "$f" ] && [[ $f != */kselftest/lib/* ]] || continue
+		# shellcheck disable=SC2094 # check_head() only reads the file
+		for ((n = 0; n < 40; n++)); do
+			IFS= read -r line || break
+			case $line in '#'* | '//'* | '/*'* | ' *'*) ;; *) break ;; esac
+			[[ $line =~ ^(/\*|//|\ \*|\#)\ *([a-z_]+):\ *([^*]*[^*\ ]) ]] || continue
+			# shellcheck disable=SC2086 # words
+			check_head "$f" "${BASH_REMATCH[2]}" ${BASH_REMATCH[3]} || die "${f#"$TOP"/}: $wrong"
+		done <"$f"
+	done
+}
+
+# check_head FILE KEY WORD...: checks a line of a comment for check_heads(). Sets $wrong to a message
+# if the line has a wrong word.
+check_head() {
+	local key=$2 word guests=""
+	# shellcheck disable=SC2046 # words
+	[ "$key" != gate ] || guests=" $(each_guest $(head_of "$1" guest plain) | xargs) "
+	shift 2
+	wrong=""
+	[[ " $known " == *" $key "* ]] || { wrong="unknown key '$key' in the comment at the top; the keys are $known"; return 1; }
+	for word; do
+		case $key in
+		worlds) [[ " stock debug kcsan " == *" $word "* ]] || wrong="unknown world '$word'; the worlds are stock, debug, kcsan" ;;
+		target) [ "$word" = test-all ] || wrong="unknown target '$word'; the target can be test-all" ;;
+		gate) [[ $guests == *" $word "* ]] || wrong="'$word' is not one of the guests of this test:$guests" ;;
+		guest) [ "$word" = pmu ] || declare -F "guest_${word%%-*}" >/dev/null || wrong="unknown guest '$word'; tests/vm/guests has the guests" ;;
+		symbols) [[ $word == kept || $word == debug ]] || wrong="unknown value '$word' of symbols; it can be kept or debug" ;;
+		timeout) [[ $word =~ ^[1-9][0-9]{0,4}s?$ ]] || wrong="timeout: '$word' is not a number of seconds" ;;
+		esac
+		[ -z "$wrong" ] || return 1
+	done
+}
+
 # slowness WORLD: prints the factor by which time limits in a world are longer than those of the
 # stock kernel on an idle machine.
 slowness() {
@@ -132,7 +171,7 @@ begin_guest() {
 # module under test can have caused its failure.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" ended=0 running="" prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
-	local results=$dir/results label=$2/$3 clocks="" part="" line news reopen="" nap
+	local results=$dir/results label=$2/$3 clocks="" is_done="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
 	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
@@ -152,13 +191,14 @@ follow() {
 			line=$part$line part=""
 			line=${line%$'\r'}
 			case $line in
-			# If the guest has written the line "# again", vm.sh boots the guest once
+			# If the first line of the guest is "# again", vm.sh boots the guest once
 			# more, and QEMU then truncates the file `results`.
-			"# again"*) reopen=1 ;;
-			"# up "*) clocks+=" ${line#\# up } $SECONDS" ;;
-			# A program may print lines that look like the "# begin" and "# end" lines
-			# of the guest. Ignore a line "# begin" while a program runs. Ignore a
-			# line "# end" that does not name the running program.
+			"# again"*) [ -n "$clocks" ] || reopen=1 ;;
+			"# up "*) [ -n "$running" ] || clocks+=" ${line#\# up } $SECONDS" ;;
+			# A program may print lines that look like the lines of the guest. Ignore
+			# lines such as "# begin" and "# done" while a program runs. Ignore a line
+			# "# end" that does not name the running program.
+			"# done 0") [ -n "$running" ] || is_done=1 ;;
 			"# begin "*)
 				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
@@ -201,7 +241,7 @@ $(tail -n 5 "$dir/console")"
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
 	fi
 	clock_goes_right "$label" "$clocks"
-	if grep -aq '^# done 0' "$results" && [ "$ended" = "$(wc -l <"$dir/list")" ]; then
+	if [ -n "$is_done" ] && [ "$ended" = "$(wc -l <"$dir/list")" ]; then
 		one "$label" "rig the guest runs to its end" ok
 		return
 	fi
@@ -255,14 +295,14 @@ without_foreign_races() {
 }
 
 # reports CONSOLE: prints the kernel's reports of faults (lines that match $splat) in a kernel log,
-# up to 25 lines of each report, with the name of the program that was running. Skips the stack
-# traces that the kernel's fault injection prints for each failure that it injects.
+# up to 25 lines of each report, with the name of the program that was running. Skips the line "Call
+# Trace:" of the stack trace that the kernel's fault injection prints for each failure that it
+# injects; the other lines of such a trace do not match $splat.
 reports() {
 	awk -v splat="$splat" '{ sub(/\r$/, "") }
-		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
-		/FAULT_INJECTION: forcing a failure/ { wanted = 60 }
-		/<\/TASK>/ { wanted = 0 }
-		wanted { wanted--; if (!/BUG:|WARNING:|KASAN/) next; wanted = 0 }
+		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = injected = 0 }
+		/FAULT_INJECTION: forcing a failure/ { injected++ }
+		/Call Trace:/ && injected { injected--; if (!left) next }
 		$0 ~ splat && !left { print "during " (prog ? prog : "boot") ":"; left = 25 }
 		left { print; left-- }' <(without_foreign_races "$1")
 }

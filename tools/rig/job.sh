@@ -3,7 +3,8 @@
 #
 # Runs one job of a test run (test.sh), and writes the results of the job to $work/NAME.tap.
 # Usage: job.sh cargo NAME RUSTFLAGS CARGO-TEST-ARGUMENT...
-#                                 runs cargo test; with EXACT=PATH, runs only the test PATH
+#                                 runs cargo test; with EXACT=PATHS, runs only the tests with these paths,
+#                                 which are separated by tabs
 #        job.sh script NAME       runs tests/host/NAME
 #        job.sh guest NAME        boots a guest, NAME is WORLD.GUEST or WORLD.GUEST.N
 
@@ -20,15 +21,17 @@ tap=${work:?}/$name.tap
 . "$TOP/tools/rig/guest.sh"
 
 cargo() { # LABEL RUSTFLAGS ARGUMENTS...
+	local -a exact=()
 	local label=$1 flags=$2 limit start=$SECONDS rc=0 log=$work/$1.host.log
 	shift 2
+	[ -z "${EXACT:-}" ] || { IFS=$'\t' read -ra exact <<<"$EXACT"; exact=(-- --exact "${exact[@]}"); }
 	limit=$((1500 * $(slowness host)))
 	set_up base
 	# Each set of compiler flags has a target directory of its own, because in a shared
 	# directory cargo would compile everything again whenever the flags change. This function
 	# takes no lock, because cargo locks its target directory itself.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
-		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
+		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast "${exact[@]}" >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$log" | head -n 60 || tail -n 20 "$log")"
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"

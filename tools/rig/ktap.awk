@@ -4,7 +4,7 @@
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
 # Variables: prog is the name of the program, rc its exit status (empty if it did not end), limit
 # its time limit in seconds, and only the value of ONLY=. The last line of output is "= PASSED
-# FAILED SKIPPED".
+# FAILED SKIPPED PLAN"; PLAN is missing if the program printed none.
 
 function wanted(name) {
 	if (only == "")
@@ -34,6 +34,8 @@ function broken(why) {
 BEGIN { plan = -1 }
 { sub(/\r$/, "") }
 /^1\.\.[0-9]+/ {
+	if (plan >= 0)
+		wrong = "printed more than one plan"
 	plan = substr($1, 4) + 0
 	if (plan == 0) {
 		why = $0
@@ -42,13 +44,29 @@ BEGIN { plan = -1 }
 	}
 	next
 }
-/^(ok|not ok) / {
+/^Bail out!/ {
+	wrong = $0
+	sub(/^Bail out![ \t]*/, "bailed out: ", wrong)
+	next
+}
+/^(ok|not ok)([ \t]|$)/ {
 	good = $1 == "ok"
+	number = good ? $2 : $3
+	if (number ~ /^[0-9]+$/) {
+		if (number in printed)
+			wrong = "printed result " number " twice"
+		printed[number]
+		if (number + 0 > highest)
+			highest = number + 0
+	}
 	name = $0
-	sub(/^(not )?ok +([0-9]+ *)?(- *)?/, "", name)
+	gsub(/\t/, " ", name)
+	sub(/^(not )?ok *([0-9]+ *)?(- *)?/, "", name)
 	skip = ""
-	if (match(name, /#? *# *(SKIP|skip|Skip)( |$)/)) {
+	# A directive is a word that begins with SKIP, in any case, as in "# SKIP: why".
+	if (match(name, /#? *# *[Ss][Kk][Ii][Pp][^ ]*( *- )?/)) {
 		skip = substr(name, RSTART + RLENGTH)
+		sub(/^ +/, "", skip)
 		if (skip == "")
 			skip = "no reason given"
 		name = substr(name, 1, RSTART - 1)
@@ -57,6 +75,8 @@ BEGIN { plan = -1 }
 	seen++
 	if (!good)
 		bad++
+	else if (skip == "")
+		good_results++
 	result(good, name, skip)
 	after = !good && wanted(name)
 	said = ""
@@ -75,13 +95,17 @@ END {
 		broken("was killed after its " limit " s")
 	else if (rc == "")
 		broken("did not end")
-	else if (rc != 0 && rc != 4 && !bad)
+	else if (rc != 0 && !bad && !(rc == 4 && good_results == 0))
 		broken("ended with status " rc)
+	if (wrong != "")
+		broken(wrong)
 	if (rc != "" && rc != 137) {
 		if (plan < 0)
 			broken("printed no plan (1..N)")
 		else if (seen + 0 != plan)
 			broken("planned " plan " results and printed " seen + 0)
+		else if (highest > plan)
+			broken("printed result " highest " of " plan)
 	}
-	print "= " passed + 0, failed + 0, skipped + 0
+	print "= " passed + 0, failed + 0, skipped + 0, plan < 0 ? "" : plan
 }

@@ -41,7 +41,9 @@ die()  { say "perfcounters: $*"; exit 1; }
 
 # PATIENCE is the factor by which all time limits are longer than on an idle machine. The default of
 # PATIENCE is 1 + LOAD.
-[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD is not a number; give the number of busy loops"
+[[ ${LOAD:-} =~ ^[0-9]{0,9}$ ]] || die "LOAD=$LOAD is not a number of up to 9 digits; give the number of busy loops"
+# A number that begins with 0 is decimal.
+LOAD=${LOAD:+$((10#$LOAD))}
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
 # short_hash: prints 12 digits of the hash of standard input, for use in the name of a directory.

@@ -11,14 +11,16 @@ ONLY=${ONLY:-}
 # line about the program. STATUS is the exit status of the program; it is empty if the program did
 # not end.
 collect() {
-	local out counts p f s word=ok
+	local out counts p f s plan word=ok
 	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
 	counts=$(tail -n 1 <<<"$out")
-	read -r _ p f s <<<"$counts"
+	read -r _ p f s plan <<<"$counts"
 	{
 		printf '# %s %s\n' "$1" "$2"
 		sed '$d' <<<"$out"
 	} >>"$tap"
+	# A second attempt is compared with the plan of the first attempt.
+	[ -z "$plan" ] || printf '%s %s\t%s\n' "$1" "$2" "$plan" >>"${tap%.tap}.plans"
 	[ -z "${TIMES:-}" ] || [ -z "$5" ] || printf 'program %s %s %d\n' "$1" "${2// /_}" "$5" >>"$TIMES"
 	[ -n "$ONLY" ] && [ $((p + f + s)) = 0 ] && return
 	[ "$f" = 0 ] || word=FAIL

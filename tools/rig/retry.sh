@@ -10,7 +10,7 @@
 # lockup), no unit of that boot gets a second attempt. If a job failed as a whole, none of its units
 # gets a second attempt.
 
-: "${work:?}" "${TOP:?}" "${CACHE:?}"
+: "${work:?}" "${TOP:?}" "${CACHE:?}" "${make:?}"
 
 # units_of JOB KIND: prints a line "STATE KIND JOB LABEL PROGRAM" for each unit of a job, with tabs
 # between the fields. STATE is ok, failed, unfinished (the unit's guest hung or died), guest (the
@@ -41,14 +41,14 @@ units_of() {
 				unit(good[i] ? "ok" : final ? "final" : "failed", label[of[i]], test[i])
 			for (i = 1; kind != "cargo" && i <= n; i++)
 				if (program[i] != "rig" && program[i] !~ /, as reported$/)
-					unit(state[i] == "ok" ? "ok" : final ? "final" : state[i], label[i], program[i])
+					unit(state[i] == "ok" ? "ok" : final ? "final" : guest ? state[i] : "failed", label[i], program[i])
 			if (guest)
 				unit(final ? "final" : "guest", label[boot], "guest")
 		}' "$work/$1.tap"
 }
 
-# name_of LABEL PROGRAM: prints the name of a unit, without blanks.
-name_of() { tr ' ' _ <<<"$1:$2"; }
+# name_of LABEL PROGRAM: prints the name of a unit, without blanks and commas.
+name_of() { tr ' ,' __ <<<"$1:$2"; }
 
 # command_of JOB: prints the arguments with which job.sh runs a job.
 command_of() { awk -F '\t' -v job="$1" '$2 == job { print $4; exit }' "$work/jobs"; }
@@ -77,27 +77,54 @@ attempt() {
 		# second attempt passes if the guest boots and runs to its end.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
-		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
+		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2 }' "$work/$job.paths" | paste -s)
 	fi
 	eval "set -- $(command_of "$job")"
 	until_limit "$TOP/tools/rig/timed.sh" second "$(name_of "$label" "$program")" \
 		env "work=$dir" TIMES= LOAD= "EXACT=$path" "$TOP/tools/rig/job.sh" "$@"
 }
 
-# passed DIR JOB LABEL PROGRAM: true if the second attempt ran to its end without a failure, and
-# each result that failed at the first attempt has passed. A result that the second attempt skips
-# has not passed.
+# passed DIR JOB LABEL PROGRAM: true if the second attempt ran to its end without a failure and had
+# the plan of the first attempt, and each result that failed at the first attempt has passed. A
+# result that the second attempt skips has not passed, unless the first attempt skipped it, too.
 passed() {
-	local tap=$1/$2.tap name
+	local tap=$1/$2.tap kind
 	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
-	while read -r name; do
-		grep -qxF "ok - $name" <(without_figures <"$tap") || return 1
-	done < <(failures_of "$2" "$3" "$4" | without_figures | sed -n 's/^not ok - //p' | grep -v "^rig ")
+	kind=$(command_of "$2")
+	# The second attempt of a cargo test runs only the failed tests of one name.
+	[[ $kind == cargo* ]] || [ "$(plan_of "$work/$2" "$3" "$4")" = "" ] || [ "$(plan_of "$work/$2" "$3" "$4")" = "$(plan_of "$1/$2" "$3" "$4")" ] || return 1
+	awk '
+		function name(line) {
+			sub(/^(not )?ok - /, "", line)
+			sub(/ \([^()]*[0-9][^()]*\)$/, "", line)
+			return line
+		}
+		# The lines of the first attempt: count the results that must pass by their names.
+		FNR == NR && /^(not )?ok - / {
+			if (/^not / && $0 !~ /^not ok - rig /) wanted[name($0)]
+			if (/ # SKIP /) { sub(/ # SKIP .*/, ""); may_skip[$0] } else needed[name($0)]++
+			next
+		}
+		/^ok - / {
+			if (/ # SKIP /) { sub(/ # SKIP .*/, ""); if (!($0 in may_skip)) bad = 1 } else had[name($0)]++
+		}
+		END {
+			for (n in wanted)
+				if (had[n] < needed[n]) bad = 1
+			exit bad
+		}' <(results_of "$work/$2" "$3" "$4" "$kind"; echo "# end of the first attempt") <(results_of "$1/$2" "$3" "$4" "$kind")
 }
 
-# without_figures: copies standard input without the parentheses at the end of results, because the
-# measured values in these parentheses differ from run to run.
-without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
+# plan_of FILE LABEL PROGRAM: prints the plan of a program, from FILE.plans.
+plan_of() { awk -F '\t' -v unit="$2 $3" '$1 == unit { print $2 }' "$1.plans" 2>/dev/null || :; }
+
+# results_of FILE LABEL PROGRAM KIND: prints the results of a unit, from FILE.tap.
+results_of() {
+	case $4 in
+	cargo*) grep -E "^(not )?ok - " "$1.tap" | awk -v name="$3" '{ line = $0; sub(/^(not )?ok - /, "", line) } line == name' ;;
+	*) awk -v head="# $2 $3" '/^# [^ ]+ / { on = $0 == head } on && /^(not )?ok - /' "$1.tap" ;;
+	esac
+}
 
 # forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
 # attempt. Appends the failures of the first attempt to second.tap. The report at the end of the
@@ -144,7 +171,7 @@ second_attempts() {
 	# Make no second attempts if LIMIT= has ended the test run, because a job that was killed
 	# for this reason has not failed by itself.
 	[ -z "$ended" ] || return 0
-	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
+	grep -E $'^(failed|unfinished|guest)\t' "$work/units" | sort -u >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :
 	while IFS=$'\t' read -r state kind job label program; do
 		[ "$state" = unfinished ] || name_of "$label" "$program"
@@ -161,8 +188,9 @@ second_attempts() {
 			forgive "$work/second.$n" "$job" "$label" "$program"
 		else
 			echo "$job" >>"$work/second.failed"
+			[ -z "$ended" ] || name_of "$label" "$program" >>"$work/second.left"
 		fi
-	done < <(sort "$work/wanted")
+	done <"$work/wanted"
 	# If a boot failed although all of its programs ended, for example because the guest's clock
 	# was too fast or too slow, repeat the boot without programs.
 	while IFS=$'\t' read -r _ kind job label program; do
@@ -178,12 +206,14 @@ second_attempts() {
 }
 
 # unreliable: records a failure for each unit that needed a second attempt in this test run and in
-# at least two of the nine whole test runs before it.
+# at least two of the nine whole test runs before it. Runs of make test-debug have other worlds than
+# runs of make test and make test-all, so each kind is counted by itself.
 unreliable() {
 	local name times
 	[ -n "$whole" ] || return 0
 	while read -r name; do
-		times=$({ tail -n 9 "$CACHE/runs" 2>/dev/null || :; } | awk -v name="$name" '{ n = split($8, units, ","); for (i = 1; i <= n; i++) if (units[i] == name) { times++; break } } END { print times + 1 }')
+		times=$({ cat "$CACHE/runs" 2>/dev/null || :; } | awk -v make="$make" 'NF >= 8 && ($3 == "test-debug") == (make == "test-debug")' | tail -n 9 |
+			awk -v name="$name" '{ n = split($8, units, ","); for (i = 1; i <= n; i++) if (units[i] == name) { times++; break } } END { print times + 1 }')
 		[ "$times" -lt 3 ] || one "${name%%:*}" "rig ${name#*:} is reliable" "not ok" "unreliable: it needed a second attempt in $times of the last ten whole runs"
 	done <"$work/second"
 }

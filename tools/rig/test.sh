@@ -34,7 +34,10 @@ test-all) ALL=1 LIMIT=${LIMIT:-10800} usual="host stock debug" ;;
 test-debug) ALL=1 LIMIT=${LIMIT:-10800} usual="debug kcsan" ;;
 *) die "test.sh: unknown argument '$1'; use all or debug" ;;
 esac
-[[ $LIMIT =~ ^[0-9]+$ ]] || die "LIMIT=$LIMIT is not a number; give seconds, or 0 for no limit"
+[[ $LIMIT =~ ^[0-9]{1,9}$ ]] || die "LIMIT=$LIMIT is not a number of up to 9 digits; give seconds, or 0 for no limit"
+LIMIT=$((10#$LIMIT))
+# Only a second attempt selects a cargo test.
+unset EXACT
 WORLDS=${WORLDS:-$usual}
 export ONLY=${ONLY:-} ALL LOAD=${LOAD:-}
 # ONLY= also selects long tests, which a plain make test leaves out.
@@ -224,11 +227,13 @@ run_jobs() {
 # were idle.
 ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; exit }' /proc/stat; }
 
-# report_not_run: prints the programs and jobs that had not run when LIMIT= ended the run.
+# report_not_run: prints the programs and jobs that had not run when LIMIT= ended the run, and the
+# units whose second attempts had not ended.
 report_not_run() {
 	local job command name
 	[ -n "$ended" ] || return 0
 	printf '\nNot run, because LIMIT=%s seconds were over:\n' "$LIMIT"
+	sed 's/^/  second attempt: /' "$work/second.left" 2>/dev/null || :
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.done" ] || continue
 		if [[ $command == guest* ]]; then
@@ -242,8 +247,8 @@ report_not_run() {
 }
 
 # report_skips: records a failure if a run of make test without restricting variables such as ONLY
-# skipped a test that testing.md does not list. The list in testing.md has shell patterns for the
-# names of the tests that make test may skip.
+# skipped a test that testing.md does not list. Each line of the list in testing.md has a shell
+# pattern for worlds and guests, as in stock/pmu-*, a blank, and a shell pattern for names of tests.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -256,7 +261,7 @@ report_skips() {
 			[[ $name != $pattern ]] || continue 2
 		done
 		wrong+=$name$'\n'
-	done < <(sed -nE 's/^ok - (.*) # SKIP .*/\1/p' "$tap" | sort -u)
+	done < <(awk '/^# [^ ]+ / { label = $2 } /^ok - .* # SKIP / { sub(/^ok - /, ""); sub(/ # SKIP .*/, ""); print label " " $0 }' "$tap" | sort -u)
 	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
@@ -290,9 +295,10 @@ report() {
 	[ -n "$ONLY" ] || kept=$LOGS/test
 	while IFS=$'\t' read -r _ part _; do
 		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
-		[ -e "$work/$part.done" ] || one "$part" "rig the job $part ran to its end" "not ok" "a prerequisite could not be made, or the job was killed; see the messages above, or the logs in $LOGS"
+		[ -e "$work/$part.done" ] && [ -e "$work/$part.tap" ] || one "$part" "rig the job $part ran to its end" "not ok" "a prerequisite could not be made, the job was killed, or its results were removed; see the messages above, or the logs in $LOGS"
 	done < <(sort -t$'\t' -k2,2 "$work/jobs")
 	report_skips
+	[ -z "$ended" ] || one host "rig the run ended within LIMIT=$LIMIT seconds" "not ok"
 	rm -f "$kept".*.log
 	awk 'BEGIN { print "TAP version 13" }
 		/^ok - / { sub(/^ok - /, ""); print "ok " ++n " " $0; next }
@@ -329,7 +335,7 @@ report() {
 	report_not_run
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
-	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
+	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$f" "$s" $((EPOCHSECONDS - begin)) "$idle"
 	# Print the names of the failures once more, for users who see only the end of the output.
 	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
 		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
@@ -404,6 +410,7 @@ unload() { [ ${#neighbours[@]} = 0 ] || kill "${neighbours[@]}" 2>/dev/null || :
 for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
+check_heads
 in_use
 warn_of_full_disk
 # An earlier test run with the same process id may have left this directory when it was killed.

@@ -77,6 +77,13 @@ uncompressed() {
 	if [ -e "$elf" ]; then echo "$elf"; else echo "$1"; fi
 }
 
+# is_repeated: true if the boot that has ended must be repeated, because the timer of a CPU had
+# stopped. The first line of such a guest is "# again" (see check_timers() in tests/vm/init); it has
+# loaded no module of this project. A boot is repeated at most twice.
+is_repeated() {
+	grep -am 1 '^# ' "$results" 2>/dev/null | grep '^# again' >>"$results.again" && [ "$(wc -l <"$results.again")" -lt 3 ]
+}
+
 # boot QEMU-ARGUMENTS...: makes the initramfs and runs QEMU until the guest ends.
 boot() {
 	local program rc locked="" kernel=$STOCK/usr/lib/modules/$RELEASE/vmlinuz
@@ -147,10 +154,7 @@ boot() {
 			-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 			-kernel "$kernel" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
-		# A guest writes "# again" if the timer of a CPU has stopped before any of this
-		# project's modules was loaded: see check_timers() in tests/vm/init. Repeat the boot
-		# of a guest whose timer has stopped, at most twice.
-		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
+		is_repeated || return $rc
 	done
 }
 
@@ -245,8 +249,10 @@ tests() {
 	order mode test
 	cp "$1/list" "$orders/list"
 	results=$1/results
-	# Boot the guest in the background, because bash delays traps while a foreground child runs.
-	boot -serial "file:$1/console" -serial "file:$results" -monitor none </dev/null &
+	# QEMU appends to the console, so that a report of the kernel remains if the boot is
+	# repeated. Boot the guest in the background, because bash delays traps while a foreground
+	# child runs.
+	boot -chardev "file,id=console,path=$1/console,append=on" -serial chardev:console -serial "file:$results" -monitor none </dev/null &
 	wait $!
 }
 

@@ -5,7 +5,7 @@
  * worlds: stock
  *
  * Fails each allocation and registration of the modules. The test attempts each operation many
- * times: the first attempt fails the operation's first call of a function that can fail, the second
+ * times. The first attempt fails the operation's first call of a function that can fail, the second
  * attempt fails the second call, and so on. In each attempt the operation must return -ENOMEM and
  * leave no partial state, and must work when it is tried again.
  *
