@@ -24,7 +24,6 @@ use crate::atomic_file::AtomicFile;
 /// see [`AtomicFile`].
 pub struct Writer {
     file: AtomicFile,
-    path: PathBuf,
     layout: FileLayout,
     /// True if the table of features is in the file, after the records.
     has_table: bool,
@@ -42,8 +41,7 @@ impl Writer {
         command: &[OsString],
     ) -> io::Result<Self> {
         let mut writer = Self {
-            file: AtomicFile::create(path)?,
-            path: path.to_owned(),
+            file: AtomicFile::create_recording(path)?,
             layout: FileLayout::new(attributes, stacks, command),
             has_table: false,
             samples: 0,
@@ -94,8 +92,10 @@ impl Writer {
         result.and(completed)
     }
 
+    /// Returns the path of the file. [`Self::publish`] may choose another path than the path that was
+    /// given to [`Self::create`]: see [`AtomicFile::create_recording`].
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Returns the number of samples in the file.
@@ -114,9 +114,9 @@ impl Writer {
     }
 
     /// Writes the list of build IDs. If [`Self::publish`] was not called before, gives the file its
-    /// name. Returns the size of the file in bytes. `build_ids` is empty if the records of mappings
-    /// contain the build IDs.
-    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+    /// name. Returns the size of the file in bytes, and the path of the file. `build_ids` is empty if
+    /// the records of mappings contain the build IDs.
+    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<(u64, PathBuf)> {
         if !self.has_table {
             self.write(&[])?;
         }
@@ -126,8 +126,10 @@ impl Writer {
             let table = self.layout.encode_table(0, build_ids.len() as u64);
             self.file.write_at(self.layout.data_end(), &table)?;
         }
+        self.file.publish()?;
+        let path = self.file.path().to_owned();
         self.file.commit()?;
-        Ok(bytes + build_ids.len() as u64)
+        Ok((bytes + build_ids.len() as u64, path))
     }
 }
 
@@ -277,7 +279,7 @@ mod tests {
         writer.write(&encoder.bytes).expect("room");
         let mut ids = Encoder::default();
         ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
-        let bytes = writer.finish(&ids.bytes).expect("room");
+        let (bytes, _) = writer.finish(&ids.bytes).expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
