@@ -68,7 +68,10 @@ impl Recorder {
             // The recorded command may use the terminal, so no progress messages are printed.
             self.last_progress = None;
         }
-        let mut result = self.read_until_end(command.as_mut());
+        let mut result = self
+            .sink
+            .begin()
+            .and_then(|()| self.read_until_end(command.as_mut()));
         // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
         if result.is_ok() {
@@ -89,7 +92,11 @@ impl Recorder {
 
     /// Records a trace that another program has created, and does not end the trace.
     pub fn follow(mut self) -> Result<(), Failure> {
-        let result = self.read_until_end(None).and_then(|()| self.drain());
+        let result = self
+            .sink
+            .begin()
+            .and_then(|()| self.read_until_end(None))
+            .and_then(|()| self.drain());
         self.finish(result)
     }
 
