@@ -18,7 +18,7 @@ mod partial_tests;
 pub mod record;
 pub mod write;
 
-pub use layout::Attribute;
+pub use layout::{Attribute, BOOT_ID};
 pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
 pub use write::{encode_file, Writer};
 

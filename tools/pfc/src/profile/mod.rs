@@ -32,6 +32,8 @@ mod fuzz;
 mod hostile;
 mod inlined;
 mod kernel;
+#[cfg(test)]
+mod kernel_tests;
 mod pipe;
 mod read;
 mod symbolizer;

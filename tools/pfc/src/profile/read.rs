@@ -4,13 +4,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 
-use linux_perf_data::{DsoInfo, Feature, PerfFileReader, PerfFileRecord};
+use linux_perf_data::{DsoInfo, DsoKey, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
     CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, SampleRecord,
     SamplingPolicy,
@@ -25,9 +25,10 @@ use super::kernel::KERNEL_OBJECT;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
-use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
+use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
 use crate::input_file;
+use crate::kernel_identity::KernelIdentity;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
 /// user space.
@@ -146,13 +147,21 @@ pub struct Reader {
 
 impl Reader {
     /// Makes a reader that finds inlined functions, and that takes the kernel's functions from a
-    /// text in the format of /proc/kallsyms.
+    /// text in the format of /proc/kallsyms and the modules from a text in the format of
+    /// /proc/modules.
     #[cfg(test)]
-    pub(super) fn with_kernel_symbols(text: &str) -> Self {
+    pub(super) fn with_kernel_symbols(text: &str, modules: &str) -> Self {
         let mut reader = Self::default();
         reader.symbolizer.finds_inlined = true;
-        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned()));
+        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned(), modules));
         reader
+    }
+
+    /// Sets the identity of the running kernel.
+    #[cfg(test)]
+    pub(super) fn with_running_kernel(mut self, kernel: &KernelIdentity) -> Self {
+        self.symbolizer.running_kernel = kernel.clone().into();
+        self
     }
 
     /// Adds the samples of a complete file or stream to the profile. The event names of the added
@@ -190,9 +199,19 @@ impl Reader {
         if let Some(words) = command.and_then(|c| command_words(c, perf_file.endian())) {
             self.profile.command = words;
         }
-        let kernel_release = perf_file.os_release().ok().flatten().unwrap_or_default();
-        self.symbolizer.kernel_release = kernel_release.to_owned();
-        if let Ok(all) = perf_file.build_ids() {
+        let release = perf_file.os_release().ok().flatten().unwrap_or_default();
+        let boot_id = perf_file.feature_section_data(Feature(BOOT_ID));
+        // In a stream, `build_ids` already has the kernel's build ID.
+        let build_id = self.symbolizer.build_ids.get(OsStr::new(KERNEL_OBJECT));
+        self.symbolizer.recorded_kernel = KernelIdentity {
+            release: release.to_owned(),
+            build_id: build_id.cloned().unwrap_or_default(),
+            boot_id: boot_id.unwrap_or_default().to_vec(),
+        };
+        if let Ok(mut all) = perf_file.build_ids() {
+            if let Some(kernel) = all.remove(&DsoKey::Kernel) {
+                self.symbolizer.recorded_kernel.build_id = kernel.build_id;
+            }
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
             let one = |d: DsoInfo| (OsString::from_vec(d.path), d.build_id);
             self.symbolizer.build_ids.extend(all.map(one));
@@ -236,19 +255,17 @@ impl Reader {
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
+                let end = r.address.saturating_add(r.length);
+                self.insert_kernel_mapping(r.address, end, r.page_offset, &c_string(&r.path));
+            }
+            // perf record --buildid-mmap writes records of this type for the kernel, too.
+            EventRecord::Mmap2(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
                 let name = c_string(&r.path);
-                let name = visible::decode(name.as_bytes());
-                if name.starts_with("[kernel.kallsyms]") {
-                    self.symbolizer.recorded_text_start =
-                        Some(r.page_offset).filter(|t| *t >= KERNEL_START);
+                if let (Mmap2FileId::BuildId(id), true) = (&r.file_id, is_kernel_text(&name)) {
+                    self.symbolizer.recorded_kernel.build_id.clone_from(id);
                 }
-                let region = Region {
-                    end: r.address.saturating_add(r.length),
-                    offset: r.address,
-                    object: OsString::from(kernel_object_name(&name)).into(),
-                    identity: Identity::Any,
-                };
-                self.processes.kernel.insert(r.address, region);
+                let end = r.address.saturating_add(r.length);
+                self.insert_kernel_mapping(r.address, end, r.page_offset, &name);
             }
             EventRecord::Mmap(r) if r.is_executable => {
                 let region = Region {
@@ -289,6 +306,21 @@ impl Reader {
             let total = self.profile.offline_ns.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
         }
+    }
+
+    /// Adds a mapping of the kernel's text or of a module.
+    fn insert_kernel_mapping(&mut self, start: u64, end: u64, offset: u64, name: &OsStr) {
+        if is_kernel_text(name) {
+            self.symbolizer.recorded_text_start = Some(offset).filter(|at| *at >= KERNEL_START);
+        }
+        let name = visible::decode(name.as_bytes());
+        let region = Region {
+            end,
+            offset: start,
+            object: OsString::from(kernel_object_name(&name)).into(),
+            identity: Identity::Any,
+        };
+        self.processes.kernel.insert(start, region);
     }
 
     fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
@@ -429,9 +461,14 @@ fn mapping_identity(file: &Mmap2FileId) -> Identity {
     }
 }
 
+/// Returns true if a mapping with this name is that of the kernel's text.
+fn is_kernel_text(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(KERNEL_OBJECT.as_bytes())
+}
+
 /// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
-    if path.starts_with("[kernel.kallsyms]") {
+    if path.starts_with(KERNEL_OBJECT) {
         return KERNEL_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);

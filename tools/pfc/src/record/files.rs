@@ -100,7 +100,7 @@ impl Run<'_> {
         };
         let requested = file.path().to_owned();
         let (bytes, path) = file
-            .finish(&[])
+            .finish()
             .map_err(|e| Failure::Create(requested.clone(), e))?;
         if self.last_progress.is_some() {
             message::clear_progress();

@@ -47,8 +47,8 @@ use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
-pub use tasks::now;
 use tasks::TaskPosition;
+pub use tasks::{now, parse_modules};
 
 /// The maximum time between two reads of the sampling rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -547,8 +547,8 @@ fn loaded_modules() -> Vec<(String, u64, u64)> {
     parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
 }
 
-/// Parses /proc/modules.
-pub(super) fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
+/// Parses /proc/modules. Returns each module's name in brackets, its address and its size in bytes.
+pub fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {
