@@ -2,6 +2,7 @@
 
 //! Encodes records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -318,6 +319,23 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     }
     *records = later;
     until
+}
+
+/// Returns the IDs of the processes that have started or called exec according to `records`.
+pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
+    let started = |(record, _): (&[u8], u64)| {
+        let header = read_u64(record, 0)?;
+        let (kind, misc) = (header as u32, (header >> 32) as u16);
+        let ids = read_u64(record, 8)?;
+        let (pid, other) = (ids as u32, (ids >> 32) as u32);
+        let is_start = match kind {
+            FORK => pid != other,
+            COMM => misc & COMM_EXEC != 0,
+            _ => false,
+        };
+        is_start.then_some(pid)
+    };
+    records_with_time(records).filter_map(started).collect()
 }
 
 /// Returns the time of the record that contains the middle byte of `records`. Returns 0 if

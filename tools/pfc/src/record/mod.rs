@@ -9,6 +9,7 @@
 //! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
 //! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `kernel_maps.rs` | the mappings of the kernel and of its modules |
 //! | `maps.rs` | parses /proc/PID/maps |
 //! | `task_events.rs` | the kernel's records of processes |
 //! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
@@ -18,6 +19,7 @@ mod files;
 mod freq;
 #[cfg(test)]
 mod fuzz;
+mod kernel_maps;
 mod maps;
 mod perf_event;
 mod task_events;
@@ -47,8 +49,9 @@ use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
+pub use kernel_maps::parse_modules;
+pub use tasks::now;
 use tasks::TaskPosition;
-pub use tasks::{now, parse_modules};
 
 /// The maximum time between two reads of the sampling rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
