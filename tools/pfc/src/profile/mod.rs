@@ -24,6 +24,8 @@ mod check;
 mod debug_files;
 mod demangle;
 pub mod export;
+#[cfg(test)]
+mod file_tests;
 mod files;
 pub mod folded;
 #[cfg(test)]

@@ -9,11 +9,12 @@ use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use linux_perf_data::{DsoInfo, DsoKey, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
-    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, SampleRecord,
-    SamplingPolicy,
+    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, RecordType,
+    SampleRecord, SamplingPolicy,
 };
 
 use super::address_space::{Processes, Region};
@@ -78,6 +79,10 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     };
     let mut reader = Reader::default();
     reader.symbolizer.finds_inlined = inlined;
+    if path != Path::new(STDIN) {
+        let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
+        reader.recorded_until = metadata.and_then(|m| m.modified().ok());
+    }
     reader.add_file(bytes).map_err(|e| error(&e))?;
     let mut messages = reader.symbolizer.missing_names(&reader.profile.frames);
     if reader.profile.cut_stacks > 0 {
@@ -134,6 +139,13 @@ pub struct Reader {
     /// at which the CPU became offline.
     offline_since: HashMap<u32, u64>,
     symbolizer: Symbolizer,
+    /// The time at which the file of samples was last written. `None` for standard input, and for
+    /// samples that are shown at once.
+    recorded_until: Option<SystemTime>,
+    /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
+    /// for samples that LOST records also count, so the sums are not added up.
+    lost_records: u64,
+    lost_samples: u64,
     /// The frames of each address of a process or of the kernel (key `None`), as indices in
     /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
     /// first, and then the frame of the containing function. The frames of a process are dropped
@@ -281,12 +293,19 @@ impl Reader {
                     end: r.address.saturating_add(r.length),
                     offset: r.page_offset,
                     object: c_string(&r.path).into(),
-                    identity: mapping_identity(&r.file_id),
+                    identity: mapping_identity(&r.file_id, self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
             EventRecord::Lost(r) => {
-                self.profile.lost = self.profile.lost.saturating_add(r.count);
+                self.lost_records = self.lost_records.saturating_add(r.count);
+                self.profile.lost = self.lost_records.max(self.lost_samples);
+            }
+            EventRecord::Raw(r) if r.record_type == RecordType::LOST_SAMPLES => {
+                let count = r.data.as_slice().first_chunk().copied();
+                let count = count.map_or(0, u64::from_le_bytes);
+                self.lost_samples = self.lost_samples.saturating_add(count);
+                self.profile.lost = self.lost_records.max(self.lost_samples);
             }
             EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
@@ -449,13 +468,15 @@ impl Reader {
     }
 }
 
-/// Returns the identity of a mapped file, from the record of the mapping.
-fn mapping_identity(file: &Mmap2FileId) -> Identity {
+/// Returns the identity of a mapped file, from the record of the mapping. `recorded_until` is the
+/// time of the recording, if it is known.
+fn mapping_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> Identity {
     match file {
         Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::BuildId(id.as_slice().into()),
         Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => Identity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
+            unchanged_since: recorded_until,
         },
         _ => Identity::Any,
     }
