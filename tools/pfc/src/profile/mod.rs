@@ -9,6 +9,7 @@
 //! | `symbolizer.rs` | finds the function of each address |
 //! | `check.rs` | checks the sizes in a file before the file is read |
 //! | `pipe.rs` | the format that perf writes to a pipe; standard input |
+//! | `live.rs` | drops what a live display does not need any more |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
 //! | `debug_files.rs` | finds the debug file of a stripped file |
@@ -36,6 +37,7 @@ mod inlined;
 mod kernel;
 #[cfg(test)]
 mod kernel_tests;
+mod live;
 mod pipe;
 mod read;
 mod symbolizer;

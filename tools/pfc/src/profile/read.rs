@@ -23,6 +23,7 @@ use super::files::Identity;
 #[cfg(test)]
 use super::kernel::KernelSymbols;
 use super::kernel::KERNEL_OBJECT;
+use super::live::Ended;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
@@ -134,11 +135,12 @@ fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
 #[derive(Default)]
 pub struct Reader {
     pub profile: Profile,
-    processes: Processes,
+    pub(super) processes: Processes,
+    pub(super) ended: Ended,
     /// The CPUs that were offline at the time of the last record that was read, each with the time
     /// at which the CPU became offline.
     offline_since: HashMap<u32, u64>,
-    symbolizer: Symbolizer,
+    pub(super) symbolizer: Symbolizer,
     /// The time at which the file of samples was last written. `None` for standard input, and for
     /// samples that are shown at once.
     recorded_until: Option<SystemTime>,
@@ -150,11 +152,11 @@ pub struct Reader {
     /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
     /// first, and then the frame of the containing function. The frames of a process are dropped
     /// when its mappings change.
-    frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
+    pub(super) frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
     /// The function is part of a frame's key, because two builds of a program may have run at one
     /// path.
-    frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
+    pub(super) frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
 impl Reader {
@@ -260,7 +262,11 @@ impl Reader {
                 let name = visible::decode(name.as_bytes());
                 self.processes.comm(r.pid, r.tid, &name, r.is_execve);
             }
+            EventRecord::Exit(r) if r.tid != r.pid => {
+                self.ended.threads.insert((r.pid, r.tid));
+            }
             EventRecord::Fork(r) => {
+                self.ended.keep(r.pid, r.tid);
                 self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);

@@ -30,6 +30,9 @@ const JIT_PREFIXES: [&str; 6] = [
     "/SYSV",
 ];
 
+/// The maximum number of files whose symbols a live display keeps from one table to the next.
+const MAX_KEPT_FILES: usize = 1024;
+
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 pub struct Symbolizer {
@@ -57,6 +60,23 @@ pub struct Symbolizer {
 }
 
 impl Symbolizer {
+    /// Drops the symbols of ended processes, and names that can be made again.
+    pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
+        self.demangled.clear();
+        self.shown_objects.clear();
+        self.perf_maps.retain(|pid, _| !pids.contains(pid));
+        self.tried_lookups.retain(|(pid, _, _)| !pids.contains(pid));
+        if self.symbols.len() > MAX_KEPT_FILES {
+            self.symbols.clear();
+            self.tried_lookups.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn nr_lookups(&self) -> usize {
+        self.tried_lookups.len().max(self.symbols.len())
+    }
+
     pub fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
         Frame {
             address,
