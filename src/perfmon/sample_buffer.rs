@@ -107,7 +107,7 @@ pub(crate) struct SamplingMemory {
     /// The page in which the reader of a ring stores its position; `None` without a ring.
     tail: Option<MappableMemory>,
     _locked: LockedPages,
-    /// The charge to the user's limit for `memory`, `tail` and the format's state.
+    /// While this field exists, the user is charged for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 

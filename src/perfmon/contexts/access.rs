@@ -108,10 +108,11 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a register is in use, if the context is being attached, if the caller is not on
-    /// the CPU that the context is attached to, or if this CPU is too busy for
-    /// [`prepare_cpu`](Self::prepare_cpu); `ENODEV` if no CPU that the context may use has all
-    /// registers; `ENOMEM`.
+    /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
+    /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
+    /// [`prepare_cpu`](Self::prepare_cpu), or if another call for this context is in `prepare_cpu`.
+    /// Returns `ENODEV` if no CPU on which the context may count has all its registers. Other
+    /// error: `ENOMEM`.
     fn write(
         &self,
         touches: &dyn Fn(u16) -> bool,

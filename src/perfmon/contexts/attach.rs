@@ -172,9 +172,10 @@ impl Context {
         }
     }
 
-    /// Makes perf clear its dirty counters on this CPU if the context is a CPU's and has just
-    /// claimed its first hardware registers, `claims`. The caller runs on the context's CPU.
-    /// Returns `EBUSY` if the CPU is too busy, or `ENOMEM`.
+    /// Makes perf clear its dirty counters on this CPU when the context of a CPU claims its first
+    /// hardware registers. `claims` contains the registers that the context claims. The caller
+    /// checks afterwards that it runs on the context's CPU. Returns `EBUSY` if the CPU is too busy,
+    /// or `ENOMEM`.
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
     /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
@@ -255,8 +256,9 @@ impl Context {
         Ok(())
     }
 
-    /// Stops and detaches the context, and resets the state that belongs to its target. Returns the
-    /// target and the claims that the context had. Caller holds `SESSION`.
+    /// Stops and detaches the context. Resets the fields of the context that are valid only until
+    /// it is detached, such as its thread, its claims and whether it is masked. Returns the target
+    /// and the claims that the context had. Caller holds `SESSION`.
     fn detach(&self) -> (Target, RegisterMask) {
         let (mut was, mut claims, mut old) = (Target::Detached, RegisterMask::NONE, None);
         self.with_state(&mut |state| {
@@ -300,8 +302,9 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Makes the part of [`Permission::check`] that does not sleep. Returns `ESRCH` if the thread
-    /// exits, `EPERM` without permission.
+    /// Checks, without sleeping, whether the caller may watch the thread. Unlike
+    /// [`Permission::check`], this function does not ask the security modules. Returns `ESRCH` if
+    /// the thread exits, `EPERM` without permission.
     fn check_thread(&self, task: &Task) -> Result {
         if task::has_ended(task) {
             return Err(ESRCH);

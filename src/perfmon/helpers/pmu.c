@@ -112,8 +112,8 @@ bool pfm_msr_exists(u32 msr)
 /*
  * Returns true if the counter @msr exists and keeps a value that is written to it. Returns false in
  * virtual machines in which the reported PMU does not work. The caller has reserved the counter.
- * Clears the counter, as perf does with counters that it has used: the value of a full-width
- * counter cannot be restored through IA32_PMCn.
+ * Leaves the counter at 0, because its old value can be wider than the 32 bits that a write of
+ * IA32_PMCn sets. perf also clears the counters that it has used.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
