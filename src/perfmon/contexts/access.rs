@@ -140,7 +140,9 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        let (mut session, ready) = self.prepare_cpu(session, counted);
+        // Only a context that is attached to a CPU claims its first registers here.
+        let number = cpu.unwrap_or(u32::MAX);
+        let (mut session, ready) = self.prepare_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
         let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);

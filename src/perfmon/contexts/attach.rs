@@ -94,7 +94,7 @@ impl Context {
             }),
             None => {
                 let ready;
-                (session, ready) = self.prepare_cpu(session, claims);
+                (session, ready) = self.prepare_cpu(session, number, claims);
                 ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
@@ -172,16 +172,17 @@ impl Context {
         }
     }
 
-    /// Makes perf clear its dirty counters on this CPU when the context of a CPU claims its first
-    /// hardware registers. `claims` contains the registers that the context claims. The caller
-    /// checks afterwards that it runs on the context's CPU. Returns `EBUSY` if the CPU is too busy,
-    /// or `ENOMEM`.
+    /// Makes perf clear its dirty counters on the CPU `number` when the context of this CPU claims
+    /// its first hardware registers. `claims` contains the registers that the context claims. The
+    /// caller checks afterwards that it runs on this CPU. Returns `EBUSY` if the CPU is too busy, or
+    /// `ENOMEM`.
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
     /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
     pub(crate) fn prepare_cpu(
         &self,
         session: GlobalGuard<SESSION>,
+        number: u32,
         claims: RegisterMask,
     ) -> (GlobalGuard<SESSION>, Result) {
         let mut state = self.state.lock();
@@ -193,7 +194,7 @@ impl Context {
         (state.loading, state.claims) = (true, claims);
         drop(state);
         drop(session);
-        let ready = msr::flush_perf_dirty_counters();
+        let ready = msr::flush_perf_dirty_counters(number);
         let session = SESSION.lock();
         self.state.lock().loading = false;
         (session, ready)

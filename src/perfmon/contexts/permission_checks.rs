@@ -164,12 +164,12 @@ impl Context {
         }
     }
 
-    /// Ends the context if `is_that` returns true for the state of the context. Called because the
-    /// permission to watch or stop the thread was lost.
+    /// Ends the context if it has not ended yet, and `is_that` returns true for the state of the
+    /// context. Called because the permission to watch or stop the thread was lost.
     pub(crate) fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
-            if is_that(state) {
+            if state.phase.target() != Target::Dead && is_that(state) {
                 self.end_state(state);
                 place = state.thread_entry.take();
             }
