@@ -298,9 +298,10 @@ impl Counter {
         };
         while value > seen {
             let before = seen;
-            // SAFETY: By the type's invariant the slot exists. The compare-and-exchange fails, and
-            // loads the value of the slot into `seen`, if the slot was updated after `seen` was
-            // loaded, or if the task has moved to a CPU whose slot has another value.
+            // SAFETY: By the type's invariant the slot exists. The instruction compares `seen` with
+            // the slot of the CPU that executes the instruction. If the slot is different, the
+            // instruction stores nothing, and loads the slot into `seen`. The slot may be different
+            // because it was updated, or because the task has moved to another CPU.
             unsafe {
                 asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                     inout("rax") seen, options(att_syntax, nostack))
@@ -386,11 +387,11 @@ impl Drop for Group {
         if PREEMPT_INLINE {
             // SAFETY: The first instruction is step B of the seqflag protocol
             // (`src/protocols/seqflag.rs`). Step B adds to the seqflag of the CPU on which the
-            // group began, because preemption has been disabled since the group began. The other
-            // instructions are preempt_enable(). If the preemption count is 0 and a reschedule is
-            // due (the inverted need-resched bit is 0), preempt_enable() calls the scheduler
-            // through a static call that preserves registers. The kernel has no red zone and aligns
-            // stacks to 8 bytes, so the call of the scheduler needs no stack frame.
+            // group began, because preemption has been disabled since the group began. The
+            // instructions after step B are preempt_enable(). If the preemption count is 0 and a
+            // reschedule is due (the inverted need-resched bit is 0), preempt_enable() calls the
+            // scheduler through a static call that preserves registers. The kernel has no red zone
+            // and aligns stacks to 8 bytes, so the call of the scheduler needs no stack frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
                      preempt_count!(dec),

@@ -103,12 +103,13 @@ struct perfmon_register {
  *	change @value, or return an errno to refuse the write. The callback check() is called in
  *	process context, and may be NULL
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
- *	The argument @control of read() is the value of the first PMC in @pmcs of the register's
- *	row. @task is the context's thread, or NULL if the context is a CPU's or is detached. @ns is
- *	the pid namespace of the context's creator. The callback read() may be called in any
- *	context, NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are
- *	off. During a call for another virtual register, at least preemption is off. The callback
- *	may be NULL
+ *	The argument @control of read() is the value of the PMC that controls the register: the PMC
+ *	of the lowest bit in perfmon_register.pmcs. @control is 0 if no PMC controls the register.
+ *	@task is the context's thread, or NULL if the context is a CPU's or is detached. @ns is the
+ *	pid namespace of the context's creator. The callback read() may be called in any context,
+ *	NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are off.
+ *	During a call for another virtual register, at least preemption is off. The callback may be
+ *	NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The
@@ -217,8 +218,7 @@ struct perfmon_layout {
  * @flags: PERFMON_OVERFLOW_*
  * @pmd: logical number of the PMD that overflowed
  * @set: id of the event set that was active at the overflow
- * @lost: number of samples since the previous sample that were not taken because sampling was
- *	throttled
+ * @lost: number of samples that were lost since the previous sample because sampling was throttled
  * @throttled: nanoseconds for which sampling was throttled since the previous sample
  */
 struct perfmon_overflow {
@@ -322,9 +322,9 @@ struct perfmon_part {
 #define PERFMON_RING_LOST	2	/* the record was not written */
 
 /*
- * Writes a record to the ring: a header of the given type, followed by one to three parts. If
- * perfmon_ring_write() returns PERFMON_RING_DUE, the record was written, or it was lost because the
- * ring was full.
+ * Writes a record to the ring: a header of the given type, followed by one to three parts. If the
+ * ring is full or paused, the record is lost. PERFMON_RING_DUE asks the caller to wake the reader,
+ * and can be the result for a written record or for a lost one.
  *
  * Context: perfmon_format.overflow() only.
  */

@@ -241,8 +241,8 @@ pub struct AccessSnapshot(helpers::AccessSnapshot);
 // SAFETY: A snapshot holds references to a `struct cred` and an `exec_state`, which any thread may
 // drop.
 unsafe impl Send for AccessSnapshot {}
-// SAFETY: The fields of an `AccessSnapshot` do not change. As in the kernel, the `exec_state` to
-// which a field points is read with RCU or READ_ONCE().
+// SAFETY: The fields of an `AccessSnapshot` do not change. The `dumpable` of the `exec_state` to
+// which `state` points may change at any time, and the C helpers read it with READ_ONCE().
 unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {
@@ -267,8 +267,8 @@ impl AccessSnapshot {
         unsafe { helpers::pfc_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
-    /// Returns whether the thread still runs the program of the snapshot `self`, and this program
-    /// is also the program of the snapshot `then`.
+    /// Returns whether the snapshots `self` and `then` are of the same program, and the thread
+    /// still runs this program.
     pub fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.

@@ -47,8 +47,8 @@ impl Drop for UsersFile {
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
 pub struct Charge {
     user: ARef<Credential>,
-    /// Counts the monitoring context to which the charged bytes belong. `None` if the charged bytes
-    /// do not belong to a monitoring context.
+    /// Counts one monitoring context in the account of the user. `None` unless
+    /// [`of_context`](Self::of_context) has created this charge.
     _context: Option<ResourceCharge>,
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
@@ -57,8 +57,9 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller. A call of [`charge`](Self::charge) on the returned `Charge`
-    /// charges the user of this caller too. Called in process context.
+    /// Charges `bytes` to the caller. If another task later calls [`charge`](Self::charge) on the
+    /// returned `Charge`, the further bytes are charged to the caller of `of_caller` too. Called in
+    /// process context.
     ///
     /// # Errors
     ///

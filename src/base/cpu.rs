@@ -10,8 +10,8 @@ use kernel::ffi::{c_int, c_void};
 use super::helpers;
 use super::kernel_version::WAIT;
 
-/// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. A chunk of counters has a
-/// block for each CPU number below `nr_cpu_ids`.
+/// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. The file `/dev/perfcounters`
+/// has counter pages for each CPU number below `nr_cpu_ids`, even if the CPU is not possible.
 pub fn nr_cpu_ids() -> u32 {
     // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
@@ -66,8 +66,8 @@ pub fn this_cpu() -> u32 {
 }
 
 /// Guard of the CPU hotplug lock, held for reading: while the guard exists, no CPU comes online or
-/// goes offline. To avoid deadlocks, hotplug callbacks must not take a lock that another thread
-/// holds while that thread waits for the CPU hotplug lock.
+/// goes offline. Hotplug callbacks must not take a lock under which other code creates this guard:
+/// the callback would wait for the lock, and its holder for the end of the hotplug operation.
 pub struct CpusReadGuard(());
 
 impl CpusReadGuard {

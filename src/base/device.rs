@@ -163,7 +163,8 @@ pub struct Operations<T> {
 // SAFETY: The structures are never written.
 unsafe impl<T> Sync for Operations<T> {}
 
-/// Returns `function` if `has` is set.
+/// Returns `function` if `has` is true, otherwise `None` (a NULL function pointer). The caller
+/// passes in `has` whether a file type supports the operation that `function` implements.
 const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
     match has {
         true => Some(function),

@@ -23,9 +23,9 @@ pub const fn module() -> *mut bindings::module {
 ///
 /// # Invariants
 ///
-/// `self` holds a reference to the module, or is of code that is built into the kernel (NULL). When
-/// a reference to this module is dropped, the caller holds another reference to this module, so
-/// that the module's code stays loaded.
+/// `self` holds a reference to the module, unless the pointer is NULL because the module's code is
+/// built into the kernel. When a reference to this module is dropped, the caller holds another
+/// reference to this module, so that the module's code stays loaded.
 pub struct ModuleRef(*mut bindings::module);
 
 // SAFETY: A module reference is not bound to a thread.

@@ -49,8 +49,9 @@ impl Drop for NoPreempt {
     fn drop(&mut self) {
         if PREEMPT_INLINE {
             // SAFETY: The instruction decrements the preemption count that `new` has incremented.
-            // If a reschedule is due, the scheduler is called through an entry that preserves all
-            // registers, as in the drop of `driver::Group`.
+            // If the count becomes 0 and a reschedule is due, the instructions call the scheduler
+            // through a static call that preserves all registers. The kernel has no red zone and
+            // aligns stacks to 8 bytes, so the call needs no stack frame.
             unsafe {
                 asm!(
                     preempt_count!(dec),

@@ -31,7 +31,7 @@ unsafe impl<T: Send> Send for RawLock<T> {}
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
-    /// Creates a `RawLock` that contains the value that `value` initialises.
+    /// Creates a `RawLock`. The initialiser `value` initialises the protected value.
     pub fn new(value: impl Init<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {

@@ -16,7 +16,7 @@ impl GracePeriod {
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Returns a cookie of RCU whose grace period is over from the start.
+    /// Returns a `GracePeriod` that is already over: [`is_over`](Self::is_over) returns true.
     pub fn over() -> Self {
         // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })

@@ -15,7 +15,8 @@ use super::{clock, helpers};
 /// # Invariants
 ///
 /// `N` is a power of two. `slots` and `scale` are written by module init only, before any statistic
-/// can be updated. When a statistic is updated, its slot is the per-CPU address of a word.
+/// can be updated. As long as a statistic can be updated, its slot (its element of `slots`) is the
+/// per-CPU address of an existing word.
 pub struct SelfStats<const N: usize> {
     slots: UnsafeCell<[*mut i64; N]>,
     /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
@@ -28,7 +29,7 @@ pub struct SelfStats<const N: usize> {
 unsafe impl<const N: usize> Sync for SelfStats<N> {}
 
 impl<const N: usize> SelfStats<N> {
-    /// Creates statistics without slots.
+    /// Creates `N` statistics, whose per-CPU addresses are not set yet (NULL).
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self {

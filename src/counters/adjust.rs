@@ -14,8 +14,9 @@ use crate::tables::{is_live, slot_address};
 /// word (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is
 /// negative, out of range or not the number of a live instance.
 ///
-/// The check whether the instance is live, and the update, run with preemption off. By an RCU grace
-/// period, perf_add() therefore waits for all calls of perf_adjust() that began before perf_del().
+/// Preemption is off from the check that the instance is live to the end of the update. Before
+/// perf_add() revives a deleted instance, it waits for an RCU grace period: all calls of
+/// perf_adjust() that found the instance live before perf_del() have then completed their updates.
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     let slot = instance as u32;

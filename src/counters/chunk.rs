@@ -70,24 +70,25 @@ impl Drop for Chunk {
     }
 }
 
-/// Sets `perf_counter_seqflag`, which C and Rust drivers read, to the per-CPU address of a chunk's
-/// first slot: the sequence word (seqflag) of each CPU. Called before any driver can be loaded.
+/// Sets `perf_counter_seqflag`, the per-CPU pointer with which C and Rust drivers access the
+/// sequence word (seqflag) of their CPU. The seqflag is the first slot of the first chunk, which is
+/// `chunk`. Called before any driver can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
     // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
     unsafe { helpers::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
 
-/// Returns the page frame number of the copy of `page`, a per-CPU address, that belongs to `cpu`.
-/// Callable in any context.
+/// Returns the page frame number of a page with counters of `cpu`. `page` is the per-CPU address of
+/// the page. Callable in any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     // SAFETY: Every page of a chunk, such as `page`, has a copy for each possible CPU, and the
     // caller has checked that `cpu` is possible.
     unsafe { helpers::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Stores zero in the value that the slot at `address` has on `cpu`. No update of the slot is
-/// running, because its instance is not live, and the registry has waited for the updates that
-/// began while it was live.
+/// Sets the value of a slot on `cpu` to zero. `address` is the slot's per-CPU address. No update of
+/// the slot is running, because its instance is not live, and the registry has waited for the
+/// updates that began while it was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = per_cpu::word_on(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user

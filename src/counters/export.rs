@@ -23,8 +23,8 @@ use crate::tables::{is_live, slot_address};
 // src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
 const _: () = assert!(size_of::<RawSpec>() == 32);
 
-/// Returns at most the first [`NAME_MAX`] bytes of a C string. `counters_rules` refuses names and
-/// help texts of [`NAME_MAX`] bytes, and thereby every string that was cut.
+/// Returns at most the first [`NAME_MAX`] bytes of a C string. A longer string is cut to
+/// [`NAME_MAX`] bytes, which `counters_rules` refuses as too long for a name or a help text.
 ///
 /// # Safety
 ///
@@ -99,9 +99,9 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
 /// Makes an instance dormant: the number and the last values of the instance remain readable.
 /// Called in process context.
 ///
-/// Before a driver calls perf_del(), it stops its updates through the handle of the instance. If no
-/// live instance has the number `instance`, perf_del() only writes a line to the kernel log. If
-/// `instance` is negative, that is, an error of perf_add(), perf_del() does nothing.
+/// Before a driver calls perf_del(), it must have stopped all updates that use a handle of the
+/// instance. If no live instance has the number `instance`, perf_del() only writes a line to the
+/// kernel log. If `instance` is negative, that is, an error of perf_add(), perf_del() does nothing.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     instances::del(instance);

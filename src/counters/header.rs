@@ -71,9 +71,9 @@ impl HeaderPage {
     /// Publishes in the header page the number of chunks. The caller has already stored the
     /// addresses of the pages of all chunks in [`crate::tables`].
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `read_begin`. A chunk is published
-        // before the generation changes for the first instance in the chunk. A reader that sees the
-        // generation in which an instance exists therefore sees the chunk of the instance.
+        // Pairs with the acquire of the generation in a reader's `read_begin`. The registry first
+        // publishes the chunk of a new instance, and then changes the generation. A reader that
+        // sees the generation in which an instance exists therefore sees the chunk of the instance.
         base::kernel_version::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }

@@ -124,9 +124,9 @@ impl Drop for RtnlLock {
 ///
 /// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
 ///   grace period after `hash` was replaced.
-/// - Only one thread at a time inserts and removes entries. If [`add`](Self::add) fills the table,
-///   this thread is the holder of the RTNL mutex. If [`request`](Self::request) fills the table,
-///   this thread is the worker.
+/// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
+///   whose entries are added by [`add`](Self::add), or the worker in a table whose entries are
+///   requested by [`request`](Self::request).
 /// - Only the worker frees entries: the worker collects all buckets in state [`REMOVING`], waits
 ///   for one grace period, and frees the entries of these buckets.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
@@ -148,9 +148,10 @@ pub struct KeyedCounters<R> {
     /// first. `nr_deferred` is the length of `deferred`.
     deferred: UnsafeCell<KVec<DeferredKey>>,
     nr_deferred: Atomic<usize>,
-    /// States of two log lines. `full`: no bucket was free for an object. `refused`: an entry could
-    /// not be created.
+    /// State of the log line about an object for which the table had no room: 0, [`LOG_DUE`] or
+    /// [`LOGGED`].
     full: Atomic<u32>,
+    /// State of the log line about an entry that could not be created: 0 or [`LOGGED`].
     refused: Atomic<u32>,
     /// A time in nanoseconds of CLOCK_MONOTONIC, set when an entry could not be allocated. No entry
     /// is requested before this time.
@@ -166,8 +167,8 @@ unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
-    /// Creates an empty table. Log lines call the objects of the table `plural`. `create` is called
-    /// to add the instances of a new entry. Called in process context.
+    /// Creates an empty table. `plural` is the noun for the table's objects in log lines, such as
+    /// "disks". `create` is called to add the instances of a new entry. Called in process context.
     #[inline]
     pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
@@ -288,8 +289,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // slot's last key.
             match pending.state.load(Acquire) {
                 hash if hash == key.hash => return,
-                // `Full` ordering: pairs with the cmpxchg of concurrent calls of `request`, of
-                // which only one takes the slot.
+                // `Full` ordering: pairs with the cmpxchg of concurrent calls of `request`. Only
+                // the call whose cmpxchg succeeds takes this slot of `pending`.
                 0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
                     // SAFETY: While `state` is 1, only the caller that has set it accesses `key`.
                     unsafe { pending.key.get().write(*key) };
@@ -330,8 +331,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // Queue the work again: the worker's run that `remove` has queued may have ended before the
-        // object was added to `deferred`, and only a later run then creates the object's entry.
+        // Queue the work again: the run that `remove` has queued may have found `deferred` empty
+        // before this object was added. Only a later run then creates the object's entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())

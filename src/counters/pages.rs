@@ -169,8 +169,9 @@ impl Pages {
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            // Reserve room in `chunks` before the pages are published: a push to `chunks` that
-            // failed later would free pages that a page fault may already have mapped.
+            // Reserve room in `chunks` before the pages are published, so that the push below
+            // cannot fail. A failed push would drop the chunk, and thereby free pages that a page
+            // fault may already have mapped.
             self.chunks
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;

@@ -88,10 +88,11 @@ module! {
 }
 
 /// The state of perfmon.ko while the module is loaded. When the module is unloaded, the fields are
-/// dropped in the order of their declaration: first the device, so that the device cannot be
-/// opened, then everything that calls the module. When the fields are dropped, no file of the
-/// device is open and no PMU description or sampling format is registered, because each of them
-/// holds a reference to the module.
+/// dropped in the order of their declaration. The device is dropped first, so that it cannot be
+/// opened any more. The workers, handlers and callbacks that run code of this module are dropped
+/// next. The statistics and the thread table, which this code uses, are dropped last. When the
+/// fields are dropped, no file of the device is open and no PMU description or sampling format is
+/// registered, because each of them holds a reference to the module.
 struct PerfMon {
     _device: base::device::Device,
     _work: session::Work,

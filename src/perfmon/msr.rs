@@ -138,22 +138,23 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
     unsafe { helpers::pfm_msr_keeps_value(counter as u32) }
 }
 
-/// Makes perf clear now, on this CPU, the counters that it has used ("dirty" counters).
+/// Makes perf clear now, on a CPU, the counters that it has used ("dirty" counters).
 ///
 /// perf marks the counters that it has used as dirty. When a CPU switches to an address space that
 /// may use RDPMC, perf clears the dirty counters, even those that a context of this module uses
 /// now. To clear the dirty counters before a CPU's context uses its first hardware registers, this
-/// function makes a worker switch address spaces on this CPU. A thread's context does not need this
+/// function makes a worker switch address spaces on that CPU. A thread's context does not need this
 /// function, because a thread's context is never in the PMU at a switch of address spaces.
 ///
-/// Context: process context, on the CPU whose counters are cleared; may sleep.
+/// Context: process context; may sleep.
 ///
 /// # Errors
 ///
 /// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
-pub(crate) fn flush_perf_dirty_counters() -> Result {
-    // SAFETY: The caller is in process context, as `pfm_flush_perf_dirty_counters()` requires.
-    to_result(unsafe { helpers::pfm_flush_perf_dirty_counters() })
+pub(crate) fn flush_perf_dirty_counters(cpu: u32) -> Result {
+    // SAFETY: The caller is in process context, as `pfm_flush_perf_dirty_counters()` requires. The
+    // function accepts any number.
+    to_result(unsafe { helpers::pfm_flush_perf_dirty_counters(cpu) })
 }
 
 /// Control registers of counters that are reserved for this module, so that perf and the NMI

@@ -21,11 +21,11 @@ pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
 ///
-/// The instruction address is taken from the registers in `interrupted`. If `interrupted` is
-/// `None`, the instruction address is that at which a deferred NMI ([`defer`]) interrupted the CPU.
-/// If no NMI was deferred, the instruction address is that at which the thread left user mode. A
-/// kernel address is stored only if `kernel` is set. Process and thread ids are those of the PID
-/// namespace `ns`. Callable in any context with preemption off.
+/// The instruction address is taken from the registers in `interrupted`. If `interrupted` is `None`
+/// and an NMI was deferred ([`defer`]), the address is that of the instruction that this NMI
+/// interrupted. If no NMI was deferred either, the address is the one at which the thread left user
+/// mode. A kernel address is stored only if `kernel` is set. Process and thread ids are those of
+/// the PID namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -93,9 +93,9 @@ pub(crate) fn take_stale_nmi() -> bool {
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
     // `setle` is used instead of `setz`, because an NMI can interrupt `pfm_throttle_time` before
-    // `pfm_timed_sample_in` is set to a positive number again. The time of an NMI that finds 0 or
-    // less in `pfm_timed_sample_in` must be accounted: if every NMI causes the next NMI, the
-    // interrupted `pfm_throttle_time` never returns.
+    // `pfm_timed_sample_in` is set to a positive number again. Such an NMI must call
+    // `pfm_throttle_time` as well: if every NMI causes the next NMI, the interrupted call never
+    // continues.
     //
     // SAFETY: One `decl`, which no NMI can split, decrements the word `pfm_timed_sample_in`.
     unsafe {

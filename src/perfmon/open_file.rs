@@ -24,8 +24,9 @@ impl Opened {
         })
     }
 
-    /// Returns the file's context, or `EINVAL` if it has none yet. The lock is released, so that a
-    /// call that sleeps does not block other calls on the file.
+    /// Returns the file's context, or `EINVAL` if it has none yet. Releases the mutex `context`
+    /// before it returns, so that a system call that sleeps does not block other system calls on
+    /// the file.
     pub(super) fn context(&self) -> Result<Arc<Context>> {
         self.context.lock().clone().ok_or(EINVAL)
     }

@@ -117,7 +117,8 @@ pub(crate) fn set_counting(scope: Scope, bits: u64) {
     }
 }
 
-/// Returns the address of the element for scope `scope` in the array `two` of two per-CPU words.
+/// Returns the address of the element for `scope` in `two`, an array that has one per-CPU word for
+/// each scope.
 #[inline]
 fn scope_word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     match scope {

@@ -77,8 +77,8 @@ impl Description {
         unsafe { name_of(self.raw().name) }
     }
 
-    /// Returns the number that the description's first PMC (control register) and first PMD (data
-    /// register) both have.
+    /// Returns the number of the description's first PMC (control register). The first PMD (data
+    /// register) has the same number.
     pub(crate) fn first(&self) -> u16 {
         self.raw().first
     }
@@ -164,8 +164,9 @@ impl Description {
         }
     }
 
-    /// Returns the result of the description's here() for `row` on this CPU, or true if here() is
-    /// `None`. The caller also checks that the MSR of `row` exists. Called with interrupts off.
+    /// Calls the description's callback here(), which returns whether this CPU has the register in
+    /// `row`. Returns true if the description has no such callback. The caller also checks that the
+    /// MSR of `row` exists. Called with interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be

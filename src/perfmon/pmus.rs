@@ -66,13 +66,13 @@ struct RegisterRange {
 /// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
 /// functions of these descriptions.
 pub(crate) struct Registers {
-    /// The rows of the hardware PMCs; the first row is of register number 0.
+    /// The rows of the hardware PMCs, indexed by register number.
     pmcs: KVec<Register>,
-    /// The rows of the hardware PMDs; the first row is of register number 0.
+    /// The rows of the hardware PMDs, indexed by register number.
     pmds: KVec<Register>,
-    /// The rows of the soft (virtual) PMCs; the first row is of register number [`FIRST_SOFT`].
+    /// The rows of the soft (virtual) PMCs; row n describes register [`FIRST_SOFT`] + n.
     soft_pmcs: KVec<Register>,
-    /// The rows of the soft (virtual) PMDs; the first row is of register number [`FIRST_SOFT`].
+    /// The rows of the soft (virtual) PMDs; row n describes register [`FIRST_SOFT`] + n.
     soft_pmds: KVec<Register>,
     /// The MSR addresses of the global control, of the global status, and of the register that
     /// clears the global status. The address of an MSR that the PMU lacks is 0.
@@ -84,9 +84,9 @@ pub(crate) struct Registers {
     ranges: KVec<RegisterRange>,
 }
 
-/// Appends the register table `named` of a PMU description to the table `to`. `first` is the
-/// register number of the first row of `named`, and `base` is that of the first row of `to`.
-/// Register numbers between the end of `to` and the begin of `named` get empty rows.
+/// Appends the register table `named` of a PMU description to the table `to`. The first row of
+/// `named` describes register `first`. The first row of `to` describes register `base`. Register
+/// numbers between the end of `to` and the begin of `named` get empty rows.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -301,8 +301,7 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
 /// # Errors
 ///
 /// Returns `ENODEV` if one of the registers exists on no CPU, or if a counter does not keep a
-/// written value, as in a virtual machine without a PMU. Returns errors of
-/// [`ReservedMsrs::reserve`] other than `EBUSY`.
+/// written value, as in a virtual machine without a PMU. Returns `ENOMEM` if memory is short.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
     // If perf has reserved the control registers, do not test whether the counters keep written

@@ -107,7 +107,7 @@ pub(crate) struct SamplingMemory {
     /// The page in which the reader of a ring stores its position; `None` without a ring.
     tail: Option<MappableMemory>,
     _locked: LockedPages,
-    /// The charge to the user's limit for `memory`, `tail` and the format's state.
+    /// While this field exists, the user is charged for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 
@@ -400,13 +400,12 @@ impl Buffer {
     /// Returns whether the ring's reader has to be woken. Does nothing if the buffer has no ring.
     pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
-        ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
-            WriteResult::Due | WriteResult::Full => true,
-            WriteResult::Lost => {
+        ring.is_some_and(|ring| {
+            let written = ring.write(kind, &[&[word]]);
+            if written.is_lost() {
                 stats::count(SelfStat::SamplesLost);
-                false
             }
-            WriteResult::Kept => false,
+            written.is_due()
         })
     }
 
@@ -487,7 +486,7 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
-    if matches!(written, WriteResult::Lost) {
+    if written.is_lost() {
         stats::count(SelfStat::SamplesLost);
     }
     written.number()

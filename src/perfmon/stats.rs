@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Statistics about perfmon itself. Programs read the statistics as instances `perfcounters/...` of
-//! the counter pages, or from files in debugfs. The statistics are 0 when perfmon.ko is loaded.
+//! the counter pages, or from files in debugfs. The statistics start at 0 each time perfmon.ko is
+//! loaded.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;

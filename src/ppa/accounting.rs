@@ -128,8 +128,9 @@ impl Accounting {
         if self.cpu_stats.is_none() {
             match CpuStats::new() {
                 Ok(totals) => self.cpu_stats = Some(totals),
-                // The names of the instances are in use, or all instance numbers are taken.
-                // Continue, because accounting works without the instances.
+                // The instances could not be added, for example because their names are in use or
+                // all instance numbers are taken. Continue, because accounting works without the
+                // instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -430,7 +431,8 @@ pub(crate) fn collect_tasks(
     }
     if *at < DRAINED_POSITION {
         // `drain()` drops the oldest records of `ended` if old and new records exceed the limits.
-        // Call it only if this reader has read all old records, or if the new records fit.
+        // Call `drain()` only if this reader has got all records of `ended`, or if the new records
+        // fit into the limits together with the old records.
         let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
         if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             ended.drain(accounts);

@@ -6,7 +6,8 @@ use kernel::prelude::*;
 
 use base::cpu;
 
-/// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
+/// Returns the error `ENODATA`: the task is not accounted, or accounting is off. The kernel crate
+/// has no constant for `ENODATA`.
 pub(crate) fn enodata() -> Error {
     Error::from_errno(-61)
 }

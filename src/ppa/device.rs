@@ -90,8 +90,9 @@ impl FileOperations for PpaFile {
             return Err(EINVAL);
         }
         let mut place = cursor.place;
-        // The records are copied while only the file's own lock is held, because page faults of the
-        // caller's memory may take long.
+        // Copy the records to user space after `collect_tasks()` has released `ACCOUNTING`, because
+        // the copy may wait for page faults of the caller's memory. During the copy only the file's
+        // own lock, `cursor`, is held.
         let (all, next) = files::collect_tasks(reader(file), &mut place, most)?;
         to.write_slice(bytes_of(&all))?;
         if all.iter().any(TaskStats::has_ended) {

@@ -14,7 +14,8 @@ use base::task::{self, TaskRef};
 
 /// A task that is accounted individually.
 pub(crate) struct TaskEntry {
-    /// The number by which the files in `/proc/ppa/PID` refer to the entry. It is never used again.
+    /// The number by which the files in `/proc/ppa/PID` refer to the entry. No other entry ever
+    /// gets the same number.
     pub(crate) id: usize,
     /// The PID of the task in the initial namespace, which is the name of the directory.
     pub(crate) pid: u32,

@@ -120,8 +120,8 @@ impl Handler<SchedWakeupNew<'_>> for AccountingState {
 }
 
 impl AccountingState {
-    /// Handles a switch from a task that blocks to the task `after` with the record `record`. If
-    /// the clock is not the TSC, or if interrupts occurred during the run, calls
+    /// Handles a switch from a task that blocks. `record` is the record of the next task, `after`.
+    /// If the clock is not the TSC, or if interrupts occurred during the run, calls
     /// [`switch_slow`](Self::switch_slow).
     #[inline(always)]
     fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
@@ -288,8 +288,8 @@ impl AccountingState {
     }
 }
 
-/// Marks for readers that a switch to the task with the record `after` has begun. Called before the
-/// clock is read.
+/// Begins a switch to the task whose record is `after`: increments the counts by which readers of
+/// the CPU's values and of the task's values detect the switch. Called before the clock is read.
 #[inline(always)]
 fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
     here.words.begin_switch();

@@ -160,10 +160,11 @@ impl AccountingState {
     fn remove_if_dead(&self, task: TaskRef<'_>) {
         // If the task's last sched_switch came before the insertion, no probe removes this record:
         // remove the record here. If the last sched_switch is still to come, the probe of that
-        // switch and this code both call take(), which gives the record to one of them only. The
-        // CPU of a dead task may still use the record, but has preemption off until the task's last
-        // switch, so the grace period ends after this use. A task that is exiting but not dead
-        // keeps its record, because the task's CPU uses the record with preemption on.
+        // switch and this code both call take(), which gives the record to one of them only. A dead
+        // task has preemption off until its last switch. Until that switch, the CPU of the task may
+        // use the record. The record is freed after a grace period, which ends after that switch. A
+        // task that is exiting but not dead keeps its record, because the task's CPU uses the
+        // record with preemption on.
         if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -278,8 +279,9 @@ impl AccountingState {
                     let before = self.index.replace(record);
                     if before.is_none() {
                         add_return(&self.nr_tasks, 1);
-                        // If there was an old record, the last switch of a dead task is still to
-                        // come, and its probe moves the new record to the ended tasks.
+                        // If there was an old record, this call is not needed: even if the task is
+                        // dead, its last switch is still to come. The probe of that switch moves
+                        // the new record to the ended tasks.
                         self.remove_if_dead(task);
                     }
                     self.find_syscall(task);
@@ -288,8 +290,8 @@ impl AccountingState {
             }
         };
         // If the task is running, its CPU still uses the old record: let each CPU look up the
-        // record of its current task. If the task is not running, the switch to it looks up the
-        // record.
+        // record of its current task. If the task is not running, the probe of the next switch to
+        // the task looks up the record.
         retry_on_each_cpu(&|| self.refresh_current());
         if let Some(before) = before {
             // No CPU uses the old record any more.

@@ -71,8 +71,9 @@ impl TaskStats {
                 (task.ids(all), task.name())
             }
         };
-        // A reaped task has no ids. Its last switch follows soon. After the last switch a reader
-        // gets the ids that the record has saved at the exit.
+        // A reaped task has no ids. The last switch of a reaped task follows soon, and moves the
+        // record to the ended tasks. A reader then gets the ids that the record has saved at the
+        // exit.
         if who.reaped != 0 {
             return None;
         }

@@ -16,7 +16,7 @@ use crate::per_cpu::PerCpu;
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot report the
 /// return to user mode, [`arm`] always returns false.
 pub(crate) fn is_supported() -> bool {
-    // SAFETY: The word is constant.
+    // SAFETY: `ppa_exit_work` is a constant of C, so no code writes it.
     unsafe { helpers::ppa_exit_work != 0 }
 }
 

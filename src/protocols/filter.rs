@@ -491,8 +491,8 @@ pub fn check_event(name: &[u8]) -> bool {
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
 /// valid.
 pub fn check_globs(list: &[u8]) -> bool {
-    // A glob must not be longer than a name: for each byte of a name, matching may search a whole
-    // character class of the glob, and a long class would take long.
+    // The length of a glob is limited, because a long character class makes matching slow: for each
+    // byte of a name, matching may search the whole class.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))

@@ -231,6 +231,18 @@ impl WriteResult {
     pub const fn number(self) -> u32 {
         self as u32 & 3
     }
+
+    /// True if the record is lost.
+    #[inline]
+    pub const fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::Full)
+    }
+
+    /// True if the reader should be woken.
+    #[inline]
+    pub const fn is_due(self) -> bool {
+        matches!(self, Self::Due | Self::Full)
+    }
 }
 
 impl Writer {

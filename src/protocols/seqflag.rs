@@ -66,9 +66,9 @@ pub const fn completed(word: u64) -> u64 {
 /// Makes one attempt at a consistent copy of a CPU's counters.
 ///
 /// Returns `None` if an update was in flight before the copy, or began or ended during the copy;
-/// the caller retries. If an update begins during the copy, the result of `copy` is dropped, but
-/// `copy` may load a mix of old and new values, and must tolerate such a mix. `copy` must load with
-/// [`Word::load_relaxed`].
+/// the caller retries. If an update begins during the copy, `copy` may load a mix of old and new
+/// values. `copy` must tolerate such a mix, although its result is then dropped. `copy` must load
+/// with [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.

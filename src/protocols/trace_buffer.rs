@@ -29,10 +29,12 @@ pub mod count {
     pub const NR: usize = 9;
 }
 
-/// The counts of a buffer. The reader writes the tail; the writers write all other counts.
+/// The words of a buffer's header, `struct perftrace_buffer`. After [`init_counts`], the reader
+/// writes only the last word, `tail`, and the writers write only the other words.
 pub type Counts = [Word; count::NR];
 
-/// Sets the count `limit` of a new buffer: the position up to which the writers' fast path writes.
+/// Initialises `limit` in the header of a new buffer. `limit` is the position up to which the
+/// writers' fast path writes.
 pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;

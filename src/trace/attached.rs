@@ -42,8 +42,8 @@ pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 ///
 /// `EBUSY` if the file and the process's first file have different device nodes. `ENODEV` if the
 /// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
-/// is short. Errors of limits and of memory are logged, and counted in the traces that the process
-/// could have joined.
+/// is short. `ENOSPC`, `EDQUOT` and `ENOMEM` are logged, and each trace that the process could have
+/// joined counts them.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
@@ -142,8 +142,8 @@ pub(crate) fn range_of(key: u64) -> u64 {
 
 /// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
 /// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
-/// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When the last
-/// mapping of a process is removed, the process has ended.
+/// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When its last
+/// mapping is removed, the process counts as ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -155,9 +155,9 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // A new mapping without `whole` comes from the split of a mapping by the kernel. After
-            // the split of a piece (the read-only pages or the buffers), no mapping covers the
-            // whole piece any more.
+            // If `whole` is false, the kernel has split a mapping, and this is one of its parts.
+            // After the split of a piece (the read-only pages or the buffers), no mapping covers
+            // the whole piece any more.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -177,8 +177,8 @@ pub(crate) fn set_thread(key: u64, at: i64) {
 }
 
 /// Records that a copy of the perftrace library has closed its file of the device. `thread` is the
-/// offset of the copy's `struct perftrace_thread`. When the last file through which a process is
-/// attached is closed, the process has ended.
+/// offset of the copy's `struct perftrace_thread`. When the last such file of a process is closed,
+/// the process counts as ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -259,9 +259,9 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 
 /// Waits until the reader has made room in a full buffer.
 ///
-/// `tail` is the read position at which the buffer was full. The waiting time, which the trace
-/// limits, begins with the first call that waits at the position `tail`. A thread that repeats the
-/// call after a signal does not get more time.
+/// `tail` is the read position at which the buffer was full. The trace has a limit for the time
+/// that a thread waits. This time begins with the first call that waits at the position `tail`. A
+/// thread that repeats the call after a signal does not get more time.
 ///
 /// # Errors
 ///
@@ -308,8 +308,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 const RECHECK_NS: u64 = 1_000_000_000;
 
 /// Checks whether the creator of a trace still has the permission to stop threads of the calling
-/// process. If `anyhow` is false and the credentials and the dumpability of the process have not
-/// changed, the permission is not checked again.
+/// process. The function checks if `anyhow` is true, or if the credentials or the dumpability of
+/// the process have changed.
 ///
 /// # Errors
 ///
@@ -347,9 +347,9 @@ pub(crate) fn mapped_bytes() -> u64 {
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
 /// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page
-/// is mapped. For a process without a placeholder page, the placeholder page of the open file is
-/// mapped, whose address is `nobodys`. Returns `None` if `place` is beyond the buffers of the last
-/// trace slot.
+/// is mapped. If the process has no placeholder page, that of the open file is mapped; `nobodys` is
+/// the address of the file's placeholder page. Returns `None` if `place` is beyond the buffers of
+/// the last trace slot.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,

@@ -65,7 +65,8 @@ impl BufferSet {
 /// and the page fault is then handled again.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
-    /// A list of [`BufferSet`]s with capacity for more elements than the number in `SetList`.
+    /// A list of [`BufferSet`]s. The value is the present number of elements; the new list has
+    /// capacity for more.
     SetList(usize),
     /// A [`BufferSet`] without buffers.
     BufferSet,
@@ -118,7 +119,8 @@ impl Prealloc {
                 self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
             }
             Allocation::Page => {
-                // Charge last: if `page` is `None`, `Trace::page` absorbs `page_charge`.
+                // Charge the page after its allocation, because `Trace::page` counts `page_charge`
+                // as used even if `page` is `None`.
                 let page = Page::new()?;
                 self.page_charge = Some(terms.payer.charge(PAGE)?);
                 self.page = Some(page);

@@ -253,8 +253,9 @@ impl Buffer {
         if self.implausible.load_relaxed() != 0 {
             return plausible;
         }
-        // The thread may be preempted at each line. The time that the next check begins with must
-        // not be later than the load of the count, and the time of this check not earlier.
+        // The thread may be preempted at each line. The stored time must therefore be from before
+        // the load of the count (`before`), and the time that this check compares with the stored
+        // time must be from after the load (`after`).
         let before = of_traces().ticks();
         let claimed = self.writer_lost();
         let after = of_traces().ticks();
@@ -315,8 +316,8 @@ impl Buffer {
 
     /// Returns the range of bytes that can be read. If no bytes can be read, but the count of lost
     /// events has changed since the reader last got the count, returns an empty range. After the
-    /// writer has ended, only the empty range reports lost events, because no record follows.
-    /// Caller holds `TRACING`.
+    /// writer has ended, no further record can tell the reader about lost events, so the empty
+    /// range does. Caller holds `TRACING`.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {

@@ -249,8 +249,8 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 /// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
 /// Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
-    // Take the snapshot before the check, so that [`Tracing::changed`] notices a change during the
-    // check.
+    // Take the snapshot of the credentials before the check, so that [`Tracing::changed`] notices a
+    // change during the check.
     let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -412,12 +412,13 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // `going` is declared before `TRACING` is taken, so that the probes are dropped after `TRACING`
-    // is released: detaching probes waits for running probes.
+    // Declare `going`, which has the probes, before `TRACING` is taken. If the function fails, the
+    // probes are then dropped after `TRACING` is released. A drop detaches the probes and waits
+    // until none is running.
     let mut going = None;
     if kernels().next().is_some() {
-        // Require `CAP_PERFMON`, because kernel events come from all tasks. perf's sysctl alone may
-        // let users without the capability monitor the kernel, but only for their own threads.
+        // Require `CAP_PERFMON`, because kernel events come from all tasks. perf's sysctl may allow
+        // users without this capability to monitor the kernel, but only in their own threads.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;

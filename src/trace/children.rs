@@ -32,8 +32,8 @@ use base::tracepoint::{Handler, Probes};
 
 global_mutex! {
     /// The tracepoint probe that reports new processes that share the memory of a traced process.
-    /// The kernel's tracepoint locks are taken under `SHARED_MEMORY_PROBE`. `SHARED_MEMORY_PROBE`
-    /// and `TRACING` are not nested.
+    /// While the mutex `SHARED_MEMORY_PROBE` is held, the kernel takes its tracepoint locks.
+    /// `SHARED_MEMORY_PROBE` and `TRACING` are not nested.
     pub(crate) static SHARED_MEMORY_PROBE: Mutex<Option<Probes<SharedMemoryProbe>>> = None;
 }
 

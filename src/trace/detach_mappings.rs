@@ -21,7 +21,8 @@ use crate::range::PROCESS_SHIFT;
 use base::device::{FileOperations, Operations};
 
 impl DeviceOps {
-    /// Creates the structure with the operations of mappings and files of the device.
+    /// Creates the structure. The device's mappings have the operations `vm_ops`, and its files
+    /// have the operations `file_ops`.
     pub(crate) fn new<T: FileOperations>(operations: &'static Operations<T>) -> Self {
         Self {
             vm_ops: operations.mappings(),

@@ -62,8 +62,8 @@ struct FreeOnDrop;
 impl Drop for FreeOnDrop {
     fn drop(&mut self) {
         children::detach_probe();
-        // SAFETY: The caller is in process context. `detach_probe()` has detached the probe that
-        // queues the work.
+        // SAFETY: The caller is in process context. `detach_probe()` has detached the only probe
+        // that queues the work which `pt_unreported_exit()` cancels.
         unsafe { crate::helpers::pt_unreported_exit() };
         calls::free_all();
     }

@@ -23,7 +23,7 @@ pub(super) enum Member {
     None,
 }
 
-/// Calls `what` for each process in the trace that occupies a slot, until `what` returns false.
+/// Calls `what` for each process in the trace whose slot is `slot`, until `what` returns false.
 /// `TRACING` is released and taken again between two processes.
 pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;

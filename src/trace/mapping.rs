@@ -83,8 +83,8 @@ pub(super) fn copied(vma: &mut Vma) {
     let (key, mm) = (key_of(vma), vma.mm() as usize);
     if key != 0 && !attached::is_of(key, mm) {
         let child = children::create_child(key, mm);
-        // A process that has ended and attached again has another range: pages that were inserted
-        // in this mapping would not be unmapped.
+        // If the parent has ended and attached again, the child has another range than this
+        // mapping. Pages that were inserted into this mapping would then never be unmapped.
         let at = vma.pgoff().wrapping_mul(PAGE as u64);
         let is_in_range = at.wrapping_sub(attached::offset_within(at)) == attached::range_of(child);
         set_key(vma, if is_in_range { child } else { 0 });

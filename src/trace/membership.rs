@@ -76,8 +76,8 @@ impl Tracing {
     }
 
     /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
-    /// is too small, returns the number of buckets for a larger table, and a charge of 0 bytes to
-    /// the trace's user. The caller charges the larger table to the trace's user.
+    /// is too small, returns the number of buckets for a larger table, and an empty charge, which
+    /// names the trace's user. The caller charges the larger table to the trace's user.
     fn store_match(
         &mut self,
         wishes: &TraceGlobs,
@@ -91,8 +91,8 @@ impl Tracing {
         Some((larger, trace.payer().empty()))
     }
 
-    /// Returns the lowest key of a process above `after` and, if that process can join the trace,
-    /// the permission check that the caller has to make.
+    /// Finds the process with the lowest key that is greater than `after`. Returns the key and, if
+    /// the process can join the trace, the permission check that the caller has to make.
     fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.state.is_active() {
@@ -105,7 +105,8 @@ impl Tracing {
         Some((process.key, may.flatten()))
     }
 
-    /// Returns the process with the lowest key above `after` that `wanted` accepts.
+    /// Returns the first process, in the order of the keys, whose key is greater than `after` and
+    /// for which `wanted` returns true.
     pub(super) fn next_process_where(
         &self,
         after: u64,

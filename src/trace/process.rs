@@ -12,7 +12,7 @@
 //! ```
 //!
 //! An attached process has a mapping and pages (`control`). A process that has ended has no mapping
-//! and no pages; its markers stay while a trace has its buffers.
+//! and no pages; its markers are kept while a trace has buffers of the process.
 
 use core::cmp::Ordering;
 
@@ -59,9 +59,9 @@ pub(crate) struct Slot {
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
 /// perftrace_thread` is recorded.
 const MAX_COPIES: usize = 4;
-/// Has for each copy of the perftrace library in a process the offset from the thread pointer to
-/// `struct perftrace_thread`, and the number of files by which the copy has attached. The number of
-/// an unused element is 0.
+/// The copies of the perftrace library in a process. Each element has the offset from the thread
+/// pointer to `struct perftrace_thread`, and the number of files by which the copy has attached. An
+/// unused element has 0 files.
 pub(crate) type Threads = [(i64, u32); MAX_COPIES];
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
@@ -158,8 +158,8 @@ pub(crate) struct Process {
     placeholder: Option<Arc<PlaceholderPage>>,
     /// The charge for the memory of the process's state, markers and pages.
     charge: Charge,
-    /// Counts the process in its user's quota of processes or, after the process has ended, in that
-    /// of the owner of the trace that keeps it. `None` if the process will be dropped.
+    /// Counts the process in a user's quota of processes. After the process has ended, this user is
+    /// the owner of the trace that keeps the process. `None` if the process will be dropped.
     share: Option<ResourceCharge>,
 }
 
@@ -285,8 +285,8 @@ impl Process {
         true
     }
 
-    /// Counts one file more, or one file less if `more` is false, of the copy of the library whose
-    /// `struct perftrace_thread` is at the offset `at`. Does nothing if `at` is 0.
+    /// Changes the number of files of a copy of the library by one: up if `more` is true, otherwise
+    /// down. `at` is the offset of the copy's `struct perftrace_thread`. Does nothing if `at` is 0.
     pub(crate) fn count_thread(&mut self, at: i64, more: bool) {
         let mut copies = self.threads.iter_mut();
         let known = copies.find(|(known, files)| *known == at && *files != 0);
@@ -307,8 +307,8 @@ impl Process {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// Records that the process is in the trace of a slot, or has left this trace if `is` is false.
-    /// A process that joins a trace is recorded before [`begin_slot`](Self::begin_slot) is called.
+    /// Records whether the process is in the trace of a slot. A process that joins a trace is
+    /// recorded before [`begin_slot`](Self::begin_slot) is called.
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {

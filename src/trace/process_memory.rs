@@ -80,8 +80,8 @@ pub(crate) struct ChildPages {
 }
 
 impl ChildPages {
-    /// Creates the pages for the calling process. If `child` is a number, the process is a child of
-    /// fork() with this number of markers, and gets pages for them. May sleep.
+    /// Creates the pages for the calling process. If the process is a child of fork(), `child` is
+    /// the number of its markers, for which it also gets pages. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;

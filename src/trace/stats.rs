@@ -13,11 +13,12 @@ const EVENTS_LOST: usize = 0;
 const FAULTS: usize = 1;
 const FAULT_TIME: usize = 2;
 
-/// The slots of the statistics.
+/// The values of the module's own statistics.
 static SLOTS: SelfStats<4> = SelfStats::new();
 
-/// The instances of the statistics. Dropping this value deletes the instances; their last values
-/// stay readable. This value is dropped after all code that updates the statistics has stopped.
+/// The counters in which users read the statistics. Dropping this value deletes the instances;
+/// their last values stay readable. This value is dropped after all code that updates the
+/// statistics has stopped.
 pub(crate) struct TraceStats {
     _lost: Instance,
     _faults: Instance,

@@ -24,9 +24,9 @@ pub(crate) fn log_refused(markers: bool, error: Error) {
     unsafe { helpers::pt_log_refused(markers, error.to_errno()) }
 }
 
-/// Records that an address space is traced, or is no longer traced. For a child process that shares
-/// a traced address space, `pt_queue_shared_thread()` marks the thread id in the shared memory
-/// (`struct perftrace_thread`) as shared before the child enters user mode.
+/// Records that an address space is traced, or is no longer traced. A child process may share a
+/// traced address space, and with it a `struct perftrace_thread`. Before such a child enters user
+/// mode, `pt_queue_shared_thread()` marks the thread id in this structure as shared.
 pub(crate) fn set_traced(mm: usize, is_traced: bool) {
     // SAFETY: `pt_set_traced()` uses the address `mm` as a number only.
     unsafe { helpers::pt_set_traced(mm, is_traced) }

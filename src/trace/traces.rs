@@ -343,8 +343,8 @@ impl Tracing {
         }
     }
 
-    /// Returns the process with this key, and the trace with the lowest id above `after` that
-    /// `wanted` accepts.
+    /// Returns the process `key`, and a trace. The trace is the first one, in the order of the ids,
+    /// whose id is greater than `after` and for which `wanted` returns true.
     pub(super) fn trace_of(
         &self,
         key: u64,
@@ -359,8 +359,9 @@ impl Tracing {
         Some((trace, process))
     }
 
-    /// Returns the process with this key, and the trace with the lowest id above `after` that the
-    /// process is in or that has buffers of the process.
+    /// Returns the process `key`, and a trace that the process is in or that has buffers of the
+    /// process. The trace is the first such one, in the order of the ids, whose id is greater than
+    /// `after`.
     pub(super) fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
         self.trace_of(key, after, |trace, process| {
             trace.has_live(process) || trace.set(key).is_some()
@@ -413,8 +414,8 @@ impl Tracing {
 
     /// Returns a process whose credentials or dumpability have changed since the permission to
     /// trace it was checked, or `None` if there is no such process. If the trace is shared, the
-    /// result is the changed process of the trace with the lowest key above `after`. If the trace
-    /// is not shared, only the process `key` can be the result.
+    /// result is the process with the lowest key that is greater than `after`, of those that have
+    /// changed. If the trace is not shared, only the process `key` can be the result.
     pub(super) fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -453,8 +454,8 @@ impl Tracing {
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is
     /// charged to the user of the first trace in `traces` whose quota allows it. The process is
-    /// removed from all traces in the list before the trace whose user is charged, and from traces
-    /// whose creators have no permission any more.
+    /// removed from the traces that precede this trace in the list, and from each trace whose
+    /// creator has no permission any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {

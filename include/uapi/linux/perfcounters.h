@@ -78,9 +78,8 @@
  *	has the format of the bitmap of possible CPUs
  * @tsc_khz: RDTSC ticks per millisecond; 0 if the time stamp counter is not
  *	constant, or stops in idle states
- * @boot_id: random number, chosen when perfcounters.ko is loaded; after the
- *	boot id has changed, instance numbers that were read before are no
- *	longer valid
+ * @boot_id: random number, chosen each time that perfcounters.ko is loaded; if @boot_id differs
+ *	from that of an earlier read, the instance numbers of that read are no longer valid
  * @loaded_ns: CLOCK_REALTIME in nanoseconds when perfcounters.ko was loaded
  */
 struct perfcounters_header {

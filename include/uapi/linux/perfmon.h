@@ -82,8 +82,8 @@ struct pfarg_pmc {
  *	PERFMON_REGFL_SHORT
  * @reg_value: value to write to the PMD, or the value read. A sampling period ends when the value
  *	of the PMD wraps to 0, so a period of n events starts with the value -n
- * @reg_long_reset: value of the PMD at the start of a sampling period that PERFMON_RESTART begins,
- *	after an overflow has masked the context
+ * @reg_long_reset: value of the PMD at the start of a sampling period that begins with
+ *	PERFMON_RESTART of a masked context
  * @reg_short_reset: value of the PMD at the start of a sampling period that begins without
  *	PERFMON_RESTART; the first sampling period starts with @reg_value
  * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD

@@ -40,8 +40,9 @@ struct pfm_dfl_smpl_arg {
  *	left is smaller
  * @hdr_version: PFM_DFL_SMPL_VERSION
  * @hdr_buf_flags: zero
- * @hdr_lost: total number of samples that were not taken because sampling was throttled, as of the
- *	last entry, or because a PMD that overflowed at the same time had filled the buffer
+ * @hdr_lost: total number of lost samples. A sample is lost while sampling is throttled, or if
+ *	another PMD has overflowed at the same time and has filled the buffer. Samples that are lost
+ *	by throttling are added when the next entry is written
  * @hdr_throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @hdr_reserved: zero
  */

@@ -35,10 +35,11 @@ struct perfmon_nway_arg {
  *	being filled
  * @total: number of buffers that have become full so far
  * @masked: how often the context was masked because all buffers were full
- * @lost: total number of samples that were not taken because sampling was throttled, as of the last
- *	entry, or because a PMD that overflowed at the same time had filled the last buffer
+ * @lost: total number of lost samples. A sample is lost while sampling is throttled, or if another
+ *	PMD has overflowed at the same time and has filled the last buffer. Samples that are lost by
+ *	throttling are added when the next entry is written
  * @throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
- * @used: size of the entries in each buffer in bytes
+ * @used: for each buffer, the total size of its entries in bytes
  *
  * When a buffer becomes full, a message is queued if the PMD that overflowed has
  * PFM_REGFL_OVFL_NOTIFY. PERFMON_RESTART empties buffer @first. The offset of buffer n is

@@ -29,7 +29,7 @@
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
-/* Limits of the size in bytes of a buffer's area for records; the size must be a power of two. */
+/* Limits of perftrace_create.bytes, which is a power of two, or 0 for the default size. */
 #define PERFTRACE_BYTES_MIN	4096
 #define PERFTRACE_BYTES_MAX	(4 << 20)
 /* Maximum size of a record in bytes, header included. */
@@ -39,7 +39,8 @@
  * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
  * maps the first area read-only. The first area has struct perftrace_control, then a __u32 for each
  * marker, then, for each trace, a page with its filter. Bit t of a marker's __u32 is set if trace t
- * records the marker's events. The process maps the second area, which has the buffers, writable:
+ * records the marker's events. The process maps the second area writable. The second area consists
+ * of the buffers of the traces:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
@@ -71,8 +72,8 @@
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
  * @mask: size of a buffer's area for records in bytes, minus 1
  * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. If the program has closed
- *	its file of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM, and poll for room
- *	for at most @wait_ms
+ *	its descriptor of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM. Instead, they
+ *	poll for room, for at most @wait_ms milliseconds
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -223,9 +224,9 @@ struct perftrace_thread {
  * (buffers) of the process, so the process maps each area only once. Tracing of the process ends
  * when the areas are unmapped, or when the last file with which the process has attached is closed.
  *
- * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or has another device node than the
- * first file with which the process has attached; ENOSPC: the process has attached with 256 files,
- * or too many processes are traced; ENODEV: PERFTRACE_RELEASE is in effect.
+ * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or the process has attached before
+ * through another device node; ENOSPC: the process has attached with 256 files, or too many
+ * processes are traced; ENODEV: PERFTRACE_RELEASE is in effect.
  */
 struct perftrace_attach {
 	__u32	size;
@@ -490,8 +491,8 @@ struct perftrace_notify {
  * advanced perftrace_buffer.tail or the trace has ended. PERFTRACE_WAIT_ROOM then returns 0, and
  * its caller tries again to write the event.
  *
- * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: since the first call with the present @tail,
- * perftrace_create.wait_ms have passed, and the reader has not advanced @tail. After a call has
+ * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: the reader has not advanced perftrace_buffer.tail for
+ * perftrace_create.wait_ms since the first call for this buffer with this @tail. After a call has
  * failed with ETIMEDOUT, calls of PERFTRACE_WAIT_ROOM for this buffer fail at once until the reader
  * advances perftrace_buffer.tail. EINTR: a signal was received; the next call does not restart the
  * timeout. ENOENT: the buffer does not exist, or the trace's creator has lost the permission to
@@ -510,24 +511,24 @@ struct perftrace_room {
  *			      and close the device, so that its module can be unloaded
  * @size: size of this structure in bytes
  * @flags: 0; or PERFTRACE_RESUME, which cancels the release: processes can attach again
- * @wake: descriptor of the wake file, a regular file of at least PERFTRACE_READ_BYTES, opened
- *	read-only, that is mapped in place of the first area; -1: no file is mapped
+ * @wake: descriptor of the wake file, which is mapped in place of the first area; -1: no file. The
+ *	wake file must be a regular file of at least PERFTRACE_READ_BYTES, opened read-only
  * @left: out: number of processes that have not released the device yet; if @left is not 0, the
  *	caller calls PERFTRACE_RELEASE again
  *
  * PERFTRACE_RELEASE needs CAP_SYS_MODULE, and fails with EBUSY if a trace has not ended. After a
  * successful PERFTRACE_RELEASE, PERFTRACE_ATTACH and PERFTRACE_CREATE fail with ENODEV until the
- * module is unloaded or PERFTRACE_RESUME cancels the release. If @left was not 0 after the last
- * PERFTRACE_RELEASE on a file, closing the file also cancels PERFTRACE_RELEASE.
+ * module is unloaded or PERFTRACE_RESUME cancels the release. Closing a file also cancels the
+ * release, if the last PERFTRACE_RELEASE on the file has returned a nonzero @left.
  *
  * A process releases the device when one of its threads next returns to user mode. A process cannot
  * release the device while it is stopped, or if mlockall() or mseal() protects its mappings. When
  * PERFTRACE_RELEASE wakes a thread that sleeps in a system call, the system call may fail with
  * EINTR, as after SIGSTOP and SIGCONT.
  *
- * A program that finds no device when it starts can itself map the wake file. A program that has
- * mapped the wake file attaches to the device at its first event after PERFTRACE_WAKE was set in
- * all marker words of the wake file.
+ * A program that finds no device when it starts can itself map the wake file. To announce the
+ * device, "pfc trace arm" sets PERFTRACE_WAKE in all marker words of the wake file. A program that
+ * has mapped the wake file then attaches to the device at its next event.
  */
 struct perftrace_release {
 	__u32	size;
@@ -575,9 +576,9 @@ struct perftrace_release {
 /*
  * PERFTRACE_CREATE and PERFTRACE_OPEN bind a file to a trace. PERFTRACE_INFO, PERFTRACE_READ,
  * PERFTRACE_DESCRIBE, PERFTRACE_PAUSE and PERFTRACE_END are called on a file that is bound to a
- * trace. On the file of a trace, poll() reports POLLIN when a buffer has become half full, or when
- * a process has joined or has ended. poll() reports POLLIN until PERFTRACE_READ is called with key
- * 0. poll() reports POLLHUP when the trace has ended.
+ * trace. On the file of a trace, poll() reports POLLIN when a buffer has become half full or has
+ * lost an event, when a thread waits for room, and when a process has joined or ended.
+ * PERFTRACE_READ with key 0 clears POLLIN. poll() reports POLLHUP when the trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)

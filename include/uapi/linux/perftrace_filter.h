@@ -24,8 +24,8 @@
 #define PERFTRACE_GE		6
 #define PERFTRACE_ANY		7	/* at least one bit of the constant is set in the field */
 /*
- * PERFTRACE_GLOB: true if the text matches a pattern of * ? [a-z] [!a-z] \x. @value is the offset
- * of the pattern in the filter.
+ * PERFTRACE_GLOB: true if the text matches a glob, which can contain * ? [a-z] [!a-z] \x. @value is
+ * the offset of the glob in the filter.
  */
 #define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f

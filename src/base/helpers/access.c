@@ -197,9 +197,10 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 }
 
 /*
- * Returns, with a reference, a thread of the process of @task that has not released its memory
- * (mm), or NULL. procfs does not check access to a thread that has released its memory, and the
- * leader may have exited long before the other threads.
+ * Returns a thread that is in the process of @task and still has its memory (mm). The caller gets a
+ * reference to the thread. Returns NULL if all threads of the process have released their memory.
+ * procfs does not check access to a thread that has released its memory, and the leader may have
+ * exited long before the other threads.
  */
 static struct task_struct *with_memory(struct task_struct *task)
 {
@@ -423,7 +424,10 @@ static void free_state(struct rcu_head *rcu)
 	struct task_exec_state *state = container_of(rcu, struct task_exec_state, rcu);
 
 	put_user_ns(state->user_ns);
-	/* @state is from a slab cache of the kernel, which kfree() finds from the address. */
+	/*
+	 * @state was allocated from a slab cache that modules cannot access. kfree() can free an
+	 * object of any slab cache.
+	 */
 	kfree(state);
 }
 
@@ -491,9 +495,9 @@ EXPORT_SYMBOL_NS_GPL(pfc_current_process, "PERFCOUNTERS");
  * applied with the credentials of the present leader of @process. If another thread of @process
  * executes a program, that thread becomes the leader. With @ask_lsm, a kernel worker with the
  * credentials of the leader of @process also asks the security modules for the permission to read
- * the current thread's memory. The worker does not ask for the permission to stop the thread,
- * because Yama would check whether the worker is an ancestor of the thread, not whether @process
- * is. Called in process context. With @ask_lsm, caller holds none of the module's locks.
+ * the current thread's memory. The worker does not ask for the permission to stop the thread: Yama
+ * would require that the worker, and not @process, is an ancestor of the thread. Called in process
+ * context. With @ask_lsm, caller holds none of the module's locks.
  */
 bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 {
@@ -520,8 +524,8 @@ EXPORT_SYMBOL_NS_GPL(pfc_may_stop_current, "PERFCOUNTERS");
 
 /*
  * Returns true if perf's policy and the lockdown state of the kernel allow the caller to monitor
- * the kernel. This function is written in C because security_locked_down() is inline in a kernel
- * without security modules.
+ * the kernel. This function is written in C because Rust cannot call inline functions: without
+ * CONFIG_SECURITY, security_locked_down() is inline.
  */
 bool pfc_may_monitor_kernel(void)
 {

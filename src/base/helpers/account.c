@@ -3,11 +3,11 @@
  * Limits per user: kernel memory, contexts, traced processes and traces (src/base/account.rs).
  *
  * The hash table of accounts works like that of the kernel's ucounts, which modules cannot use. An
- * amount is charged to the account of the user, and to the accounts of the owners of the user's
- * user namespace and of its ancestors. The owner of the initial user namespace is not charged.
- * Because owners are charged too, a user cannot exceed a limit by creating user namespaces with
- * many uids. For a user namespace that root owns, such as that of a container, the account of the
- * namespace is charged, and not an account of root.
+ * amount is charged to the account of the user. It is also charged to the accounts of the owners of
+ * the user's user namespace and of the ancestors of this namespace. The owner of the initial user
+ * namespace is not charged. Because owners are charged too, a user cannot exceed a limit by
+ * creating user namespaces with many uids. For a user namespace that root owns, such as that of a
+ * container, the account of the namespace is charged, and not an account of root.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -88,7 +88,8 @@ static struct account account_of_owner(const struct user_namespace *ns)
 }
 
 /*
- * Returns true if pfc_account_add() charges @account before it reaches the user namespace @last.
+ * Returns true if pfc_account_add() charges @account before its loop visits the user namespace
+ * @last. The loop visits the user's namespace first, and then the ancestors of this namespace.
  * Several namespaces may have the same owner, whose account must be charged only once.
  */
 static bool was_charged(const struct cred *cred, const struct user_namespace *last,
@@ -161,9 +162,9 @@ static void uncharge_account(struct account account, struct pfc_amount less)
 }
 
 /*
- * Subtracts @less once from each account that pfc_account_add() charges. With @last, subtracts only
- * from the accounts that pfc_account_add() charges before it reaches the namespace @last. Caller
- * holds users_lock.
+ * Subtracts @less once from each account that pfc_account_add() charges. If @last is not NULL,
+ * subtracts only from the accounts that pfc_account_add() charges before its loop visits the user
+ * namespace @last. Caller holds users_lock.
  */
 static void uncharge_all(const struct cred *cred, struct pfc_amount less,
 			 const struct user_namespace *last)

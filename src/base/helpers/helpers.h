@@ -81,7 +81,10 @@ bool pfc_yields(struct task_struct *task);
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
 	u32 uid, pid, tgid, ppid;
-	/* Not 0 if the task was reaped: the task has no pid, and can only do its last switch. */
+	/*
+	 * Not 0 if the task was reaped: the task has no pid any more, and its last context switch
+	 * follows soon or is over.
+	 */
 	u32 reaped;
 };
 

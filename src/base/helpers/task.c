@@ -28,9 +28,10 @@ EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
- * If @task does not run, the probe of sched_exit_tp sees the caller's earlier stores when @task
- * runs next. Before its loads, the probe of sched_exit_tp takes the lock of the monitoring context,
- * which is a full barrier after the scheduler's store to on_cpu.
+ * If this function returns -1, the probe of sched_exit_tp that runs when @task is switched in next
+ * sees what the caller has stored in the monitoring context of @task. The scheduler sets on_cpu
+ * before it calls the probe. The probe takes the lock of the context, which is a full barrier,
+ * before it loads the state of the context.
  */
 int pfc_running_cpu(const struct task_struct *task)
 {

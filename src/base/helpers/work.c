@@ -9,7 +9,10 @@
 
 static bool has_worked;
 
-/* Queues a task work of the module @owner for @thread: pfc_task_work_add() in work.h. */
+/*
+ * Queues a task work of the module @owner for @thread. Callers use the macro pfc_task_work_add() in
+ * work.h, in which @owner is the caller's module.
+ */
 bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
 			     enum task_work_notify_mode how, struct module *owner)
 {

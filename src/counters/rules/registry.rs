@@ -108,8 +108,8 @@ impl<S: Store> Registry<S> {
         &self.store
     }
 
-    /// Returns the store, in which the caller may change data that the registry does not use. The
-    /// caller holds the lock of the registry.
+    /// Returns the store for writing. The caller may only change data that the registry does not
+    /// use, such as the owner of an instance. The caller holds the lock of the registry.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }

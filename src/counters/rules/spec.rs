@@ -24,8 +24,8 @@ pub struct Spec<'a> {
     pub unit: u16,
     /// A value `v` stands for v * 10^exponent units.
     pub exponent: i8,
-    /// Number of slots (64-bit words) on each CPU. For a histogram, its number of buckets, 2 to
-    /// [`MAX_BUCKETS`]; for any other kind 1, or 0, which also means 1.
+    /// Number of slots (64-bit words) on each CPU. A histogram has one slot for each of its 2 to
+    /// [`MAX_BUCKETS`] buckets. For an instance of any other kind, both 0 and 1 mean one slot.
     pub nr_slots: u16,
 }
 

@@ -108,10 +108,11 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a register is in use, if the context is being attached, if the caller is not on
-    /// the CPU that the context is attached to, or if this CPU is too busy for
-    /// [`prepare_cpu`](Self::prepare_cpu); `ENODEV` if no CPU that the context may use has all
-    /// registers; `ENOMEM`.
+    /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
+    /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
+    /// [`prepare_cpu`](Self::prepare_cpu), or if another call for this context is in `prepare_cpu`.
+    /// Returns `ENODEV` if no CPU on which the context may count has all its registers. Other
+    /// error: `ENOMEM`.
     fn write(
         &self,
         touches: &dyn Fn(u16) -> bool,
@@ -139,7 +140,9 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        let (mut session, ready) = self.prepare_cpu(session, counted);
+        // Only a context that is attached to a CPU claims its first registers here.
+        let number = cpu.unwrap_or(u32::MAX);
+        let (mut session, ready) = self.prepare_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
         let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);

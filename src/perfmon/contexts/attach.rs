@@ -94,7 +94,7 @@ impl Context {
             }),
             None => {
                 let ready;
-                (session, ready) = self.prepare_cpu(session, claims);
+                (session, ready) = self.prepare_cpu(session, number, claims);
                 ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
@@ -172,15 +172,17 @@ impl Context {
         }
     }
 
-    /// Makes perf clear its dirty counters on this CPU if the context is a CPU's and has just
-    /// claimed its first hardware registers, `claims`. The caller runs on the context's CPU.
-    /// Returns `EBUSY` if the CPU is too busy, or `ENOMEM`.
+    /// Makes perf clear its dirty counters on the CPU `number` when the context of this CPU claims
+    /// its first hardware registers. `claims` contains the registers that the context claims. The
+    /// caller checks afterwards that it runs on this CPU. Returns `EBUSY` if the CPU is too busy, or
+    /// `ENOMEM`.
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
     /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
     pub(crate) fn prepare_cpu(
         &self,
         session: GlobalGuard<SESSION>,
+        number: u32,
         claims: RegisterMask,
     ) -> (GlobalGuard<SESSION>, Result) {
         let mut state = self.state.lock();
@@ -192,7 +194,7 @@ impl Context {
         (state.loading, state.claims) = (true, claims);
         drop(state);
         drop(session);
-        let ready = msr::flush_perf_dirty_counters();
+        let ready = msr::flush_perf_dirty_counters(number);
         let session = SESSION.lock();
         self.state.lock().loading = false;
         (session, ready)
@@ -255,8 +257,9 @@ impl Context {
         Ok(())
     }
 
-    /// Stops and detaches the context, and resets the state that belongs to its target. Returns the
-    /// target and the claims that the context had. Caller holds `SESSION`.
+    /// Stops and detaches the context. Resets the fields of the context that are valid only until
+    /// it is detached, such as its thread, its claims and whether it is masked. Returns the target
+    /// and the claims that the context had. Caller holds `SESSION`.
     fn detach(&self) -> (Target, RegisterMask) {
         let (mut was, mut claims, mut old) = (Target::Detached, RegisterMask::NONE, None);
         self.with_state(&mut |state| {
@@ -300,8 +303,9 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Makes the part of [`Permission::check`] that does not sleep. Returns `ESRCH` if the thread
-    /// exits, `EPERM` without permission.
+    /// Checks, without sleeping, whether the caller may watch the thread. Unlike
+    /// [`Permission::check`], this function does not ask the security modules. Returns `ESRCH` if
+    /// the thread exits, `EPERM` without permission.
     fn check_thread(&self, task: &Task) -> Result {
         if task::has_ended(task) {
             return Err(ESRCH);

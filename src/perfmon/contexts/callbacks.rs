@@ -13,7 +13,7 @@ use crate::cpus;
 use crate::helpers;
 use crate::session;
 
-/// Drops the reference to a context that `Deferral::free_context` has passed on.
+/// Drops the reference to `context` that the caller of `Deferral::free_context` has given up.
 ///
 /// # Safety
 ///
@@ -25,9 +25,9 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps after `Blocker::block_thread`, if `blocker` is still the
-/// context's. Called when the process that attached the context has exited, or has lost the
-/// permission to stop the context's thread.
+/// Ends `context`, unless the context was detached after `blocker` had blocked its thread. Called
+/// when the process that attached the context has exited, or has lost the permission to stop the
+/// context's thread.
 ///
 /// # Safety
 ///

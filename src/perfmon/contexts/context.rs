@@ -117,8 +117,8 @@ pub(crate) struct Context {
     /// because the callbacks use the other fields of the context.
     pub(crate) notifier: Deferral,
     scope: Scope,
-    /// True if the creator of the context was allowed to monitor the kernel: samples can contain
-    /// kernel addresses.
+    /// True if the creator of the context was allowed to monitor the kernel. Only then can samples
+    /// contain kernel addresses.
     pub(crate) privileged: bool,
     /// The flag `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) no_messages: bool,
@@ -370,8 +370,9 @@ impl Context {
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
         state.set.runs.unload(clock::now());
-        // The irq_work cancels the timer, which an NMI cannot do. A timer that stayed on this CPU
-        // could be missing on the CPU that the thread moves to.
+        // Cancel the timer before the thread moves to another CPU. If the timer's callback ran on
+        // this CPU while the other CPU starts the timer, hrtimer_start() would leave the timer on
+        // this CPU. An NMI cannot cancel the timer, so the irq_work does.
         match state.needs_timer() {
             true if preempt::in_nmi() => self.notifier.queue_work(),
             true => self.notifier.cancel_timer(),

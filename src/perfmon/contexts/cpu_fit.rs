@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the CPU on which a context's thread runs has all PMU registers that the context uses,
-//! and the time that the thread runs on CPUs that lack some of them. [`crate::cpu_kinds`]
-//! describes the kinds of CPUs.
+//! Checks whether a CPU has all PMU registers that a context uses, and measures how long the
+//! context's thread runs on CPUs that lack some of them. [`crate::cpu_kinds`] describes the kinds
+//! of CPUs.
 
 use crate::contexts::context::{Context, State};
 use crate::cpu_kinds::Elsewhere;

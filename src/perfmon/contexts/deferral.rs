@@ -126,8 +126,9 @@ impl Drop for Deferral {
     }
 }
 
-/// Blocks the thread of one attachment of a context at overflows. Dropping this value lets the
-/// thread continue. The value must not be dropped while a context's lock is held.
+/// Blocks the monitored thread at overflows. Each time that a context is attached to a thread, the
+/// context gets a new blocker. Dropping this value lets the thread continue. The value must not be
+/// dropped while a context's lock is held.
 ///
 /// # Invariants
 ///

@@ -47,10 +47,11 @@ impl Context {
         state.resume_thread();
     }
 
-    /// Evicts this context if `has` returns true for the state of this context: ends the context
-    /// and queues an `EVICTED` message for the reader. Called when an administrator's context needs
-    /// the registers or the thread of this context. Returns the registers that the evicted context
-    /// had claimed, or no registers if the context was not evicted.
+    /// Evicts this context if the condition `has` is true for the context's state. The eviction
+    /// ends the context and queues an `EVICTED` message for the reader. Called when an
+    /// administrator's context needs the registers or the thread of this context. Returns the
+    /// registers that the evicted context had claimed, or no registers if the context was not
+    /// evicted.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Call `has` before with_state(), to send no IPI if the context is not evicted.

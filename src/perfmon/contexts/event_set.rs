@@ -27,7 +27,7 @@ impl Allocator for Heap {
 /// The registers of an event set, in memory from [`Heap`].
 pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
 
-/// The registers for which a system call needs memory in one event set.
+/// The registers of one event set that a system call uses. The event set needs memory for them.
 #[derive(Default)]
 pub(crate) struct RegisterRequest {
     /// PMCs (control registers) that the system call writes.
@@ -87,7 +87,7 @@ impl Set {
     /// Number of bytes that are charged for a set without registers.
     pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an event set without registers. Charges the set's memory to the user of the charge
+    /// Creates an event set without registers. Charges the set's memory to the same user as
     /// `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;

@@ -79,8 +79,8 @@ pub(crate) fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // If neither the thread's context nor the CPU's context had an overflow to deliver, NMIs may
-    // still be too frequent: account the time to both contexts.
+    // NMIs can be too frequent even if neither the thread's context nor the CPU's context has
+    // delivered an overflow here. In this case both contexts may be throttled.
     if busy == [false; 2] {
         busy = [true; 2];
     }
@@ -90,7 +90,8 @@ pub(crate) fn handle_deferred_nmi() {
 /// Accounts the time since the time stamp `began` as sampling time, and throttles the contexts that
 /// are marked in `busy` if sampling takes too much time. `code` has the registers of the code that
 /// an NMI has interrupted, or `None` outside NMIs. If the thread's context and the CPU's context
-/// have both sampled, only their total time was measured, so they are accounted as one sample.
+/// have both taken samples, the samples are accounted as one, because only their total time was
+/// measured.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],
@@ -151,8 +152,8 @@ impl Context {
         let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // If no sample was taken, the time that exceeds the limit was spent on a switch of
-            // event sets: delay the next set switch.
+            // If no sample was taken, the timer callback has spent its time on a switch of event
+            // sets. Throttling would not help, so delay the next set switch.
             _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }

@@ -162,8 +162,9 @@ impl Context {
     /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
     /// has updated the PMDs in memory.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // If the PMU has no global status register, the NMI handler recognizes the late NMI of a
-        // counter that has just wrapped only after expect_stale_nmi().
+        // The NMI of a counter that has just wrapped may arrive after its overflow was handled
+        // here. If the PMU has no global status register, the NMI handler claims such an NMI only
+        // because expect_stale_nmi() has announced it.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::time_stamp());
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The permission of a context's process to watch a thread of another process. The permission is
-//! checked when the context is attached to the thread, and again when the credentials or the
-//! dumpability of the thread have changed.
+//! The permission to watch a thread of another process. The process that attaches a context to such
+//! a thread needs this permission. The permission is checked when the context is attached to the
+//! thread, and again when the credentials or the dumpability of the thread have changed.
 //!
 //! The kernel does not notify modules when the credentials or the dumpability of a thread change.
 //! To notice a change, each permission check takes a snapshot of the thread's credentials and
@@ -15,8 +15,9 @@
 //!   thread with the snapshot, and makes the permission check if the thread has changed.
 //!
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
-//! permission to stop the thread is checked at each `PERFMON_RESTART` by the process that attached
-//! the context, when the thread is blocked, and then once a second (`Blocker::block_thread()`).
+//! permission to stop the thread is checked when the process that attached the context calls
+//! `PERFMON_RESTART`. The permission is also checked before a blocked thread sleeps, and then once
+//! a second (`Blocker::block_thread()`).
 //!
 //! A permission that cannot be lost is checked only at the attach. If the context does not block
 //! the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process that monitors its

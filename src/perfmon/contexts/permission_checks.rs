@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks whether a context's process still has the permission to watch or to stop the context's
-//! thread. [`crate::contexts::permission`] describes when the permission is checked.
+//! Checks whether the process that attached a context still has the permission to watch or to stop
+//! the context's thread. [`crate::contexts::permission`] describes when the permission is checked.
 
 use kernel::prelude::*;
 use protocols::ring::EXEC;
@@ -124,8 +124,9 @@ impl Context {
     }
 
     /// Checks before `PERFMON_RESTART` whether the process that attached the context may still stop
-    /// the thread, and ends the context if not. Makes no check if the caller is another process,
-    /// because the security module Yama requires that the caller is an ancestor of the thread.
+    /// the thread, and ends the context if not. Makes no check if any other process calls
+    /// `PERFMON_RESTART`: the security module Yama would look for the caller among the thread's
+    /// ancestors, not for the process that attached the context.
     ///
     /// Context: may sleep; caller holds no lock of this module.
     ///
@@ -163,12 +164,12 @@ impl Context {
         }
     }
 
-    /// Ends the context if `is_that` returns true for the state of the context. Called because the
-    /// permission to watch or stop the thread was lost.
+    /// Ends the context if it has not ended yet, and `is_that` returns true for the state of the
+    /// context. Called because the permission to watch or stop the thread was lost.
     pub(crate) fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
-            if is_that(state) {
+            if state.phase.target() != Target::Dead && is_that(state) {
                 self.end_state(state);
                 place = state.thread_entry.take();
             }

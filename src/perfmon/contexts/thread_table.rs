@@ -37,8 +37,9 @@ impl Drop for ThreadTable {
 /// Returns the address of the context of a task, or null. Called with preemption off.
 #[inline]
 pub(crate) fn context_address(task: usize) -> *const c_void {
-    // SAFETY: The lookup takes the address `task` as a number, and the table exists as long as
-    // contexts exist.
+    // SAFETY: `pfm_thread_find()` compares the address `task` with the keys of the table, but does
+    // not dereference it. The table exists, because the `ThreadTable` is dropped only when no code
+    // uses the table any more.
     unsafe { helpers::pfm_thread_find(task) }
 }
 

@@ -80,8 +80,9 @@ impl Context {
         }
     }
 
-    /// Programs the context into this CPU's PMU if it is started and in no PMU. Unthrottles the
-    /// context first, because time in which it is in no PMU does not count as throttled.
+    /// Programs the context into this CPU's PMU if it is started and in no PMU. Calls
+    /// `unthrottle()` before the context is programmed: if the throttling time ended while the
+    /// context was in no PMU, only the time up to the planned end counts as throttled.
     #[inline]
     pub(crate) fn load_if_waiting(&self, state: &mut State) {
         if state.phase.is_waiting() {

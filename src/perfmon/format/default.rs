@@ -76,8 +76,8 @@ impl Format for Default {
         let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
         buffer.set(THROTTLED, throttled);
         let at = (buffer.get(OFFSET) / 8) as usize;
-        // The buffer is full already if another PMD, which has overflowed together with this PMD,
-        // has filled it.
+        // If several PMDs overflow together, the entry of an earlier PMD may have filled the
+        // buffer.
         let Some(end) = buffer.put_entry(at, o) else {
             buffer.count(LOST);
             return full;

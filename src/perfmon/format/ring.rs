@@ -53,7 +53,8 @@ fn config_of(arg: &Arg) -> RingConfig {
 /// Values of `PERFMON_RING_*`.
 const BACKWARD: u32 = 0x01;
 const OVERWRITE: u32 = 0x02;
-/// Mask of all `PERFMON_FIELD_*` bits, whose values equal those of `PERFMON_STACK_OF_*`.
+/// Mask of all `PERFMON_FIELD_*` bits. `PERFMON_FIELD_KERNEL_STACK` equals
+/// `PERFMON_STACK_OF_KERNEL`, and `PERFMON_FIELD_USER_STACK` equals `PERFMON_STACK_OF_USER`.
 const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
 /// Value of `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;

@@ -44,8 +44,9 @@ struct pfm_deferral {
 static_assert(offsetof(struct pfm_deferral, notifier) == 0);
 
 /*
- * Makes the thread of one attachment of a context sleep at overflows. A new attachment has a new
- * blocker, because @work stays queued until the old thread returns to user mode.
+ * Makes the monitored thread sleep at overflows. Each time that a context is attached, a new
+ * blocker is allocated, because @work of the old blocker can stay queued until the old thread
+ * returns to user mode.
  */
 struct pfm_blocker {
 	struct callback_head work;
@@ -75,8 +76,9 @@ static void blocker_put(struct pfm_blocker *blocker)
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. As in perfmon2, a signal
  * ends the sleep. The sleep also ends if the process @requester has exited, or if this process may
- * no longer stop the thread. Once a second, pfc_may_stop_current() checks the permission of the
- * process by ptrace's rule and asks the security modules.
+ * no longer stop the thread. Before the sleep, pfc_may_stop_current() checks the permission of
+ * @requester by the access rule of ptrace. During the sleep, pfc_may_stop_current() repeats the
+ * check once a second and also asks the security modules.
  */
 static void blocker_work(struct callback_head *head)
 {

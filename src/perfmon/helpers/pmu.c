@@ -112,8 +112,8 @@ bool pfm_msr_exists(u32 msr)
 /*
  * Returns true if the counter @msr exists and keeps a value that is written to it. Returns false in
  * virtual machines in which the reported PMU does not work. The caller has reserved the counter.
- * Clears the counter, as perf does with counters that it has used: the value of a full-width
- * counter cannot be restored through IA32_PMCn.
+ * Leaves the counter at 0, because its old value can be wider than the 32 bits that a write of
+ * IA32_PMCn sets. perf also clears the counters that it has used.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -391,17 +391,17 @@ static void rdpmc_init_works(void)
 }
 
 /*
- * Maximum time in milliseconds that rdpmc_switch_this_cpu() waits for the worker of the caller's
- * CPU. A task of higher priority may occupy this CPU.
+ * Maximum time in milliseconds that rdpmc_switch_cpu() waits for the worker of a CPU. A task of
+ * higher priority may occupy this CPU.
  */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes the caller's CPU switch from the address space of init to that of the caller, and back.
+ * Makes a CPU switch from the address space of init to that of the caller, and back.
  * Stores in @works whether CR4.PCE was set in the caller's address space. Returns -ENOMEM, or
  * -EBUSY if the worker did not run within RDPMC_WAIT_MS; the worker then runs later. May sleep.
  */
-static int rdpmc_switch_this_cpu(bool *works)
+static int rdpmc_switch_cpu(unsigned int cpu, bool *works)
 {
 	struct rdpmc_switch_work *switch_work = kzalloc_obj(*switch_work, GFP_KERNEL_ACCOUNT);
 	bool done;
@@ -423,7 +423,7 @@ static int rdpmc_switch_this_cpu(bool *works)
 	/* rdpmc_switch() and this function hold one reference to @switch_work each. */
 	refcount_set(&switch_work->refs, 2);
 	INIT_WORK(&switch_work->work, rdpmc_switch);
-	queue_work_on(raw_smp_processor_id(), cpu_work, &switch_work->work);
+	queue_work_on(cpu, cpu_work, &switch_work->work);
 	done = wait_for_completion_killable_timeout(&switch_work->done,
 						    msecs_to_jiffies(RDPMC_WAIT_MS)) > 0;
 	if (done)
@@ -456,7 +456,7 @@ bool pfm_rdpmc_allow(void)
 		smp_mb();
 		for_each_cpu_and(cpu, mm_cpumask(current->mm), cpu_online_mask)
 			queue_work_on(cpu, cpu_work, per_cpu_ptr(&rdpmc_leave_works, cpu));
-		rdpmc_switch_this_cpu(&works);
+		rdpmc_switch_cpu(raw_smp_processor_id(), &works);
 	}
 	if (works)
 		return true;
@@ -465,20 +465,20 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
+ * Makes perf clear the counters that it has used on a CPU. perf clears them only when the CPU
  * switches to an address space that may use RDPMC. To make perf clear the counters, this function
- * permits RDPMC in the caller's address space until it returns. Returns -ENOMEM, or -EBUSY if the
- * worker did not run within RDPMC_WAIT_MS. The caller is bound to this CPU. May sleep.
+ * permits RDPMC in the caller's address space until it returns. Does nothing if the CPU is offline.
+ * Returns -ENOMEM, or -EBUSY if the worker did not run within RDPMC_WAIT_MS. May sleep.
  */
-int pfm_flush_perf_dirty_counters(void)
+int pfm_flush_perf_dirty_counters(unsigned int cpu)
 {
 	bool works;
 	int error;
 
-	if (!current->mm)
+	if (!current->mm || cpu >= nr_cpu_ids || !cpu_online(cpu))
 		return 0;
 	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
-	error = rdpmc_switch_this_cpu(&works);
+	error = rdpmc_switch_cpu(cpu, &works);
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
 	return error;
 }

@@ -57,7 +57,7 @@ void pfm_idle_queue(unsigned int milliseconds);
 void pfm_wrap_timer_start(unsigned int milliseconds);
 void pfm_wrap_timer_stop(void);
 bool pfm_rdpmc_allow(void);
-int pfm_flush_perf_dirty_counters(void);
+int pfm_flush_perf_dirty_counters(unsigned int cpu);
 int pfm_threads_init(void);
 void pfm_threads_destroy(void);
 struct pfm_thread_entry *pfm_thread_entry_new(void);

@@ -136,7 +136,7 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process the overflows of the PMU whose global registers are @of. If @of is
+ * Makes the NMI handler process overflows. @of contains the global registers of the PMU. If @of is
  * NULL, the handler ignores overflows from now on. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The files of perfmon's own overhead (costs) in debugfs (perfmon/cpuN).
+ * The debugfs files perfmon/cpuN/NAME, which show the costs of perfmon on CPU N. A cost is a
+ * statistic of perfmon's own overhead. The number of a cost is the value of its variant of SelfStat
+ * (src/perfmon/stats.rs).
  */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/percpu.h>
 #include "stats_files.h"
 
-/* The per-CPU counters of perfmon's own overhead, indexed by the number of the cost. */
+/* The per-CPU counters of all costs, indexed by cost number. */
 static s64 __percpu *const *slots;
 
 /*
- * The inode's private data holds the CPU in bits 16 and up, and the numbers of two costs in one
- * byte each. The file shows the sum of the two costs, or one cost if they have the same number.
+ * The inode's private data holds the CPU number in bits 16 and up, the number of the first cost in
+ * bits 8 to 15, and the number of the second cost in bits 0 to 7. The file shows the sum of the two
+ * costs. If both numbers are equal, the file shows one cost.
  */
 static int cost_get(void *data, u64 *value)
 {
@@ -29,9 +32,9 @@ static int cost_get(void *data, u64 *value)
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
 /*
- * Creates the debugfs files of @cpu, which show the costs @first and @second of each element of
- * @files. @costs[n] is the per-CPU counter of cost n. All calls pass the same array @costs. Further
- * calls for the same CPU do nothing. Called in process context.
+ * Creates the debugfs files of @cpu: one file for each of the @nr elements of @files. @costs[n] is
+ * the per-CPU counter of cost n. All calls pass the same array @costs. Further calls for the same
+ * CPU do nothing. Called in process context.
  */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr,
 		    s64 __percpu *const *costs)

@@ -10,8 +10,8 @@ struct dentry;
 /**
  * struct pfc_cost_file - a file of debugfs perfmon/cpuN
  * @name: name of the file
- * @first: the cost that the file shows
- * @second: the cost that is added to @first, or @first if the file shows one cost
+ * @first: number of the cost that the file shows
+ * @second: number of the cost that is added to cost @first; equal to @first to show one cost
  */
 struct pfc_cost_file {
 	const char *name;

@@ -46,15 +46,16 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 
 /*
  * A CPU is taken for starved if, at STARVED_TIMED or more successive timed samples, a task or an
- * interrupt was waiting for the CPU. Up to one in STARVED_MISSES timed samples may find nothing
- * waiting for the CPU. The samples must span at least STARVED_MS. Samples that span more than
- * MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling pauses for three
- * times the duration of the starvation. The pause is 4 * WINDOW_MS to STARVED_PAUSE_MS long.
+ * interrupt was waiting for the CPU. The CPU is also taken for starved if nothing was waiting at up
+ * to one in STARVED_MISSES of these samples. The samples must span at least STARVED_MS. Samples
+ * that span more than MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling
+ * pauses for three times the duration of the starvation. The pause is 4 * WINDOW_MS to
+ * STARVED_PAUSE_MS long.
  *
  * With a lower STARVED_TIMED, starvation is detected earlier, but more CPUs are taken for starved
- * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts but is not starved, a
- * decision from 16 timed samples is wrong in 2 % of cases, and a decision from 8 timed samples in
- * 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation after 48 ms.
+ * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts, a decision from 16 timed
+ * samples takes it for starved by mistake in 2 % of cases. A decision from 8 timed samples does so
+ * in 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -74,7 +75,7 @@ struct sample_window {
 	u32 timed_interval;
 	/* Time stamp counter at the last timed sample. */
 	u64 last;
-	/* Evidence of starvation: time stamp of the first timed sample that is considered. */
+	/* TSC at the first of the timed samples that decide whether the CPU is starved. */
 	u64 timed_since;
 	/* Number of timed samples from @timed_since on. */
 	u32 timed;
@@ -88,8 +89,9 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Number of samples until the next timed sample. When a timed sample is due, pfm_timed_sample_in is
- * 0 or negative until pfm_throttle_time() stores a new number before it returns.
+ * Number of samples until the next timed sample. The number is 0 or negative while
+ * pfm_throttle_time() accounts a timed sample. Just before pfm_throttle_time() returns, it stores a
+ * new number.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -113,11 +115,11 @@ static bool interrupt_waits(void)
  * registers and with interrupts off.
  *
  * If every NMI causes the next NMI, the CPU can be stuck in the timer interrupt before irq_enter(),
- * or after irq_exit(), where the kernel programs the timer. Only unchanged registers show that a
- * CPU is stuck before irq_enter() or after irq_exit(): no interrupt becomes pending in the APIC,
- * and hardirq_count() does not count the timer interrupt. If a guest of KVM was interrupted, the
- * result is false: @regs are the registers of the host, which stay the same while the guest makes
- * progress.
+ * or after irq_exit(), where the kernel programs the timer. Before irq_enter() and after
+ * irq_exit(), no interrupt becomes pending in the APIC, and hardirq_count() does not count the
+ * timer interrupt. Only unchanged registers show that a CPU is stuck there. If a guest of KVM was
+ * interrupted, the result is false: @regs are the registers of the host, which stay the same while
+ * the guest makes progress.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -137,8 +139,9 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  *
  * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
  * hypervisor or on a busy host, the delivery of the NMI and other NMI handlers may take longer than
- * the NMI handler of this module. Slow NMIs can leave a CPU time for samples and ticks only. Slow
- * NMIs can also keep a thread from finishing a system call while other threads wait for the CPU.
+ * the NMI handler of this module. A CPU with slow NMIs can be busy with nothing but samples and
+ * ticks. Slow NMIs can also keep a thread from finishing a system call while other threads wait for
+ * the CPU.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -153,8 +156,9 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 		window->timed_since = now;
 	/*
 	 * hardirq_count() includes the NMI or interrupt of the sample itself once. A softirq that
-	 * interrupts a user thread, not one in ksoftirqd, may run at the end of a tick. If ticks
-	 * follow each other without a gap, the CPU executes only ticks and their softirqs.
+	 * has interrupted a user thread may be running at the end of a tick. A softirq in a kernel
+	 * thread, such as ksoftirqd, does not count as starvation. If ticks follow each other
+	 * without a gap, the CPU executes only ticks and their softirqs.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
@@ -172,8 +176,7 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 /*
  * Accounts a timed sample that began at @began (TSC), together with the samples since the previous
  * timed sample. If an NMI took the sample, @regs are the registers of the interrupted code; if an
- * interrupt took it, @regs is NULL. Returns the time in nanoseconds for which the contexts that
- * sample must pause, or 0.
+ * interrupt took it, @regs is NULL. Returns for how many nanoseconds sampling must pause, or 0.
  *
  * Unless samples are rare, the interval to the next timed sample is random. With a fixed interval,
  * NMIs could be in step with the interrupted code. All timed samples could then be alike, for

@@ -109,7 +109,7 @@ const LAST_VERSION: u32 = 5;
 /// The logical number of two registers: the PMD (data register) of the first fixed counter, and the
 /// PMC (control register) that all fixed counters share.
 const FIXED: usize = 16;
-/// Mask of the fixed counters that have register rows here; bit n stands for fixed counter n.
+/// Mask of the fixed counters in [`FIXED_COUNTERS`]; bit n stands for fixed counter n.
 const FIXED_ALL: u32 = 0xf;
 
 const fn select(name: &'static CStr, n: u64) -> Register {

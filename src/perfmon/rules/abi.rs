@@ -208,8 +208,8 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: the type of the ioctls. For type 0xbf, the kernel's ioctl-number.rst lists no
-/// other driver with the numbers of perfmon's ioctls.
+/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst lists no driver that uses
+/// type 0xbf.
 const TYPE: u32 = 0xbf;
 
 const fn iow<T>(number: u32) -> u32 {

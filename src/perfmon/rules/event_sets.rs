@@ -117,7 +117,7 @@ pub struct SetRuns {
     /// Sum of the durations of all finished runs, in nanoseconds.
     total_ns: u64,
     total_sq: u128,
-    /// Part of the duration of the present run that lies before `loaded_at`, in nanoseconds.
+    /// Duration of the present run in nanoseconds, without the time since `loaded_at`.
     run_ns: u64,
     /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if the context
     /// is in no PMU.

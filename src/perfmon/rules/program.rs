@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
-//! from the PMU. This module also defines the memory for the registers of an event set. The memory
-//! of the registers is allocated by a caller that may sleep, in the size that the registers need.
+//! from the PMU. This module also defines the memory for the registers of an event set. A caller
+//! that may sleep allocates this memory. [`MemorySize`] gives the size that the registers need.
 
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
@@ -152,8 +152,8 @@ pub struct MemorySize {
 }
 
 impl MemorySize {
-    /// Returns the number of values that the hardware registers in `numbers` need, and the number
-    /// that the soft registers need.
+    /// Returns the lengths of the two value arrays that the registers `numbers` need: of the array
+    /// for hardware registers, and of the array for soft registers.
     pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
         [0, usize::from(FIRST_SOFT) / 64].map(|word| {
             let word = numbers.0.get(word).copied().unwrap_or(0);

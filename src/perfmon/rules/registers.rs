@@ -238,8 +238,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
-    /// end of the old period. The new period includes the counts since the end of the old period,
-    /// modulo the length of the new period.
+    /// end of the old period. The PMD starts at `value` plus `beyond` modulo the length of the new
+    /// period, so that these counts belong to the new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -498,7 +498,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose field
-    /// `follows_thread` equals `carried`. `now` reads a counter.
+    /// `follows_thread` equals `carried`. The callback `now` returns the present value of a
+    /// counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -523,7 +524,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Sets the start value of each virtual counter whose field `follows_thread` equals `carried`
-    /// to the present value of the counter. `now` reads a counter.
+    /// to the present value of the counter, which the callback `now` returns.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {

@@ -7,7 +7,8 @@
  * sysctl is not checked. A read of a task's files requires ptrace access or CAP_PERFMON; all other
  * reads and all writes require CAP_PERFMON. A write also checks that the process that opened the
  * file had CAP_PERFMON: any user can pass an open file to a set-user-ID program as its standard
- * output. For a sysctl a module cannot check this, so only root can open a sysctl for writing.
+ * output. The handler of a sysctl does not get the open file, so it cannot check which process
+ * opened the file. Therefore only root can open a sysctl for writing.
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
@@ -27,7 +28,7 @@ static int cpus_show(struct seq_file *seq, void *unused)
 /*
  * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
  * The integers are checked together before any of them is applied. Integers that a write to the
- * sysctl leaves out do not change. A write of more than integers fails with EINVAL.
+ * sysctl leaves out do not change. A write of more than four integers fails with EINVAL.
  */
 static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			    loff_t *ppos)
@@ -321,7 +322,7 @@ void ppa_files_close(void)
 /*
  * Cancels the worker and the publisher, and waits for them. Probes and writers of the tasks' files
  * may queue the worker again, until accounting is stopped and the files of all tasks are removed.
- * After the removal, call ppa_wait_for_worker().
+ * When nothing can queue the worker any more, the caller calls ppa_wait_for_worker().
  */
 void ppa_files_cancel_work(void)
 {

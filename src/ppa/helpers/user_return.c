@@ -24,9 +24,10 @@
 
 #ifdef CONFIG_USER_RETURN_NOTIFIER
 /*
- * If one of the thread flags in ppa_exit_work is set at sys_exit, system time continues until the
- * CPU enters user mode. ppa_exit_work has no reschedule flags: these flags cause a switch at once,
- * and the short time until the switch is not worth the cost of arming the notifier.
+ * The thread flags of the work that a task does after sys_exit, before it enters user mode. If one
+ * of these flags is set at sys_exit, system time continues until the CPU enters user mode. The
+ * reschedule flags are left out, because the kernel then switches tasks at once: the short time
+ * until the switch is not worth the cost of arming the notifier.
  */
 const unsigned long ppa_exit_work = _TIF_SIGPENDING | _TIF_NOTIFY_SIGNAL | _TIF_NOTIFY_RESUME |
 				    _TIF_UPROBE | _TIF_PATCH_PENDING;

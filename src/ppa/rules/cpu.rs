@@ -25,12 +25,13 @@ pub struct Cpu {
     number: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
-    /// Ticks of the present run, without interrupts, before the current interval of system time.
+    /// Ticks of the present run, without interrupts, up to the beginning of the current interval of
+    /// system time; 0 if this interval began in an earlier run.
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
     /// Bits 1 to 63 hold the interrupt time at the beginning of the present run, and bit 0 is 0.
-    /// While no interrupt takes time during the run, this word is equal to `irq_time`.
+    /// This word is equal to `irq_time` as long as no interrupt has taken time during the run.
     run_irq_time: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
@@ -179,7 +180,8 @@ impl Cpu {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
-        // The offline CPU has no next task, so no task continues in the kernel.
+        // Ignore the result, which is true if the next task continues in the mode `KERNEL`: an
+        // offline CPU has no next task.
         let _ = self.switch((last, SwitchReason::Blocked), (None, &bounds), || true, now);
     }
 
@@ -194,8 +196,9 @@ impl Cpu {
     /// is `None`, the caller has to use [`switch`](Self::switch): an interrupt took time,
     /// accounting has not begun, or the clock went back. Interrupts off.
     ///
-    /// Each interrupt takes at least one tick of the TSC. An interrupt without ticks would be
-    /// noticed only after a later run with interrupt time, and counted for the task of that run.
+    /// The clock is the TSC, with which each interrupt takes at least one tick. An interrupt of 0
+    /// ticks would not be detected here, and the next call of [`switch`](Self::switch) would count
+    /// the interrupt for the task of a later run.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
@@ -297,8 +300,9 @@ impl Cpu {
     }
 
     /// Replaces `old`, the record of the running task, by `new`. `old` is `None` if the task was
-    /// not accounted, `new` if it is not accounted any more. `old` gets the time of the run that
-    /// ends. Interrupts off. Called after [`begin_switch`](Self::begin_switch).
+    /// not accounted before. `new` is `None` if the task is not accounted any more. `old` gets the
+    /// time of the run that ends. Interrupts off. Called after
+    /// [`begin_switch`](Self::begin_switch).
     pub fn replace_task<V: Values>(&self, old: Option<&Task<V>>, new: Option<&Task<V>>, now: u64) {
         let interrupts = self.account_irqs(old, now);
         let own = self.own_time(now, interrupts);
@@ -440,7 +444,8 @@ impl Cpu {
         }
     }
 
-    /// Begins the interrupt time of a softirq if `on` is 0, and ends it if `on` is 1. A change of
+    /// Begins or ends the interrupt time of a softirq. `on` is the value of bit 0 of `irq_time`
+    /// before the change: 0 at the beginning of the interrupt time, 1 at its end. A change of
     /// `irq_time` by a hard interrupt during the call is not overwritten.
     #[inline(always)]
     fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {

@@ -41,8 +41,9 @@ impl<V: Values> TaskHistory<V> {
     /// Adds the values of a record and of the record's own history. The caller has called
     /// [`Task::end`] for the record, and no CPU uses the record any more.
     ///
-    /// The values for a group of CPUs in the record are added undivided to one group of the
-    /// history: the group that contains the first CPU of the record's group.
+    /// The record and the history may divide the CPUs into groups of different sizes. All values of
+    /// a group of the record are added to one group of the history: the group that contains the
+    /// first CPU of the record's group.
     pub fn append(&self, record: &Task<V>, older: Option<&Self>) {
         add(&self.runq, record.runq.load_relaxed());
         add(&self.counted, record.counted(0));
@@ -64,7 +65,7 @@ impl<V: Values> TaskHistory<V> {
         groups: impl Iterator<Item = &'a [Word]>,
         cpus_per_group: NonZeroU32,
     ) {
-        // The number of the first CPU in the group that the values `words` belong to.
+        // The first CPU of the group whose values are in `words`.
         let mut cpu = 0u32;
         for words in groups {
             let start = ((cpu / self.cpus_per_group) as usize).wrapping_mul(NR_VALUES);

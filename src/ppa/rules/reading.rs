@@ -69,8 +69,9 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// Adds `more`, the values of the run or wait in progress, to the values in `read`. Also adds
-    /// `more` to the element of `apart` for the task's present group of CPUs.
+    /// Adds `more`, the values of the run or wait in progress, to the values in `read`. `apart` has
+    /// the values of each group of CPUs, or is empty. If it is not empty, `more` is also added to
+    /// the values of the task's present group.
     fn add_unaccounted(
         &self,
         read: &mut TaskSnapshot,

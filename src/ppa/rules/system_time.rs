@@ -49,8 +49,8 @@ impl Cpu {
     pub fn enter_kernel(&self, clock: impl Fn() -> u64) {
         match self.mode.load_relaxed() {
             USER => self.begin_system(KERNEL, clock),
-            // The system time of the system call continues. Release: pairs with the acquire in
-            // `stable_mode`, as in `syscall_enter`.
+            // Change only the mode: the system time that began with the system call continues.
+            // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
             SYSTEM => self.mode.store_release(KERNEL),
             _ => {}
         }
@@ -110,8 +110,9 @@ impl Cpu {
     /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
     /// Returns `None` if a system-call probe is updating the mode: the probe may have read the
-    /// clock but not stored the mode yet. With the old mode, the time since the probe read the
-    /// clock would be user time for this reader, and system time for a later reader.
+    /// clock but not stored the mode yet. If a reader used the old mode, it could contradict later
+    /// readers. For example, it would report the first ticks of a system call as user time, and
+    /// later readers would report the same ticks as system time.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating();

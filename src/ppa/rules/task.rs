@@ -253,8 +253,8 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Records that the task is already running on the CPU whose number plus 1 is in `cpu`.
-    /// Interrupts off on that CPU.
+    /// Records that the task is already running on this CPU, whose number plus 1 is in `cpu`.
+    /// Called with interrupts off.
     pub(super) fn attach_running(&self, cpu: &Word, now: u64) {
         self.seqcount.write_begin();
         self.set_cpu(cpu);
@@ -263,8 +263,8 @@ impl<V: Values> Task<V> {
         self.seqcount.write_end();
     }
 
-    /// Records that the task is running with this record, which has replaced `old`, on the CPU
-    /// whose number plus 1 is in `cpu`. Interrupts off on that CPU.
+    /// Records that the task is running with this record, which has replaced `old`. The task runs
+    /// on this CPU, whose number plus 1 is in `cpu`. Called with interrupts off.
     pub(super) fn continue_running(&self, cpu: &Word, old: &Self) {
         self.seqcount.write_begin();
         self.set_cpu(cpu);

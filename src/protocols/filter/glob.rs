@@ -64,10 +64,11 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // `star` describes the last `*` of the pattern that the match has reached: the offset behind
-    // the `*`, and the end of the text that the `*` matches so far. After a mismatch, the last star
-    // is made to match one more byte. Earlier stars never have to match more bytes, because the
-    // pattern before the last star was matched as early in the text as possible.
+    // `star` describes the last `*` that the match has reached. Its first value is the offset in
+    // the pattern behind the `*`. Its second value is the offset in the text behind the bytes that
+    // the `*` matches so far. After a mismatch, the last star is made to match one more byte.
+    // Earlier stars never have to match more bytes, because the pattern before the last star was
+    // matched as early in the text as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();

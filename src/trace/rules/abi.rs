@@ -57,9 +57,9 @@ pub mod flag {
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// Bit in the word of each marker in the file `perftrace_release.wake`, which `PERFTRACE_RELEASE`
-/// maps in place of a process's first area. After `WAKE` is set in the words of all markers, the
-/// process attaches to the device again at its next event.
+/// Bit in the words of the markers in the file `perftrace_release.wake`. `PERFTRACE_RELEASE` maps
+/// this file in place of the read-only pages of a process. After `WAKE` is set in the words of all
+/// markers, the process attaches to the device again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
 /// Key of the buffers for kernel events. A key other than [`KEY_KERNEL`] and [`KEY_SHARED`] is the

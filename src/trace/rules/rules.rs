@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rules of user tracing: the structures of `/dev/perftrace`. The code uses no kernel API.
+//! The structures of `/dev/perftrace`, and the rules for their values. The code uses no kernel API.
 
 #![cfg_attr(not(in_kernel), no_std)]
 #![deny(unsafe_code)]

@@ -1,28 +1,36 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# timeout: 120
+# timeout: 240
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Tests pfc record, stat, trace and ppa record when their terminal is closed. SIGHUP must end pfc
-# like SIGTERM, and the files that pfc writes must be complete. If SIGHUP is ignored, as by nohup,
-# pfc must continue to record.
+# Tests pfc record, stat, trace and ppa record when they get a signal. If the terminal is closed,
+# SIGHUP must end pfc like SIGTERM. If SIGHUP is ignored, as by nohup, pfc must continue to record. A
+# SIGINT that another process has sent must reach the command that pfc runs. The files that pfc
+# writes must be complete.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 own_mounts
 
 program=/tests/pfc_follow
+# Shell code of a command that exits with 3 after SIGTERM and with 4 after SIGINT.
+until_signal="trap 'kill \$!; exit 3' TERM; trap 'kill \$!; exit 4' INT; $program calls 100000000000 & wait"
 
 # Sends SIGHUP to a COMMAND when the COMMAND has opened the file OPEN and the victim has run for a
 # while. Sets $rc to the exit status of the COMMAND.
 hang_up() { # OPEN COMMAND...
-	local open=$1
-	shift
+	send_signal HUP "$@"
+}
+# Sends SIGNAL to a COMMAND as hang_up sends SIGHUP. If the COMMAND does not end, kills it.
+send_signal() { # SIGNAL OPEN COMMAND...
+	local signal=$1 open=$2
+	shift 2
 	"$@" >words 2>&1 &
 	command=$!
 	within 100 catches_hup $command && within 100 has_open $command $open && run_for $victim 800
-	kill -HUP $command
+	kill -$signal $command
+	within 20 has_ended $command || { echo "does not end"; busybox pkill -9 -P $command; kill -9 $command; }
 	wait $command
 	rc=$?
 	echo "status $rc"
@@ -38,8 +46,37 @@ test_record_all() {
 # exit status of pfc record must be that of the command.
 test_record_command() {
 	rm -f r
-	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "trap 'kill \$!; exit 3' TERM; $program calls 100000000000 & wait"
+	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "$until_signal"
 	[ $rc = 3 ] && pfc script -i r >samples && [ -s samples ]
+}
+# Like test_record_command, for a command beside which pfc records CPUs or threads.
+test_record_beside() {
+	rm -f r
+	hang_up /dev/perfmon pfc record "$@" -e task-clock -F 200 -o r -- sh -c "$until_signal"
+	[ $rc = 3 ] && has_busy_samples r
+}
+test_stat_beside() {
+	rm -f counts
+	hang_up /dev/perfmon pfc stat "$@" -e cpu-clock,task-clock -o counts -- sh -c "$until_signal"
+	cat counts
+	[ $rc = 3 ] && grep -q clock counts
+}
+# SIGINT is sent to pfc alone, and not to the command, as by kill(1).
+test_record_int() {
+	rm -f r
+	send_signal INT /dev/perfmon pfc record "$@" -e task-clock -F 200 -o r -- sh -c "$until_signal"
+	[ $rc = 4 ] && pfc script -i r >samples && [ -s samples ]
+}
+test_stat_int() {
+	rm -f counts
+	send_signal INT /dev/perfmon pfc stat "$@" -e cpu-clock,task-clock -o counts -- sh -c "$until_signal"
+	cat counts
+	[ $rc = 4 ] && grep -q clock counts
+}
+test_trace_int() {
+	rm -f events
+	send_signal INT /dev/perftrace pfc trace start t -o events --format perfetto -- sh -c "$until_signal"
+	[ $rc = 4 ] && grep -q traceEvents events
 }
 # Tests pfc record with SIGHUP ignored: the recording continues until SIGINT.
 test_record_nohup() {
@@ -74,7 +111,7 @@ test_ppa() {
 	[ $rc = 0 ] && pfc ppa report values
 }
 
-plan 6
+plan 14
 mkdir -p /tmp/hangup
 cd /tmp/hangup || exit 1
 unload_modules
@@ -86,6 +123,14 @@ $program calls 100000000000 &
 victim=$!
 check "1.9 pfc record -a: a hangup ends it, and the file is complete" test_record_all
 check "1.9 pfc record COMMAND: a hangup ends the command, whose status is kept" test_record_command
+check "1.9 pfc record -a COMMAND: a hangup ends the command by SIGTERM" test_record_beside -a
+check "1.9 pfc record -p COMMAND: a hangup ends the command by SIGTERM" test_record_beside -p $victim
+check "1.16 pfc stat -a COMMAND: a hangup ends the command by SIGTERM" test_stat_beside -a
+check "1.9 pfc record COMMAND: SIGINT for pfc alone reaches the command" test_record_int
+check "1.9 pfc record -a COMMAND: SIGINT for pfc alone reaches the command" test_record_int -a
+check "1.16 pfc stat COMMAND: SIGINT for pfc alone reaches the command" test_stat_int
+check "1.16 pfc stat -a COMMAND: SIGINT for pfc alone reaches the command" test_stat_int -a
+check "3.11 pfc trace start COMMAND: SIGINT for pfc alone reaches the command" test_trace_int
 check "1.9 pfc record: a hangup that is ignored does not end it" test_record_nohup
 check "1.16 pfc stat: a hangup ends it, and the counts are written" test_stat
 check "3.11 pfc trace start: a hangup ends the trace, and the file is complete" test_trace

@@ -205,6 +205,7 @@ test_switched() {
 		[ "$(percent_of "$file" work_inner)" -ge 80 ] || return 1
 	done
 }
+# test_lost [STOP]: if STOP is given, the program takes no sample after the loss.
 test_lost() {
 	$program calls 100000000000 &
 	victim=$!
@@ -215,11 +216,12 @@ test_lost() {
 	kill -STOP $recorder
 	within 60 is_stopped $recorder
 	run_for $victim $nap
+	if [ -n "${1:-}" ]; then kill -STOP $victim && within 60 is_stopped $victim; fi
 	kill -CONT $recorder
 	# The recorder reads the ring and waits again. Before the first sample after the loss, the
 	# kernel writes a LOST record to the ring.
 	within 300 has_slept $recorder
-	run_for $victim $nap
+	[ -n "${1:-}" ] || run_for $victim $nap
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -308,7 +310,7 @@ check_with_pmu() { # NAME COMMAND...
 	esac
 }
 
-plan 33
+plan 34
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
@@ -336,6 +338,7 @@ check "1.6 pfc record -p without a command: until SIGINT" retry_longer test_unti
 check "2.4 pfc record --overwrite: SIGUSR2 writes the newest samples to a file" retry_longer test_flight_recorder
 check "2.7 pfc record --switch-output: SIGUSR2 begins another file" retry_longer test_switched
 check "1.15 pfc record: lost samples are reported, with the same number in the file" retry_longer test_lost
+check "1.15 pfc record: the last lost samples are in the file, too" retry_longer test_lost stop
 check_with_pmu "1.7 pfc record: two events have samples of their own" test_two_events
 check "1.10 pfc flamegraph: an SVG file with the busy function" test_flamegraph
 check "1.9 pfc record: the status is the command's" has_status 7 pfc record -o x sh -c 'exit 7'

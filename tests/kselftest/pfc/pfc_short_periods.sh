@@ -132,8 +132,9 @@ test_lost_samples() {
 	cat words
 	samples=$(sed -n 's/.*(\([0-9]*\) samples), .*/\1/p' words)
 	lost=$(sed -n 's/.* samples), \([0-9]*\) lost .*/\1/p' words)
-	echo "$samples samples, $lost lost"
-	[ $rc = 0 ] && [ "$lost" -gt 0 ] && [ $((samples + lost)) -ge $periods ] && [ $((samples + lost)) -le $((periods + 100)) ]
+	kept=$(pfc report -i x | sed -n 's/^# Total Lost Samples: //p')
+	echo "$samples samples, $lost lost, $kept by the file"
+	[ $rc = 0 ] && [ "$lost" = "$kept" ] && [ "$lost" -gt 0 ] && [ $((samples + lost)) -ge $periods ] && [ $((samples + lost)) -le $((periods + 100)) ]
 }
 test_throttled_report() {
 	times=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9.]*\) ms: .*/\1/p' words)

@@ -256,10 +256,16 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
     let json_path = OutputPath::new();
     let mut fake = two_processes();
     fake.info.began = NOW - 2_000_000;
-    let file = File::create(&json_path.path).expect("a file");
+    fs::write(&json_path.path, "an older file").expect("room");
+    let file = File::options().write(true).open(&json_path.path);
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
-    let mut output =
-        Perfetto::new(file, TraceProperties::new(&fake.info, environment)).expect("a file");
+    let properties = TraceProperties::new(&fake.info, environment);
+    let mut output = Perfetto::new(file.expect("a file"), properties).expect("a file");
+    assert_eq!(
+        fs::read(&json_path.path).expect("the file"),
+        b"an older file"
+    );
+    output.end_round(0).expect("it is written");
     assert_eq!(
         json(&json_path.path)["traceEvents"],
         Value::Array(Vec::new())

@@ -9,14 +9,24 @@
 //! The temporary file has no name (`O_TMPFILE`) until its content is complete, if the file system
 //! supports this and `/proc` is mounted. A process that is killed leaves no temporary file behind
 //! if the file has no name. A temporary file with a name stays after SIGKILL.
+//!
+//! The file of a recording ([`AtomicFile::create_recording`]) can contain kernel addresses, and gets
+//! its name long before its content is complete. Other users cannot read the file, and the file
+//! never replaces a recording that another process has written in the meantime or is still writing.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{fchown, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, CWD};
+use rustix::fs::{flock, AtFlags, FlockOperation, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// The number of attempts to resolve the path of an output file. An attempt fails if another process
+/// replaces the file or a symbolic link at the same time.
+const MAX_ATTEMPTS: usize = 10;
 
 /// A new file that replaces the destination when the new file is complete. If an `AtomicFile` is
 /// dropped before [`Self::commit`] or [`Self::publish`], the temporary file is removed. The
@@ -27,14 +37,33 @@ pub struct AtomicFile {
     file: BufWriter<File>,
     location: Location,
     destination: PathBuf,
+    /// The path of the new file, for messages: the path that the caller has given, or the path that
+    /// [`Self::publish`] has chosen instead.
+    path: PathBuf,
+    /// The file that was at the destination when this `AtomicFile` was created. The file is kept
+    /// open, so that no other file can get its inode number.
+    old: Option<File>,
+    is_recording: bool,
+}
+
+/// The file to which the path of an output file leads.
+#[derive(Debug)]
+enum Resolved {
+    /// There is no file at the path.
+    Nothing,
+    /// A regular file, opened with O_PATH, and the path of the file without symbolic links.
+    RegularFile(File, PathBuf),
+    /// A dangling symbolic link, or a file that must be written directly, such as a pipe.
+    Other,
 }
 
 /// The file that receives the new content until [`AtomicFile::publish`] is called.
 #[derive(Debug)]
 enum Location {
-    /// The destination itself: the content is written to the destination directly, or the temporary
-    /// file has been renamed to the destination.
-    Destination,
+    /// The destination itself, which is written directly.
+    Direct,
+    /// The temporary file, which has been renamed to the destination.
+    Published,
     /// A temporary file without a name, in the destination's directory.
     Unnamed,
     Named(PathBuf),
@@ -45,47 +74,74 @@ impl AtomicFile {
     /// [`Self::publish`] is called. If `path` names something other than a regular file, for
     /// example `/dev/null` or a pipe, the content is written to `path` directly.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let (destination, old) = match path.canonicalize() {
-            Ok(destination) => {
-                let old = fs::metadata(&destination)?;
-                (destination, Some(old))
-            }
-            // The path is a dangling symbolic link. The file to which the symbolic link points is
-            // created, and the link is kept.
-            Err(_) if fs::symlink_metadata(path).is_ok() => return Self::open_direct(path),
-            Err(_) => (path.to_path_buf(), None),
+        Self::new(path, false)
+    }
+
+    /// Creates the file of a recording. The file differs from a file of [`Self::create`]:
+    ///
+    /// - A new file has mode 0600. The new file gets the mode and the group of an older file only
+    ///   if the older file has the same owner.
+    /// - If another process has created or replaced the file at `path` before [`Self::publish`], or
+    ///   if the file at `path` is a recording that another process still writes, the new file gets
+    ///   another name: see [`Self::path`].
+    /// - [`Self::commit`] fails if the new file was removed after [`Self::publish`].
+    pub fn create_recording(path: &Path) -> io::Result<Self> {
+        Self::new(path, true)
+    }
+
+    fn new(path: &Path, is_recording: bool) -> io::Result<Self> {
+        let (destination, old) = match resolve(path)? {
+            Resolved::Nothing => (path.to_path_buf(), None),
+            Resolved::RegularFile(old, destination) => (destination, Some(old)),
+            Resolved::Other => return Self::open_direct(path, is_recording),
         };
-        if old.as_ref().is_some_and(|old| !old.is_file()) {
-            return Self::open_direct(&destination);
+        // Other users must not be able to open the new file before it gets the mode of the old file.
+        let is_private = is_recording || old.is_some();
+        let (file, location) = create_temporary(&destination, is_private)?;
+        if let Some(old) = &old {
+            copy_permissions(&old.metadata()?, &file, is_recording)?;
         }
-        let (file, location) = create_temporary(&destination, old.is_some())?;
-        let replacement = Self {
+        if is_recording {
+            // The lock lasts as long as the file is open. See is_locked(). Not all file systems
+            // have locks.
+            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
             location,
             destination,
-        };
-        if let Some(old) = old {
-            // The new file gets the owner and the group of the old file, if `pfc` has the
-            // permission to set them. The mode of the new file is set last, because a change of
-            // owner clears the set-user-ID and set-group-ID bits.
-            let file = replacement.file.get_ref();
-            let _ = fchown(file, Some(old.uid()), Some(old.gid()));
-            file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
-        }
-        Ok(replacement)
+            path: path.to_path_buf(),
+            old,
+            is_recording,
+        })
     }
 
-    fn open_direct(destination: &Path) -> io::Result<Self> {
+    fn open_direct(path: &Path, is_recording: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            .open(destination)?;
+            .mode(mode_of_new_file(is_recording))
+            .open(path)?;
+        let metadata = file.metadata()?;
+        if is_recording && metadata.is_file() && metadata.uid() != geteuid().as_raw() {
+            // Another user has created the file after `resolve` was called.
+            return Err(ErrorKind::PermissionDenied.into());
+        }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            location: Location::Destination,
-            destination: destination.into(),
+            location: Location::Direct,
+            destination: path.into(),
+            path: path.into(),
+            old: None,
+            is_recording,
         })
+    }
+
+    /// Returns the path of the new file: the path that the caller has given, or, after
+    /// [`Self::publish`], the path that was chosen instead.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Overwrites bytes of the new file, from `offset` on. The error kind is `NotSeekable` if the
@@ -120,8 +176,22 @@ impl AtomicFile {
     }
 
     /// Writes the remaining content to the temporary file, and renames the file to the destination.
+    ///
+    /// # Errors
+    ///
+    /// The error of a failed call, or an error that says that the file of a recording was removed.
     pub fn commit(mut self) -> io::Result<()> {
-        self.publish()
+        self.publish()?;
+        // If the user has renamed the file, the recording is complete under its new name, and the
+        // number of links is not 0.
+        let is_published = matches!(self.location, Location::Published);
+        if self.is_recording && is_published && self.file.get_ref().metadata()?.nlink() == 0 {
+            return Err(io::Error::other(
+                "the file was removed or replaced during the recording; \
+                 record again, with a file of its own for each recording (-o FILE)",
+            ));
+        }
+        Ok(())
     }
 
     /// Renames the temporary file to the destination before the caller has written all of the
@@ -137,10 +207,32 @@ impl AtomicFile {
             self.location = Location::Named(try_names(name, |to| link_to(fd, to))?.1);
         }
         if let Location::Named(temporary) = &self.location {
-            fs::rename(temporary, &self.destination)?;
-            self.location = Location::Destination;
+            if self.is_recording && self.is_taken()? {
+                let name = |n| Ok(alternative_name(&self.destination, n));
+                let (_, path) = try_names(name, |to| rename_to_unused(temporary, to))?;
+                self.destination.clone_from(&path);
+                self.path = path;
+            } else {
+                fs::rename(temporary, &self.destination)?;
+            }
+            self.location = Location::Published;
         }
         Ok(())
+    }
+
+    /// Returns true if the file at the destination must not be replaced: another process has created
+    /// the file after this `AtomicFile` was created, or another process writes a recording to the
+    /// file.
+    fn is_taken(&self) -> io::Result<bool> {
+        let present = match fs::symlink_metadata(&self.destination) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+            present => present?,
+        };
+        let is_old = match &self.old {
+            Some(old) => is_same_file(&old.metadata()?, &present),
+            None => false,
+        };
+        Ok(!is_old || is_locked(&self.destination))
     }
 }
 
@@ -162,11 +254,75 @@ impl Drop for AtomicFile {
     }
 }
 
-/// Creates the temporary file in the destination's directory. If `private` is true, the temporary
+/// Follows the symbolic links of `path`. The kernel decides whether a link may be followed
+/// (fs.protected_symlinks): open() follows the links, and the path from canonicalize(), for which
+/// the kernel makes no such decision, must lead to the opened file.
+fn resolve(path: &Path) -> io::Result<Resolved> {
+    for _ in 0..MAX_ATTEMPTS {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(opened) => File::from(opened),
+            Err(Errno::NOENT) => {
+                let is_link = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
+                return Ok(match is_link {
+                    // The file to which the dangling link points is created, and the link is kept.
+                    true => Resolved::Other,
+                    false => Resolved::Nothing,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let status = opened.metadata()?;
+        if !status.is_file() {
+            return Ok(Resolved::Other);
+        }
+        if let Ok(destination) = path.canonicalize() {
+            if fs::symlink_metadata(&destination).is_ok_and(|m| is_same_file(&m, &status)) {
+                return Ok(Resolved::RegularFile(opened, destination));
+            }
+        }
+    }
+    // The file has no path, for example if /dev/stdout is a removed file.
+    Ok(Resolved::Other)
+}
+
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Gives the new file the owner, the group and the mode of the old file, if `pfc` has the permission
+/// to set the owner and the group. The file of a recording keeps its own owner. If the owner of the
+/// old file is another user, the file of a recording also keeps its own group and mode.
+fn copy_permissions(old: &Metadata, new: &File, is_recording: bool) -> io::Result<()> {
+    if is_recording && old.uid() != new.metadata()?.uid() {
+        return Ok(());
+    }
+    let _ = fchown(new, Some(old.uid()), Some(old.gid()));
+    // The mode is set last, because a change of the owner clears the set-user-ID and set-group-ID
+    // bits.
+    new.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+}
+
+/// Returns true if another process has locked a file, as [`AtomicFile::create_recording`] locks the
+/// file of a recording. Returns false if the file cannot be opened.
+fn is_locked(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|file| {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
+fn mode_of_new_file(is_private: bool) -> u32 {
+    match is_private {
+        true => 0o600,
+        false => 0o666,
+    }
+}
+
+/// Creates the temporary file in the destination's directory. If `is_private` is true, the temporary
 /// file has mode 0600.
-fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Location)> {
-    // Other users must not be able to open the new file before it gets the mode of the old file.
-    let mode = if private { 0o600 } else { 0o666 };
+fn create_temporary(destination: &Path, is_private: bool) -> io::Result<(File, Location)> {
+    let mode = mode_of_new_file(is_private);
     if let Some(file) = create_unnamed(destination, mode) {
         return Ok((file, Location::Unnamed));
     }
@@ -207,6 +363,25 @@ fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
+/// Returns the path of a recording whose destination belongs to another recording: `NAME.PID`, and
+/// `NAME.PID.N` if that path exists.
+fn alternative_name(destination: &Path, n: u32) -> PathBuf {
+    let mut name = destination.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    if n > 0 {
+        name.push(format!(".{n}"));
+    }
+    name.into()
+}
+
+/// Renames a file to a path that does not exist.
+fn rename_to_unused(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(to) {
+        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(from, to),
+    }
+}
+
 /// Calls `try_name` with a path from the function `name`. If the path exists already, tries the
 /// next path from `name`, up to 100 paths. Returns the first path that did not exist yet, with the
 /// result of `try_name`. The path of a temporary file can exist already: a killed process that had
@@ -223,4 +398,107 @@ fn try_names<T>(
         }
     }
     Err(ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
+mod tests {
+    use super::*;
+
+    fn begin_recording(path: &Path, text: &str) -> AtomicFile {
+        let mut file = AtomicFile::create_recording(path).expect("a file");
+        file.write_all(text.as_bytes()).expect("room");
+        file
+    }
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).expect("a text")
+    }
+
+    #[test]
+    fn pfc_recording_does_not_replace_a_file_that_is_still_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        let mut first = begin_recording(&path, "first");
+        first.publish().expect("a name");
+        assert_eq!(first.path(), path);
+        let mut second = begin_recording(&path, "second");
+        second.publish().expect("a name");
+        let other = second.path().to_path_buf();
+        assert_eq!(other, alternative_name(&path, 0));
+        first.commit().expect("complete");
+        second.commit().expect("complete");
+        assert_eq!(
+            (read(&path), read(&other)),
+            ("first".into(), "second".into())
+        );
+        // The first recording is complete, and can be replaced.
+        begin_recording(&path, "third").commit().expect("complete");
+        assert_eq!(read(&path), "third");
+    }
+
+    #[test]
+    fn pfc_recording_does_not_replace_a_file_that_is_newer() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        for old in [None, Some("old")] {
+            if let Some(old) = old {
+                fs::write(&path, old).expect("room");
+            }
+            let mut file = begin_recording(&path, "recording");
+            // The file is removed first: its inode number must not be used again.
+            let _ = fs::remove_file(&path);
+            fs::write(&path, "other").expect("room");
+            file.publish().expect("a name");
+            let other = file.path().to_path_buf();
+            file.commit().expect("complete");
+            assert_eq!(
+                (read(&path), read(&other)),
+                ("other".into(), "recording".into())
+            );
+            fs::remove_file(&path).expect("a file");
+        }
+    }
+
+    #[test]
+    fn pfc_recording_fails_if_its_file_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        let mut file = begin_recording(&path, "recording");
+        file.publish().expect("a name");
+        fs::remove_file(&path).expect("a file");
+        let error = file.commit().expect_err("no file").to_string();
+        assert!(error.contains("removed or replaced"), "{error}");
+        // A file that the user has renamed is complete.
+        let mut file = begin_recording(&path, "recording");
+        file.publish().expect("a name");
+        fs::rename(&path, directory.path().join("renamed")).expect("a file");
+        file.commit().expect("complete");
+    }
+
+    #[test]
+    fn pfc_recording_is_private() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        let status = || {
+            let metadata = fs::metadata(&path).expect("a file");
+            (metadata.uid(), metadata.mode() & 0o7777)
+        };
+        let own = fs::metadata(directory.path()).expect("a directory").uid();
+        begin_recording(&path, "new").commit().expect("complete");
+        assert_eq!(status(), (own, 0o600));
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("own");
+        begin_recording(&path, "own").commit().expect("complete");
+        assert_eq!(status(), (own, 0o640));
+        // Only root can give a file to another user.
+        if std::os::unix::fs::chown(&path, Some(own + 1), None).is_ok() {
+            begin_recording(&path, "other").commit().expect("complete");
+            assert_eq!(status(), (own, 0o600));
+        }
+        fs::remove_file(&path).expect("a file");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        begin_recording(&link, "linked").commit().expect("complete");
+        assert_eq!(status(), (own, 0o600));
+    }
 }

@@ -96,6 +96,10 @@ impl fmt::Display for Failure {
             }
             Self::Create(path, e) => {
                 let hint = match e.kind() {
+                    ErrorKind::PermissionDenied if path.is_symlink() => {
+                        "; it is a symbolic link, perhaps of another user (sysctl fs.protected_symlinks); remove it, or choose another file"
+                            .to_owned()
+                    }
                     ErrorKind::PermissionDenied => {
                         "; its directory must be writable, too".to_owned()
                     }

@@ -54,6 +54,7 @@ mod flamegraph;
 mod hotplug;
 mod input_file;
 mod instances_json;
+mod kernel_identity;
 mod limits;
 mod list;
 mod live;

@@ -14,8 +14,12 @@ use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile =
-        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
+    let profile = Profile::load(input, !args.input.no_inline)?;
+    let event = args.input.event.as_deref();
+    let profile = match args.folded {
+        true => profile.select_single_event(event)?,
+        false => profile.select_event(event)?,
+    };
     write(&profile, args, out)
 }
 

@@ -72,7 +72,7 @@ impl LiveProfile {
             lost: std::mem::take(&mut self.contexts.drained.lost),
             offline_ns: std::mem::take(&mut profile.offline_ns),
         };
-        profile.samples.clear();
+        self.reader.end_table();
         Ok(table)
     }
 

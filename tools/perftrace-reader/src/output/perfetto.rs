@@ -41,13 +41,11 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// Starts an empty trace. If the file is a regular file, it contains complete JSON after the
-    /// call.
+    /// Starts an empty trace. The file is written by the first call of [`Output::end_round`] or
+    /// [`Output::finish`]. If the file is a regular file, its old content is removed by that call,
+    /// and it contains complete JSON after each call.
     pub fn new(file: File, properties: TraceProperties) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
-        if regular {
-            file.set_len(0)?;
-        }
         let metadata: Map<String, Json> = properties
             .environment
             .iter()
@@ -72,13 +70,17 @@ impl Perfetto {
             output.pending.push(b'}');
         }
         output.pending.extend(b",\"traceEvents\":[");
-        output.flush()?;
+        // If only the head of the trace fits onto the disk, the trace is complete without events.
+        output.pending_ends.push((output.pending.len(), 0));
         Ok(output)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let len = self.pending.len() as u64;
         if self.regular {
+            if self.written == 0 {
+                self.file.set_len(0)?;
+            }
             self.pending.extend(CLOSING);
             if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending) {
                 self.keep_part(room);

@@ -10,7 +10,8 @@ use super::attr_flags::{
     CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
     TASK,
 };
-use super::record::{CALLCHAIN, SAMPLE_TYPE};
+use super::record::{Encoder, CALLCHAIN, SAMPLE_TYPE};
+use crate::kernel_identity::KernelIdentity;
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const HEADER_SIZE: u64 = 104;
@@ -24,6 +25,9 @@ const OSRELEASE: u32 = 4;
 const ARCH: u32 = 6;
 const CMDLINE: u32 = 11;
 const EVENT_DESC: u32 = 12;
+/// The number of pfc's own feature, which contains the boot ID of the kernel. perf does not define
+/// this number, and other programs skip the feature.
+pub const BOOT_ID: u32 = 127;
 
 /// An event as it is described in the attributes of a perf.data file.
 #[derive(Clone, Debug, Default)]
@@ -78,23 +82,27 @@ impl Attribute {
 /// The size in bytes of the table of features, which holds the offset and the size of each
 /// feature's contents.
 pub(super) const TABLE_SIZE: usize = 16 * FEATURES.len();
-const FEATURES: [u32; 5] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC];
+const FEATURES: [u32; 6] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC, BOOT_ID];
 
 /// The parts of a perf.data file that surround the records.
 pub(super) struct FileLayout {
     attributes: Vec<Attribute>,
     stacks: bool,
-    /// The contents of all features except the list of build IDs, in the order of [`FEATURES`]. In
-    /// the file, the `contents` of the features precede the records.
-    contents: [Vec<u8>; FEATURES.len() - 1],
+    /// The contents of all features, in the order of [`FEATURES`]. In the file, the `contents` of
+    /// the features precede the records. The list of build IDs has only that of the kernel, because
+    /// the records of mappings contain the build IDs of programs.
+    pub(super) contents: [Vec<u8>; FEATURES.len()],
     /// The size of all records in bytes.
     pub(super) record_bytes: u64,
 }
 
 impl FileLayout {
     pub(super) fn new(attributes: &[Attribute], stacks: bool, command: &[OsString]) -> Self {
-        let uname = rustix::system::uname();
-        let text = |t: &std::ffi::CStr| encode_string(t.to_bytes());
+        let kernel = KernelIdentity::of_running();
+        let mut build_ids = Encoder::default();
+        if !kernel.build_id.is_empty() {
+            build_ids.kernel_build_id(&kernel.build_id);
+        }
         let mut words = (command.len() as u32).to_le_bytes().to_vec();
         for word in command {
             words.extend(encode_string(word.as_bytes()));
@@ -103,14 +111,16 @@ impl FileLayout {
             attributes: attributes.to_vec(),
             stacks,
             contents: [
-                text(uname.release()),
-                text(uname.machine()),
+                build_ids.bytes,
+                encode_string(kernel.release.as_bytes()),
+                encode_string(rustix::system::uname().machine().to_bytes()),
                 words,
                 Vec::new(),
+                kernel.boot_id,
             ],
             record_bytes: 0,
         };
-        layout.contents[3] = layout.encode_event_desc();
+        layout.contents[4] = layout.encode_event_desc();
         layout
     }
 
@@ -136,8 +146,8 @@ impl FileLayout {
 
     /// Returns the part of the file before the records: the header, the IDs of the events, the
     /// attributes, and the contents of the features.
-    pub(super) fn encode_head(&self, feature_bits: u64) -> Vec<u8> {
-        let mut to = self.encode_header(feature_bits);
+    pub(super) fn encode_head(&self, has_features: bool) -> Vec<u8> {
+        let mut to = self.encode_header(has_features);
         for attribute in &self.attributes {
             to.extend(attribute.id.to_le_bytes());
         }
@@ -151,7 +161,13 @@ impl FileLayout {
         to
     }
 
-    pub(super) fn encode_header(&self, feature_bits: u64) -> Vec<u8> {
+    /// Returns the header of the file. `has_features` is false if the table of features is not in
+    /// the file yet.
+    pub(super) fn encode_header(&self, has_features: bool) -> Vec<u8> {
+        let mut feature_bits = [0_u64; 2];
+        for n in FEATURES.iter().filter(|_| has_features) {
+            feature_bits[*n as usize / 64] |= 1 << (n % 64);
+        }
         let nr_events = self.nr_events();
         let mut to = MAGIC.to_vec();
         for word in [
@@ -163,8 +179,8 @@ impl FileLayout {
             self.record_bytes,
             0,
             0,
-            feature_bits,
-            0,
+            feature_bits[0],
+            feature_bits[1],
             0,
             0,
         ] {
@@ -173,28 +189,14 @@ impl FileLayout {
         to
     }
 
-    /// Returns the bits of all features, for the header.
-    pub(super) fn feature_bits(&self) -> u64 {
-        FEATURES.iter().fold(0, |bits, n| bits | (1 << n))
-    }
-
-    /// Returns the table of features, which follows the records of the file. `more_records` is the
-    /// size in bytes of the records that are written together with the table of features. In the
-    /// file, the list of build IDs follows the table of features.
-    pub(super) fn encode_table(&self, more_records: u64, build_ids: u64) -> Vec<u8> {
-        let mut sections = vec![(
-            self.data_end() + more_records + TABLE_SIZE as u64,
-            build_ids,
-        )];
+    /// Returns the table of features, which follows the records of the file.
+    pub(super) fn encode_table(&self) -> Vec<u8> {
         let mut at = self.contents_offset();
-        for contents in &self.contents {
-            sections.push((at, contents.len() as u64));
-            at += contents.len() as u64;
-        }
         let mut to = Vec::new();
-        for (at, bytes) in sections {
+        for contents in &self.contents {
             to.extend(at.to_le_bytes());
-            to.extend(bytes.to_le_bytes());
+            to.extend((contents.len() as u64).to_le_bytes());
+            at += contents.len() as u64;
         }
         to
     }

@@ -18,8 +18,8 @@ mod partial_tests;
 pub mod record;
 pub mod write;
 
-pub use layout::Attribute;
-pub use record::{middle_time, take_until, Encoder, SampleId, OFFLINE_ID};
+pub use layout::{Attribute, BOOT_ID};
+pub use record::{middle_time, started_processes, take_until, Encoder, SampleId, OFFLINE_ID};
 pub use write::{encode_file, Writer};
 
 /// The file that `pfc record` writes and `pfc report` reads if the user names no file.

@@ -2,6 +2,7 @@
 
 //! Encodes records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -18,7 +19,6 @@ const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
 pub const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
-#[cfg(test)]
 const BUILD_ID: u32 = 67;
 
 /// Bits of the field `misc` in a record's header: PERF_RECORD_MISC_*.
@@ -27,7 +27,6 @@ const IN_KERNEL: u16 = 1;
 const IN_USER: u16 = 2;
 const GUEST_KERNEL: u16 = 4;
 const COMM_EXEC: u16 = 1 << 13;
-#[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// The event ID in the throttling records that mark the start and the end of a time in which a CPU
@@ -237,7 +236,16 @@ impl Encoder {
     /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
     pub fn build_id(&mut self, path: &[u8], id: &[u8]) {
-        let at = self.begin_record(BUILD_ID, IN_USER | BUILD_ID_SIZE);
+        self.build_id_of(IN_USER, path, id);
+    }
+
+    /// Encodes the build ID of the kernel, for the list of build IDs in the header.
+    pub fn kernel_build_id(&mut self, id: &[u8]) {
+        self.build_id_of(IN_KERNEL, b"[kernel.kallsyms]", id);
+    }
+
+    fn build_id_of(&mut self, misc: u16, path: &[u8], id: &[u8]) {
+        let at = self.begin_record(BUILD_ID, misc | BUILD_ID_SIZE);
         self.u32(u32::MAX);
         let id = &id[..id.len().min(20)];
         let mut bytes = [0; 24];
@@ -311,6 +319,23 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     }
     *records = later;
     until
+}
+
+/// Returns the IDs of the processes that have started or called exec according to `records`.
+pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
+    let started = |(record, _): (&[u8], u64)| {
+        let header = read_u64(record, 0)?;
+        let (kind, misc) = (header as u32, (header >> 32) as u16);
+        let ids = read_u64(record, 8)?;
+        let (pid, other) = (ids as u32, (ids >> 32) as u32);
+        let is_start = match kind {
+            FORK => pid != other,
+            COMM => misc & COMM_EXEC != 0,
+            _ => false,
+        };
+        is_start.then_some(pid)
+    };
+    records_with_time(records).filter_map(started).collect()
 }
 
 /// Returns the time of the record that contains the middle byte of `records`. Returns 0 if

@@ -24,7 +24,6 @@ use crate::atomic_file::AtomicFile;
 /// see [`AtomicFile`].
 pub struct Writer {
     file: AtomicFile,
-    path: PathBuf,
     layout: FileLayout,
     /// True if the table of features is in the file, after the records.
     has_table: bool,
@@ -41,14 +40,17 @@ impl Writer {
         stacks: bool,
         command: &[OsString],
     ) -> io::Result<Self> {
+        Self::with_layout(path, FileLayout::new(attributes, stacks, command))
+    }
+
+    fn with_layout(path: &Path, layout: FileLayout) -> io::Result<Self> {
         let mut writer = Self {
-            file: AtomicFile::create(path)?,
-            path: path.to_owned(),
-            layout: FileLayout::new(attributes, stacks, command),
+            file: AtomicFile::create_recording(path)?,
+            layout,
             has_table: false,
             samples: 0,
         };
-        let head = writer.layout.encode_head(0);
+        let head = writer.layout.encode_head(false);
         writer.file.write_at(0, &head)?;
         Ok(writer)
     }
@@ -62,10 +64,10 @@ impl Writer {
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
         let layout = &self.layout;
         if self.has_table {
-            self.file.write_at(0, &layout.encode_header(0))?;
+            self.file.write_at(0, &layout.encode_header(false))?;
         }
         let mut bytes = records.to_vec();
-        bytes.extend(layout.encode_table(records.len() as u64, 0));
+        bytes.extend(layout.encode_table());
         let (written, result) = self.file.write_part_at(layout.data_end(), &bytes);
         let kept = match &result {
             Ok(()) => records.len(),
@@ -77,7 +79,7 @@ impl Writer {
             }
         };
         if result.is_err() {
-            let table = layout.encode_table(kept as u64, 0);
+            let table = layout.encode_table();
             let at = layout.data_end() + kept as u64;
             // If the write of the table of features also fails, the header still lists no features.
             if let (_, Err(_)) = self.file.write_part_at(at, &table) {
@@ -89,13 +91,15 @@ impl Writer {
         self.has_table = true;
         self.layout.record_bytes += kept as u64;
         self.samples += count_samples(&records[..kept]);
-        let header = self.layout.encode_header(self.layout.feature_bits());
+        let header = self.layout.encode_header(true);
         let completed = self.file.write_at(0, &header);
         result.and(completed)
     }
 
+    /// Returns the path of the file. [`Self::publish`] may choose another path than the path that was
+    /// given to [`Self::create`]: see [`AtomicFile::create_recording`].
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Returns the number of samples in the file.
@@ -113,21 +117,17 @@ impl Writer {
         self.file.publish()
     }
 
-    /// Writes the list of build IDs. If [`Self::publish`] was not called before, gives the file its
-    /// name. Returns the size of the file in bytes. `build_ids` is empty if the records of mappings
-    /// contain the build IDs.
-    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+    /// Completes the file. If [`Self::publish`] was not called before, gives the file its name.
+    /// Returns the size of the file in bytes, and the path of the file.
+    pub fn finish(mut self) -> io::Result<(u64, PathBuf)> {
         if !self.has_table {
             self.write(&[])?;
         }
         let bytes = self.bytes();
-        if !build_ids.is_empty() {
-            self.file.write_at(bytes, build_ids)?;
-            let table = self.layout.encode_table(0, build_ids.len() as u64);
-            self.file.write_at(self.layout.data_end(), &table)?;
-        }
+        self.file.publish()?;
+        let path = self.file.path().to_owned();
         self.file.commit()?;
-        Ok(bytes + build_ids.len() as u64)
+        Ok((bytes, path))
     }
 }
 
@@ -150,9 +150,9 @@ fn count_samples(records: &[u8]) -> u64 {
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
     let mut layout = FileLayout::new(attributes, stacks, &[]);
     layout.record_bytes = records.iter().map(|r| r.len() as u64).sum();
-    let mut to = layout.encode_head(layout.feature_bits());
+    let mut to = layout.encode_head(true);
     records.iter().for_each(|r| to.extend(*r));
-    to.extend(layout.encode_table(0, 0));
+    to.extend(layout.encode_table());
     to
 }
 
@@ -204,8 +204,12 @@ mod tests {
             period: 1000,
             ..Attribute::default()
         });
-        let mut writer = Writer::create(&path, &events, true, &["pfc".into()]).expect("a file");
         let exe = std::env::current_exe().expect("a path");
+        let mut ids = Encoder::default();
+        ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
+        let mut layout = FileLayout::new(&events, true, &["pfc".into()]);
+        layout.contents[0] = ids.bytes;
+        let mut writer = Writer::with_layout(&path, layout).expect("a file");
         let mut encoder = Encoder {
             has_stacks: true,
             ..Encoder::default()
@@ -275,9 +279,7 @@ mod tests {
             },
         );
         writer.write(&encoder.bytes).expect("room");
-        let mut ids = Encoder::default();
-        ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
-        let bytes = writer.finish(&ids.bytes).expect("room");
+        let (bytes, _) = writer.finish().expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
@@ -346,7 +348,7 @@ mod tests {
         };
         encoder.sample(&sample, 1);
         writer.write(&encoder.bytes).expect("room");
-        writer.finish(&[]).expect("room");
+        writer.finish().expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.command, ["pfc", "caf\\xe9"]);
         let sample = &profile.samples[0];
@@ -378,7 +380,7 @@ mod tests {
         encoder.mmap2(&Region::default(), &sample_id);
         encoder.fork((1, 1), &sample_id);
         writer.write(&encoder.bytes).expect("room");
-        writer.finish(&[]).expect("room");
+        writer.finish().expect("room");
         let whole = std::fs::read(&path).expect("a file");
         for end in (0..whole.len()).step_by(5) {
             std::fs::write(&path, &whole[..end]).expect("room");

@@ -209,14 +209,8 @@ fn render_svg(stacks: &FoldedStacks, title: &str) -> Result<String, std::fmt::Er
 
 pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let mut profile =
-        Profile::load(input, !args.input.no_inline)?.select_event(args.input.event.as_deref())?;
-    if args.input.event.is_none() {
-        // The numbers of samples of different events cannot be added up, so only the samples of the
-        // first event are drawn.
-        let first = profile.samples.first().map_or(0, |s| s.event);
-        profile.samples.retain(|s| s.event == first);
-    }
+    let profile = Profile::load(input, !args.input.no_inline)?
+        .select_single_event(args.input.event.as_deref())?;
     if !profile.has_stacks {
         message!("pfc: the file has no call stacks; record them with pfc record -g");
     }

@@ -158,7 +158,7 @@ impl LiveTerminal {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let output = [PollFd::new(&self.raw.output, PollFlags::OUT)];
-                    if let WakeReason::Interrupted | WakeReason::Terminated =
+                    if let WakeReason::Interrupted | WakeReason::Terminated(_) =
                         self.event_loop.wait_for_fds(None, &output)?
                     {
                         return Ok(ControlFlow::Break(()));
@@ -174,7 +174,7 @@ impl LiveTerminal {
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<TerminalEvent> {
         let input = [self.raw.input.as_fd()];
         Ok(match self.event_loop.wait_for(until, &input)? {
-            WakeReason::Interrupted | WakeReason::Terminated => TerminalEvent::End,
+            WakeReason::Interrupted | WakeReason::Terminated(_) => TerminalEvent::End,
             WakeReason::Ready => self.read_keys()?,
             WakeReason::Resized => TerminalEvent::Resized,
             WakeReason::Timeout | WakeReason::Child | WakeReason::SwitchOutput => {

@@ -2,7 +2,7 @@
 
 //! The executable mappings of each process and of the kernel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::rc::Rc;
 
@@ -75,7 +75,8 @@ pub struct Processes {
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     names: HashMap<(i32, i32), Rc<str>>,
     pub kernel: AddressSpace,
-    /// The number of mappings that were copied so far, at most [`MAX_COPIED_REGIONS`].
+    /// The number of mappings that were copied, at most [`MAX_COPIED_REGIONS`]. [`Self::remove`]
+    /// subtracts those that were removed.
     nr_copied: usize,
 }
 
@@ -124,6 +125,31 @@ impl Processes {
         let name: Rc<str> = format!(":{tid}").into();
         self.names.insert((pid, tid), name.clone());
         name
+    }
+
+    /// Returns the IDs of all processes that have a name or mappings.
+    pub fn pids(&self) -> HashSet<i32> {
+        let named = self.names.keys().map(|(pid, _)| *pid);
+        named.chain(self.address_spaces.keys().copied()).collect()
+    }
+
+    /// Removes the names and mappings of processes.
+    pub fn remove(&mut self, pids: &HashSet<i32>) {
+        self.names.retain(|(pid, _), _| !pids.contains(pid));
+        self.address_spaces.retain(|pid, _| !pids.contains(pid));
+        let own = self.address_spaces.values();
+        let own = own.filter(|space| Rc::strong_count(space) == 1);
+        self.nr_copied = own.map(|space| space.0.len()).sum();
+    }
+
+    #[cfg(test)]
+    pub fn nr_names(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Removes the name of a thread.
+    pub fn remove_thread(&mut self, pid: i32, tid: i32) {
+        self.names.remove(&(pid, tid));
     }
 
     pub fn find(&self, pid: i32, address: u64) -> Option<(&Region, u64)> {

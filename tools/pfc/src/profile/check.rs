@@ -215,10 +215,11 @@ mod tests {
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
-        // Set the size field of the attribute in the list of attributes to 65.
+        // Set the size field of the attribute in the list of attributes to 65. The list follows the
+        // header and the ID of the event.
         let mut bytes = file(1);
-        let at = bytes.windows(4).position(|w| w == 128_u32.to_le_bytes());
-        bytes[at.expect("an attribute")] = 65;
+        let attributes = u64::from_le_bytes(bytes[24..32].try_into().expect("a word"));
+        bytes[attributes as usize + 4] = 65;
         assert_eq!(check(&bytes), Err(INCONSISTENT));
     }
 }

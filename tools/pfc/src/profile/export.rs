@@ -29,11 +29,15 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let kernel = output.add_category("Kernel", CategoryColor::Orange);
     let (mut processes, mut threads) = (HashMap::new(), HashMap::new());
     for sample in &profile.samples {
-        let (pid, tid) = (sample.pid.unsigned_abs(), sample.tid.unsigned_abs());
+        // The process ID -1, of a process that has no ID here, becomes a number that no process has.
+        let (pid, tid) = (sample.pid as u32, sample.tid as u32);
         let process = *processes
             .entry(pid)
             .or_insert_with(|| output.add_process(&sample.command, pid, at(sample.time)));
-        let thread = *threads.entry((pid, tid)).or_insert_with(|| {
+        // After an exec, or if another thread has got the ID, the samples are shown as those of
+        // another thread.
+        let key = (pid, tid, &*sample.command);
+        let thread = *threads.entry(key).or_insert_with(|| {
             let thread = output.add_thread(process, tid, at(sample.time), pid == tid);
             output.set_thread_name(thread, &sample.command);
             thread
@@ -262,6 +266,7 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::profile::tests::synthetic;
+    use crate::profile::Sample;
 
     #[test]
     fn r1_10_pprof_has_all_samples() {
@@ -297,11 +302,40 @@ mod tests {
     #[test]
     fn r1_10_firefoxs_profile_has_threads_and_stacks() {
         let mut bytes = Vec::new();
-        write_firefox(&synthetic(), &mut bytes).expect("room");
+        let mut profile = synthetic();
+        // A sample of process 1, and a sample of a process that has no ID.
+        for id in [1, -1] {
+            profile.samples.push(Sample {
+                time: 6_000_000,
+                pid: id,
+                tid: id,
+                command: format!(":{id}").into(),
+                ..profile.samples[0].clone()
+            });
+        }
+        write_firefox(&profile, &mut bytes).expect("room");
         let all: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         assert_eq!(all["meta"]["product"], "pfc record");
-        let thread = &all["threads"][0];
-        assert_eq!(thread["samples"]["length"], 5);
+        let threads = all["threads"].as_array().expect("a list");
+        let shown: Vec<_> = threads
+            .iter()
+            .map(|t| {
+                (
+                    t["name"].as_str(),
+                    t["pid"].as_str(),
+                    &t["samples"]["length"],
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (Some("prog"), Some("10"), &4.into()),
+                (Some("other"), Some("10"), &1.into()),
+                (Some(":1"), Some("1"), &1.into()),
+                (Some(":-1"), Some("4294967295"), &1.into()),
+            ]
+        );
         assert!(String::from_utf8_lossy(&bytes).contains("sys_read"));
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
 //! namespace the path may name another file. A file is therefore used only if its build ID, or else
-//! its device and inode, match those that were recorded for the mapping.
+//! its device and inode, match those that were recorded for the mapping. A file without a build ID
+//! must also be unchanged since the recording.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -13,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -45,6 +47,9 @@ pub enum Identity {
         /// The major and the minor number of the file's device.
         device: (u32, u32),
         inode: u64,
+        /// The time of the recording. A file that was changed later is not the mapped file, even if
+        /// it has the same inode. `None` if the time is not known.
+        unchanged_since: Option<SystemTime>,
     },
 }
 
@@ -78,6 +83,21 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
         device.0 == 0 && statfs.is_ok_and(|s| OTHER_DEVICE_FILE_SYSTEMS.contains(&s.f_type))
     };
     metadata.ino() == inode && (is_same_device() || has_other_device())
+}
+
+/// Returns true if the contents or the attributes of a file were changed after a time. A program can
+/// set the time of the last change of the contents (mtime), but not that of the attributes (ctime).
+fn was_changed_after(file: &File, time: SystemTime) -> bool {
+    let changed = file.metadata().ok().and_then(|metadata| {
+        // The deletion of a file changes only its attributes.
+        let (seconds, nanoseconds) = match metadata.nlink() {
+            0 => (metadata.mtime(), metadata.mtime_nsec()),
+            _ => (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        let since_epoch = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        UNIX_EPOCH.checked_add(since_epoch)
+    });
+    changed.is_some_and(|changed| changed > time)
 }
 
 /// Opens a regular file for reading. Another user may have created a FIFO under the path, so the
@@ -145,7 +165,14 @@ pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'s
     let is_mapped_file = match identity {
         Identity::Any => true,
         Identity::BuildId(id) => build_id(&file).is_some_and(|found| *found == **id),
-        Identity::Inode { device, inode } => is_same_file(&file, *device, *inode),
+        Identity::Inode {
+            device,
+            inode,
+            unchanged_since,
+        } => {
+            let was_changed = unchanged_since.is_some_and(|time| was_changed_after(&file, time));
+            is_same_file(&file, *device, *inode) && !was_changed
+        }
     };
     if !is_mapped_file {
         return Err(ANOTHER_BUILD);
@@ -211,7 +238,11 @@ mod tests {
         let metadata = file.metadata().expect("a file");
         let dev = metadata.dev();
         let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        let inode = |inode| Identity::Inode { device, inode };
+        let inode = |inode| Identity::Inode {
+            device,
+            inode,
+            unchanged_since: None,
+        };
         assert!(read_mapped_file(&path, &Identity::Any).is_ok());
         assert!(read_mapped_file(&path, &inode(metadata.ino())).is_ok());
         assert_eq!(

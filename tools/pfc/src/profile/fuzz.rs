@@ -32,6 +32,7 @@ const MEMORY_PER_BYTE: usize = 2048;
 
 const KERNEL_TEXT: &str = "ffffffff81000000 T _text\nffffffff81000100 t one\n\
                            ffffffffc0000000 t two\t[mod]\n";
+const MODULES: &str = "mod 16384 0 - Live 0xffffffffc0000000\n";
 
 /// Returns a temporary file with these contents.
 pub fn file_of(bytes: &[u8]) -> TempPath {
@@ -288,7 +289,7 @@ fn streams(program: &Path) -> Vec<Vec<u8>> {
 }
 
 pub fn read(bytes: &[u8]) -> Option<Profile> {
-    let mut reader = Reader::with_kernel_symbols(KERNEL_TEXT);
+    let mut reader = Reader::with_kernel_symbols(KERNEL_TEXT, MODULES);
     reader.add_file(bytes.to_vec()).ok()?;
     Some(reader.profile).filter(|profile| !profile.samples.is_empty())
 }
@@ -394,7 +395,7 @@ fn r1_9_fuzz_lists_of_functions() {
     let valid = [KERNEL_TEXT.as_bytes().to_vec(), map, status];
     Fuzzer::new("kallsyms and perf maps").run(changed(&valid), |bytes| {
         let text = visible::decode(bytes).into_owned();
-        if let Some(kernel) = KernelSymbols::parse(text) {
+        if let Some(kernel) = KernelSymbols::parse(text, MODULES) {
             for at in [0, 0xffff_ffff_8100_0104, 0xffff_ffff_c000_0000, u64::MAX] {
                 let _ = kernel.find(at);
             }

@@ -7,6 +7,8 @@ use std::fs;
 
 use super::files::{has_trusted_owner, open_in_root, read_whole};
 use super::symbols::Symbols;
+use crate::record::parse_modules;
+use crate::text_file;
 
 /// The object name for functions of the kernel image, as opposed to modules.
 pub const KERNEL_OBJECT: &str = "[kernel.kallsyms]";
@@ -28,6 +30,10 @@ pub struct KernelSymbols {
     functions: Vec<(u64, usize)>,
     /// The first address of the kernel's text; `None` if the symbol _text is missing.
     text_start: Option<u64>,
+    /// The first address after the kernel's text; `None` if the symbol _etext is missing.
+    text_end: Option<u64>,
+    /// The name in brackets, the address and the size of each loaded module.
+    modules: Vec<(String, u64, u64)>,
 }
 
 impl KernelSymbols {
@@ -36,14 +42,17 @@ impl KernelSymbols {
     pub fn read_running() -> Option<Self> {
         // In some kernels, names contain bytes that are not UTF-8.
         let bytes = fs::read("/proc/kallsyms").ok()?;
-        Self::parse(match String::from_utf8(bytes) {
+        let text = match String::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => visible::decode(error.as_bytes()).into_owned(),
-        })
+        };
+        let modules = text_file::read("/proc/modules").unwrap_or_default();
+        Self::parse(text, &modules)
     }
 
-    /// Parses lines of the form "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
-    pub(super) fn parse(text: String) -> Option<Self> {
+    /// Parses lines of the form "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]", and the lines of
+    /// /proc/modules.
+    pub(super) fn parse(text: String, modules: &str) -> Option<Self> {
         let mut functions = Vec::new();
         let mut at = 0;
         for line in text.split_inclusive('\n') {
@@ -63,20 +72,40 @@ impl KernelSymbols {
         // If several functions have the same address, the first one in the list is kept.
         functions.sort_by_key(|&(address, _)| address);
         functions.dedup_by_key(|&mut (address, _)| address);
-        let text_start = functions
-            .iter()
-            .find(|&&(_, at)| name_at(&text, at) == "_text")
-            .map(|&(address, _)| address);
+        let address_of = |name: &str| {
+            let mut all = functions.iter();
+            let found = all.find(|&&(_, at)| name_at(&text, at) == name);
+            found.map(|&(address, _)| address)
+        };
+        let (text_start, text_end) = (address_of("_text"), address_of("_etext"));
         (!functions.is_empty()).then_some(Self {
             text,
             functions,
             text_start,
+            text_end,
+            modules: parse_modules(modules),
         })
     }
 
     /// Returns the first address of the kernel's text, or `None` if the symbol _text is missing.
     pub fn text_start(&self) -> Option<u64> {
         self.text_start
+    }
+
+    /// Returns the address of a loaded module, whose name is in brackets.
+    pub fn module_start(&self, name: &str) -> Option<u64> {
+        let (_, start, _) = self.modules.iter().find(|(module, _, _)| module == name)?;
+        Some(*start)
+    }
+
+    /// Returns false if an address is behind the last function of an object. /proc/kallsyms does not
+    /// have the sizes of functions.
+    fn is_in_object(&self, address: u64, object: &str) -> bool {
+        if object == KERNEL_OBJECT {
+            return self.text_end.is_none_or(|end| address < end);
+        }
+        let module = self.modules.iter().find(|(module, _, _)| module == object);
+        module.is_none_or(|(_, start, size)| address < start.saturating_add(*size))
     }
 
     /// Returns the function that contains an address, and the offset of the address in the
@@ -94,7 +123,8 @@ impl KernelSymbols {
         } else {
             module
         };
-        Some((KernelFunction { name, object }, address - begin))
+        self.is_in_object(address, object)
+            .then_some((KernelFunction { name, object }, address - begin))
     }
 }
 
@@ -170,14 +200,23 @@ mod tests {
     #[test]
     fn r1_9_the_kernels_functions_by_module() {
         let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff82000000 D data\n\
-                    ffffffffc0000000 t two\t[mod]\n";
-        let kernel = KernelSymbols::parse(text.to_owned()).expect("symbols");
+                    ffffffff81001000 T _etext\nffffffffc0000000 t two\t[mod]\n";
+        let modules = "mod 4096 0 - Live 0xffffffffc0000000\n";
+        let kernel = KernelSymbols::parse(text.to_owned(), modules).expect("symbols");
         let find = |a| kernel.find(a).map(|(f, o)| (f.name, f.object, o));
         assert_eq!(kernel.text_start(), Some(0xffff_ffff_8100_0000));
         assert_eq!(find(0xffff_ffff_8100_0104), Some(("one", KERNEL_OBJECT, 4)));
         assert_eq!(find(0xffff_ffff_c000_0001), Some(("two", "[mod]", 1)));
-        assert_eq!(find(0xffff_ffff_8000_0000), None);
-        assert!(KernelSymbols::parse("0000000000000000 T _text\n".to_owned()).is_none());
+        assert_eq!(kernel.module_start("[mod]"), Some(0xffff_ffff_c000_0000));
+        for outside in [
+            0xffff_ffff_8000_0000,
+            0xffff_ffff_8100_1000,
+            0xffff_ffff_c000_1000,
+        ] {
+            assert_eq!(find(outside), None, "{outside:x}");
+        }
+        let hidden = "0000000000000000 T _text\n".to_owned();
+        assert!(KernelSymbols::parse(hidden, "").is_none());
     }
 
     #[test]

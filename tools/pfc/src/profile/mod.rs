@@ -9,6 +9,7 @@
 //! | `symbolizer.rs` | finds the function of each address |
 //! | `check.rs` | checks the sizes in a file before the file is read |
 //! | `pipe.rs` | the format that perf writes to a pipe; standard input |
+//! | `live.rs` | drops what a live display does not need any more |
 //! | `address_space.rs` | the mappings of each process and of the kernel |
 //! | `files.rs` | finds and identifies the file of a mapping |
 //! | `debug_files.rs` | finds the debug file of a stripped file |
@@ -24,6 +25,8 @@ mod check;
 mod debug_files;
 mod demangle;
 pub mod export;
+#[cfg(test)]
+mod file_tests;
 mod files;
 pub mod folded;
 #[cfg(test)]
@@ -32,6 +35,9 @@ mod fuzz;
 mod hostile;
 mod inlined;
 mod kernel;
+#[cfg(test)]
+mod kernel_tests;
+mod live;
 mod pipe;
 mod read;
 mod symbolizer;
@@ -163,6 +169,31 @@ impl Profile {
         Ok(self)
     }
 
+    /// Keeps only the samples of one event: of the event `event`, or else of the first event that has
+    /// samples. The numbers of samples of different events cannot be added up. Prints a message if
+    /// samples are left out and the user did not choose the event.
+    ///
+    /// # Errors
+    ///
+    /// The profile has no event of that name.
+    pub fn select_single_event(self, event: Option<&str>) -> Result<Self, Failure> {
+        let mut profile = self.select_event(event)?;
+        let events: Vec<usize> = profile.by_event().into_keys().collect();
+        if let [first, others @ ..] = &events[..] {
+            if !others.is_empty() {
+                let name = |n: &usize| visible::escape(&profile.events[*n]).into_owned();
+                let others: Vec<String> = others.iter().map(name).collect();
+                message!(
+                    "pfc: only the samples of {} are used; choose another event with -e: {}",
+                    name(first),
+                    others.join(", ")
+                );
+            }
+            profile.samples.retain(|s| s.event == *first);
+        }
+        Ok(profile)
+    }
+
     /// Returns the samples of each event, in the order of the events. Events without samples are
     /// left out.
     pub fn by_event(&self) -> BTreeMap<usize, Vec<&Sample>> {
@@ -241,18 +272,20 @@ pub mod tests {
 
     #[test]
     fn r1_10_stacks_in_lines() {
-        let stacks = folded::fold_stacks(&synthetic());
+        let profile = synthetic().select_single_event(None).expect("known");
+        let stacks = folded::fold_stacks(&profile);
         let lines: Vec<(String, u64)> = stacks
             .iter()
             .map(|(names, samples)| (names.collect::<Vec<_>>().join(";"), samples))
             .collect();
         let wanted = [
-            ("other;[unknown]", 1),
             ("prog;a:b;f", 1),
             ("prog;main;f", 2),
             ("prog;main;sys_read_[k]", 1),
         ];
         assert_eq!(lines, wanted.map(|(l, n)| (l.to_owned(), n)));
+        let selected = synthetic().select_single_event(Some("faults"));
+        assert_eq!(selected.expect("known").samples.len(), 1);
     }
 
     #[test]

@@ -4,16 +4,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::SystemTime;
 
-use linux_perf_data::{DsoInfo, Feature, PerfFileReader, PerfFileRecord};
+use linux_perf_data::{DsoInfo, DsoKey, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
-    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, SampleRecord,
-    SamplingPolicy,
+    CpuMode, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, RecordType,
+    SampleRecord, SamplingPolicy,
 };
 
 use super::address_space::{Processes, Region};
@@ -22,12 +23,14 @@ use super::files::Identity;
 #[cfg(test)]
 use super::kernel::KernelSymbols;
 use super::kernel::KERNEL_OBJECT;
+use super::live::Ended;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
-use crate::data::{CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
+use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
 use crate::input_file;
+use crate::kernel_identity::KernelIdentity;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
 /// user space.
@@ -77,6 +80,10 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     };
     let mut reader = Reader::default();
     reader.symbolizer.finds_inlined = inlined;
+    if path != Path::new(STDIN) {
+        let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
+        reader.recorded_until = metadata.and_then(|m| m.modified().ok());
+    }
     reader.add_file(bytes).map_err(|e| error(&e))?;
     let mut messages = reader.symbolizer.missing_names(&reader.profile.frames);
     if reader.profile.cut_stacks > 0 {
@@ -128,31 +135,47 @@ fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
 #[derive(Default)]
 pub struct Reader {
     pub profile: Profile,
-    processes: Processes,
+    pub(super) processes: Processes,
+    pub(super) ended: Ended,
     /// The CPUs that were offline at the time of the last record that was read, each with the time
     /// at which the CPU became offline.
     offline_since: HashMap<u32, u64>,
-    symbolizer: Symbolizer,
+    pub(super) symbolizer: Symbolizer,
+    /// The time at which the file of samples was last written. `None` for standard input, and for
+    /// samples that are shown at once.
+    recorded_until: Option<SystemTime>,
+    /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
+    /// for samples that LOST records also count, so the sums are not added up.
+    lost_records: u64,
+    lost_samples: u64,
     /// The frames of each address of a process or of the kernel (key `None`), as indices in
     /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
     /// first, and then the frame of the containing function. The frames of a process are dropped
     /// when its mappings change.
-    frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
+    pub(super) frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
     /// The function is part of a frame's key, because two builds of a program may have run at one
     /// path.
-    frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
+    pub(super) frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
 impl Reader {
     /// Makes a reader that finds inlined functions, and that takes the kernel's functions from a
-    /// text in the format of /proc/kallsyms.
+    /// text in the format of /proc/kallsyms and the modules from a text in the format of
+    /// /proc/modules.
     #[cfg(test)]
-    pub(super) fn with_kernel_symbols(text: &str) -> Self {
+    pub(super) fn with_kernel_symbols(text: &str, modules: &str) -> Self {
         let mut reader = Self::default();
         reader.symbolizer.finds_inlined = true;
-        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned()));
+        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned(), modules));
         reader
+    }
+
+    /// Sets the identity of the running kernel.
+    #[cfg(test)]
+    pub(super) fn with_running_kernel(mut self, kernel: &KernelIdentity) -> Self {
+        self.symbolizer.running_kernel = kernel.clone().into();
+        self
     }
 
     /// Adds the samples of a complete file or stream to the profile. The event names of the added
@@ -190,9 +213,19 @@ impl Reader {
         if let Some(words) = command.and_then(|c| command_words(c, perf_file.endian())) {
             self.profile.command = words;
         }
-        let kernel_release = perf_file.os_release().ok().flatten().unwrap_or_default();
-        self.symbolizer.kernel_release = kernel_release.to_owned();
-        if let Ok(all) = perf_file.build_ids() {
+        let release = perf_file.os_release().ok().flatten().unwrap_or_default();
+        let boot_id = perf_file.feature_section_data(Feature(BOOT_ID));
+        // In a stream, `build_ids` already has the kernel's build ID.
+        let build_id = self.symbolizer.build_ids.get(OsStr::new(KERNEL_OBJECT));
+        self.symbolizer.recorded_kernel = KernelIdentity {
+            release: release.to_owned(),
+            build_id: build_id.cloned().unwrap_or_default(),
+            boot_id: boot_id.unwrap_or_default().to_vec(),
+        };
+        if let Ok(mut all) = perf_file.build_ids() {
+            if let Some(kernel) = all.remove(&DsoKey::Kernel) {
+                self.symbolizer.recorded_kernel.build_id = kernel.build_id;
+            }
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
             let one = |d: DsoInfo| (OsString::from_vec(d.path), d.build_id);
             self.symbolizer.build_ids.extend(all.map(one));
@@ -229,26 +262,28 @@ impl Reader {
                 let name = visible::decode(name.as_bytes());
                 self.processes.comm(r.pid, r.tid, &name, r.is_execve);
             }
+            EventRecord::Exit(r) if r.tid != r.pid => {
+                self.ended.threads.insert((r.pid, r.tid));
+            }
             EventRecord::Fork(r) => {
+                self.ended.keep(r.pid, r.tid);
                 self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
+                let end = r.address.saturating_add(r.length);
+                self.insert_kernel_mapping(r.address, end, r.page_offset, &c_string(&r.path));
+            }
+            // perf record --buildid-mmap writes records of this type for the kernel, too.
+            EventRecord::Mmap2(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
                 let name = c_string(&r.path);
-                let name = visible::decode(name.as_bytes());
-                if name.starts_with("[kernel.kallsyms]") {
-                    self.symbolizer.recorded_text_start =
-                        Some(r.page_offset).filter(|t| *t >= KERNEL_START);
+                if let (Mmap2FileId::BuildId(id), true) = (&r.file_id, is_kernel_text(&name)) {
+                    self.symbolizer.recorded_kernel.build_id.clone_from(id);
                 }
-                let region = Region {
-                    end: r.address.saturating_add(r.length),
-                    offset: r.address,
-                    object: OsString::from(kernel_object_name(&name)).into(),
-                    identity: Identity::Any,
-                };
-                self.processes.kernel.insert(r.address, region);
+                let end = r.address.saturating_add(r.length);
+                self.insert_kernel_mapping(r.address, end, r.page_offset, &name);
             }
             EventRecord::Mmap(r) if r.is_executable => {
                 let region = Region {
@@ -264,12 +299,19 @@ impl Reader {
                     end: r.address.saturating_add(r.length),
                     offset: r.page_offset,
                     object: c_string(&r.path).into(),
-                    identity: mapping_identity(&r.file_id),
+                    identity: mapping_identity(&r.file_id, self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
             EventRecord::Lost(r) => {
-                self.profile.lost = self.profile.lost.saturating_add(r.count);
+                self.lost_records = self.lost_records.saturating_add(r.count);
+                self.profile.lost = self.lost_records.max(self.lost_samples);
+            }
+            EventRecord::Raw(r) if r.record_type == RecordType::LOST_SAMPLES => {
+                let count = r.data.as_slice().first_chunk().copied();
+                let count = count.map_or(0, u64::from_le_bytes);
+                self.lost_samples = self.lost_samples.saturating_add(count);
+                self.profile.lost = self.lost_records.max(self.lost_samples);
             }
             EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
@@ -289,6 +331,21 @@ impl Reader {
             let total = self.profile.offline_ns.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
         }
+    }
+
+    /// Adds a mapping of the kernel's text or of a module.
+    fn insert_kernel_mapping(&mut self, start: u64, end: u64, offset: u64, name: &OsStr) {
+        if is_kernel_text(name) {
+            self.symbolizer.recorded_text_start = Some(offset).filter(|at| *at >= KERNEL_START);
+        }
+        let name = visible::decode(name.as_bytes());
+        let region = Region {
+            end,
+            offset: start,
+            object: OsString::from(kernel_object_name(&name)).into(),
+            identity: Identity::Any,
+        };
+        self.processes.kernel.insert(start, region);
     }
 
     fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
@@ -417,21 +474,28 @@ impl Reader {
     }
 }
 
-/// Returns the identity of a mapped file, from the record of the mapping.
-fn mapping_identity(file: &Mmap2FileId) -> Identity {
+/// Returns the identity of a mapped file, from the record of the mapping. `recorded_until` is the
+/// time of the recording, if it is known.
+fn mapping_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> Identity {
     match file {
         Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::BuildId(id.as_slice().into()),
         Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => Identity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
+            unchanged_since: recorded_until,
         },
         _ => Identity::Any,
     }
 }
 
+/// Returns true if a mapping with this name is that of the kernel's text.
+fn is_kernel_text(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(KERNEL_OBJECT.as_bytes())
+}
+
 /// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
-    if path.starts_with("[kernel.kallsyms]") {
+    if path.starts_with(KERNEL_OBJECT) {
         return KERNEL_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);

@@ -3,6 +3,7 @@
 //! Finds the functions of addresses, in the files of a process, in perf maps, in the vDSO and in
 //! the running kernel.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,9 +13,10 @@ use std::rc::Rc;
 use super::address_space::Processes;
 use super::demangle::{demangle, MAX_LENGTH};
 use super::files::{Identity, ANOTHER_BUILD};
-use super::kernel::{self, KernelSymbols};
+use super::kernel::{self, KernelFunction, KernelSymbols};
 use super::symbols::{Symbols, UNKNOWN};
 use super::Frame;
+use crate::kernel_identity::KernelIdentity;
 
 /// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
 /// compiler may write code: anonymous memory, and files that exist only in memory.
@@ -27,6 +29,9 @@ const JIT_PREFIXES: [&str; 6] = [
     "/anon_hugepage",
     "/SYSV",
 ];
+
+/// The maximum number of files whose symbols a live display keeps from one table to the next.
+const MAX_KEPT_FILES: usize = 1024;
 
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
@@ -49,10 +54,29 @@ pub struct Symbolizer {
     pub kernel: Option<Option<KernelSymbols>>,
     /// The first address of the kernel's text when the file was written.
     pub recorded_text_start: Option<u64>,
-    pub kernel_release: String,
+    /// The kernel on which the file was written, and the running kernel.
+    pub recorded_kernel: KernelIdentity,
+    pub running_kernel: OnceCell<KernelIdentity>,
 }
 
 impl Symbolizer {
+    /// Drops the symbols of ended processes, and names that can be made again.
+    pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
+        self.demangled.clear();
+        self.shown_objects.clear();
+        self.perf_maps.retain(|pid, _| !pids.contains(pid));
+        self.tried_lookups.retain(|(pid, _, _)| !pids.contains(pid));
+        if self.symbols.len() > MAX_KEPT_FILES {
+            self.symbols.clear();
+            self.tried_lookups.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn nr_lookups(&self) -> usize {
+        self.tried_lookups.len().max(self.symbols.len())
+    }
+
     pub fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
         Frame {
             address,
@@ -64,10 +88,12 @@ impl Symbolizer {
         }
     }
 
+    fn running_kernel(&self) -> &KernelIdentity {
+        self.running_kernel.get_or_init(KernelIdentity::of_running)
+    }
+
     fn is_this_kernel(&self) -> bool {
-        let running = rustix::system::uname();
-        self.kernel_release.is_empty()
-            || running.release().to_bytes() == self.kernel_release.as_bytes()
+        self.recorded_kernel.is_same_build(self.running_kernel())
     }
 
     pub fn symbolize_kernel(
@@ -77,13 +103,19 @@ impl Symbolizer {
         lookback: u64,
     ) -> Frame {
         let region = processes.kernel.find(address);
-        let region = region.map(|(r, _)| self.shown_object(&r.object));
-        let is_text = region.as_deref().is_none_or(|o| o == kernel::KERNEL_OBJECT);
-        let object = region.unwrap_or_else(|| kernel::KERNEL_OBJECT.into());
+        let module = region.and_then(|(region, _)| {
+            let object = self.shown_object(&region.object);
+            (*object != *kernel::KERNEL_OBJECT).then_some((object, region.offset))
+        });
+        let object = match &module {
+            Some((name, _)) => name.clone(),
+            None => kernel::KERNEL_OBJECT.into(),
+        };
         let unknown = Self::unknown_frame(address, true, object);
         if !self.is_this_kernel() {
             return unknown;
         }
+        let is_same_boot = self.recorded_kernel.is_same_boot(self.running_kernel());
         let kernel = self.kernel.get_or_insert_with(KernelSymbols::read_running);
         let Some(kernel) = kernel else {
             return unknown;
@@ -92,12 +124,20 @@ impl Symbolizer {
         // randomization.
         let text_shift = match (kernel.text_start(), self.recorded_text_start) {
             (Some(now), Some(then)) => now.wrapping_sub(then),
-            _ => 0,
+            _ if is_same_boot => 0,
+            _ => return unknown,
         };
-        if text_shift != 0 && !is_text {
-            return unknown;
-        }
-        match kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback)) {
+        // A function of a module has a name only if the module is where it was when the file was
+        // written. A module that was loaded during the recording has no mapping in the file.
+        let is_same_object = |function: &KernelFunction<'_>| match &module {
+            Some((name, start)) => {
+                let now = kernel.module_start(name);
+                text_shift == 0 && *function.object == **name && now.is_none_or(|now| now == *start)
+            }
+            None => text_shift == 0 || function.object == kernel::KERNEL_OBJECT,
+        };
+        let function = kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback));
+        match function.filter(|(function, _)| is_same_object(function)) {
             Some((function, offset)) => Frame {
                 address,
                 is_kernel: true,
@@ -225,6 +265,39 @@ impl Symbolizer {
         self.symbols.get_mut(&key)?.as_mut().ok()
     }
 
+    /// Returns the message for the user that says why kernel functions have no names.
+    fn missing_kernel_names(&self) -> String {
+        let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
+        let text = match &self.kernel {
+            _ if !recorded.is_same_release(running) => {
+                return format!(
+                    "the file is of kernel {}, which does not run: its functions have no names",
+                    recorded.release
+                );
+            }
+            _ if !recorded.is_same_build(running) => {
+                return format!(
+                    "the file is of another build of kernel {} than the one that runs: the \
+                     kernel's functions have no names",
+                    running.release
+                );
+            }
+            Some(None) => {
+                "the kernel's symbols are hidden: read the file as root, or sysctl \
+                 kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
+            }
+            _ if self.recorded_text_start.is_none() && !recorded.is_same_boot(running) => {
+                "the file does not have the kernel's address, and the kernel may have booted since: \
+                 its functions have no names; record as root, or read the file before a boot"
+            }
+            _ => {
+                "some of the kernel's functions have no names: their modules have gone, or lie \
+                 somewhere else now"
+            }
+        };
+        text.to_owned()
+    }
+
     /// Returns messages for the user: which functions have no names, and what the user can do.
     pub fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
         let mut lines = Vec::new();
@@ -234,18 +307,7 @@ impl Symbolizer {
                 .any(|f| f.is_kernel == is_kernel && !f.is_known())
         };
         if unknown(true) {
-            lines.push(match (&self.kernel, self.is_this_kernel()) {
-                (_, false) => format!(
-                    "the file is of kernel {}, which does not run: its functions have no names",
-                    self.kernel_release
-                ),
-                (Some(None), _) => "the kernel's symbols are hidden: read the file as root, or \
-                                    sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
-                    .to_owned(),
-                _ => "some of the kernel's functions have no names: their modules have gone, or \
-                      lie somewhere else since a boot"
-                    .to_owned(),
-            });
+            lines.push(self.missing_kernel_names());
         }
         let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
             let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {

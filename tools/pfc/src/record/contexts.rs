@@ -4,6 +4,8 @@
 //! recording have the same configuration, and each context has its own ring.
 
 mod cpus;
+mod follow;
+mod lost;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,13 +15,15 @@ use std::time::Duration;
 use perfmon::ring::{Argument, Record, Ring};
 use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 
+use lost::LostRecords;
+
 use super::freq::FreqController;
 use super::task_events::TaskEvents;
 use super::tasks::{now, numeric_entries, BuildIds, Tasks};
 use crate::data::{Encoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::limits;
-use crate::stat::command::FollowHandler;
+use crate::stat::command::FollowHandler as _;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
@@ -88,8 +92,7 @@ struct ActiveContext {
     /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
     /// period of the sampler is fixed.
     controllers: Vec<Option<FreqController>>,
-    /// The number of lost records of this ring that [`Drained::lost`] already includes.
-    reported_lost: u64,
+    lost: LostRecords,
     is_ended: bool,
 }
 
@@ -291,6 +294,7 @@ impl Contexts {
         }
         for target in &targets {
             self.drain_ring(*target);
+            self.flush_lost(*target);
         }
         self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_task_events();
@@ -311,6 +315,7 @@ impl Contexts {
     }
 
     fn close(&mut self, target: u32) {
+        self.flush_lost(target);
         if let Some(live) = self.live.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.closed_throttling.add(&status);
@@ -370,7 +375,11 @@ impl Contexts {
                     drained.records.sample(&sample, id);
                     drained.samples += 1;
                 }
-                Record::Lost(lost) => drained.records.lost(lost, &sample_id(now())),
+                Record::Lost(lost) => {
+                    if let lost @ 1.. = live.lost.add_record(lost) {
+                        drained.records.lost(lost, &sample_id(now()));
+                    }
+                }
                 Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
                 Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
                 Record::Exec(time) => self.tasks.record_thread_exec(target, time),
@@ -381,10 +390,23 @@ impl Contexts {
         self.tasks.check_sampled();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        let lost = live.ring.lost();
-        drained.lost += lost.saturating_sub(live.reported_lost);
-        live.reported_lost = lost;
+        drained.lost += live.lost.set_total(live.ring.lost());
         self.has_broken_ring |= live.ring.is_broken();
+    }
+
+    /// Writes a LOST record for those lost records of a ring that are in no LOST record yet.
+    fn flush_lost(&mut self, target: u32) {
+        let Some(live) = self.live.get_mut(&target) else {
+            return;
+        };
+        if let lost @ 1.. = live.lost.take_rest() {
+            let sample_id = SampleId {
+                time: now(),
+                id: self.config.samplers.first().map_or(0, |s| s.id),
+                ..SampleId::default()
+            };
+            self.drained.records.lost(lost, &sample_id);
+        }
     }
 
     /// Writes new periods for the samplers whose period should change.
@@ -453,97 +475,7 @@ impl Contexts {
     }
 }
 
-impl FollowHandler for Contexts {
-    const STOP_AT_EXIT: bool = true;
-
-    fn process_forked(&mut self, process: u32) {
-        // If the kernel refuses to open the perf events, /proc is read when the process calls exec.
-        let time = now();
-        if self.open_task_events(Some(&[process])) {
-            self.add_existing(vec![process], time);
-        }
-    }
-
-    fn create_context(&self) -> io::Result<Option<Context>> {
-        self.config.create_context().map(Some)
-    }
-
-    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
-        let ring = Ring::open(&context)?;
-        let controller = |s: &Sampler| s.frequency.map(|f| FreqController::new(f, s.period));
-        let live = ActiveContext {
-            ring,
-            controllers: self.config.samplers.iter().map(controller).collect(),
-            context,
-            reported_lost: 0,
-            is_ended: false,
-        };
-        self.live.insert(thread, live);
-        Ok(())
-    }
-
-    fn attach_new_thread(&mut self, thread: u32) {
-        self.tasks.record_fork(thread, now());
-        self.attach_and_start(thread);
-    }
-
-    fn command_executed(&mut self, thread: u32) {
-        self.tasks.record_exec(thread, now());
-        self.attach_and_start(thread);
-    }
-
-    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
-        if former_tid != tid {
-            self.thread_exited(tid)?;
-            if let Some(live) = self.live.remove(&former_tid) {
-                self.live.insert(tid, live);
-            }
-        }
-        // The samples in the ring belong to the program before the exec, so the ring is read before
-        // the exec is recorded.
-        if !self.is_flight_recorder {
-            self.drain_ring(tid);
-        }
-        self.tasks.record_exec(tid, now());
-        Ok(())
-    }
-
-    fn before_thread_exit(&mut self, thread: u32) {
-        // After a process has exited, its mappings can no longer be read from /proc.
-        self.tasks.record_exit(thread, now());
-    }
-
-    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
-        if let Some(live) = self.live.get_mut(&thread) {
-            let causes = live.read_messages(self.config.scope);
-            self.short_counts.add(thread, causes);
-            // A flight recorder keeps the context of the exited thread, so that the next file also
-            // has the thread's last samples.
-            live.is_ended = true;
-        }
-        if !self.is_flight_recorder {
-            self.drain_ring(thread);
-            self.close(thread);
-        }
-        Ok(())
-    }
-}
-
 impl Contexts {
-    fn attach_and_start(&mut self, thread: u32) {
-        if self.is_stopped {
-            return;
-        }
-        let started = self
-            .attach(thread)
-            .and_then(|()| self.start_context(thread));
-        if let Err(error) = started {
-            self.live.remove(&thread);
-            self.failed_threads += 1;
-            self.first_error.get_or_insert(error);
-        }
-    }
-
     /// Opens perf events with which the kernel records changes of the names and mappings of
     /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
     /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open

@@ -4,6 +4,7 @@
 //! succession.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::tasks::TaskPosition;
@@ -39,6 +40,7 @@ impl Run<'_> {
     /// is kept. If the write fails, sampling stops, and [`Self::incomplete`] is set.
     pub(super) fn write_records(&mut self) {
         let contexts = &mut self.contexts;
+        let has_progress = self.last_progress.is_some();
         let Some(file) = &mut self.file else {
             if self.incomplete.is_some() {
                 contexts.drained.records.bytes.clear();
@@ -63,7 +65,7 @@ impl Run<'_> {
         let written = file.write(&bytes);
         let named = match file.samples() {
             0 => Ok(()),
-            _ => file.publish(),
+            _ => publish(file, has_progress),
         };
         if let Err(error) = written.and(named) {
             self.incomplete = Some(Failure::Incomplete {
@@ -96,13 +98,14 @@ impl Run<'_> {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        let path = file.path().to_owned();
-        let bytes = file
-            .finish(&[])
-            .map_err(|e| Failure::Create(path.clone(), e))?;
+        let requested = file.path().to_owned();
+        let (bytes, path) = file
+            .finish()
+            .map_err(|e| Failure::Create(requested.clone(), e))?;
         if self.last_progress.is_some() {
             message::clear_progress();
         }
+        print_other_path(&requested, &path);
         message!("[ pfc record: {heading} ]");
         let drained = &mut self.contexts.drained;
         message!(
@@ -130,6 +133,28 @@ impl Run<'_> {
             Some(_) => Ok(()),
             None => self.begin_file(),
         }
+    }
+}
+
+/// Gives the file its name. `has_progress` is true if a progress message is on the terminal.
+fn publish(file: &mut Writer, has_progress: bool) -> io::Result<()> {
+    let requested = file.path().to_owned();
+    file.publish()?;
+    if has_progress && file.path() != requested {
+        message::clear_progress();
+    }
+    print_other_path(&requested, file.path());
+    Ok(())
+}
+
+/// Prints a message if the file has another path than `requested`.
+fn print_other_path(requested: &Path, path: &Path) {
+    if path != requested {
+        message!(
+            "pfc: another program has written or is writing {}; this recording is in {}",
+            visible::escape_path(requested),
+            visible::escape_path(path),
+        );
     }
 }
 

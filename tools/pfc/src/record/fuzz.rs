@@ -4,9 +4,10 @@
 
 use fuzz::{changed, Fuzzer};
 
+use super::kernel_maps::parse_modules;
 use super::maps::parse_maps_line;
 use super::task_events::copy_records;
-use super::tasks::{parse_ids, parse_modules};
+use super::tasks::parse_ids;
 use crate::data::{middle_time, take_until, Encoder, SampleId};
 use crate::text_file;
 

@@ -9,6 +9,7 @@
 //! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
 //! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `kernel_maps.rs` | the mappings of the kernel and of its modules |
 //! | `maps.rs` | parses /proc/PID/maps |
 //! | `task_events.rs` | the kernel's records of processes |
 //! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
@@ -18,6 +19,7 @@ mod files;
 mod freq;
 #[cfg(test)]
 mod fuzz;
+mod kernel_maps;
 mod maps;
 mod perf_event;
 mod task_events;
@@ -38,7 +40,8 @@ use crate::error::{Failure, TryingTo};
 use crate::message;
 use crate::pmu::load_modules;
 use crate::stat::assign::{assign, Placement, Plan};
-use crate::stat::command::{spawn_beside, Child};
+use crate::stat::beside::SideCommand;
+use crate::stat::command::Child;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
 use crate::stat::{result_code, select_target, syscall_failure, Target};
@@ -46,6 +49,7 @@ use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
+pub use kernel_maps::parse_modules;
 pub use tasks::now;
 use tasks::TaskPosition;
 
@@ -467,78 +471,41 @@ impl Run<'_> {
                 self.contexts.poll();
                 return Ok(status);
             }
-            if self.wait_and_poll()? == WakeReason::Terminated {
-                child.signal(libc::SIGTERM);
+            if let WakeReason::Terminated(signal) = self.wait_and_poll()? {
+                child.signal(signal);
             }
         }
     }
 
-    /// Records threads or CPUs until the command exits or the user interrupts. Without a command,
-    /// recording also ends when all contexts have ended.
+    /// Records threads or CPUs until the command exits. Without a command, recording ends when the
+    /// user interrupts or when all contexts have ended.
     fn record_targets(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts
             .start()
             .map_err(|e| syscall_failure("record", &e))?;
-        let mut child = spawn_beside(&self.args.command)?;
-        let result = self.wait_for_targets(child.as_mut());
+        let mut command = SideCommand::spawn(&self.args.command)?;
+        let result = self.wait_for_targets(command.as_mut());
         self.contexts.stop();
-        let mut status = None;
-        if let Some(mut child) = child {
-            if result.is_err() {
-                self.wait_after_failure(&mut child);
-            }
-            if let Ok(None) = child.try_wait() {
-                let _ = child.kill();
-            }
-            status = child.wait().ok();
-        }
-        result.map(|()| status)
+        // After a failure of the recording, the command continues to run, and pfc waits for it.
+        let status = command
+            .as_mut()
+            .map(|command| command.wait(&mut self.event_loop))
+            .transpose();
+        result.and(status)
     }
 
-    /// Waits until the command exits or the user interrupts. Called when the recording of threads
-    /// or CPUs has failed.
-    fn wait_after_failure(&mut self, child: &mut std::process::Child) {
-        while let Ok(None) = child.try_wait() {
-            let until = Some(Instant::now() + POLL_INTERVAL);
-            if let Err(_) | Ok(WakeReason::Interrupted | WakeReason::Terminated) =
-                self.event_loop.wait(until)
-            {
-                return;
-            }
-        }
-    }
-
-    /// Waits until the command exits or the user interrupts. If there is no command, this function
-    /// also returns when all contexts have ended or a write has failed.
-    fn wait_for_targets(
-        &mut self,
-        mut child: Option<&mut std::process::Child>,
-    ) -> Result<(), Failure> {
+    /// Waits until the command exits. If there is no command, waits until the user interrupts, all
+    /// contexts have ended, or a write has failed.
+    fn wait_for_targets(&mut self, mut command: Option<&mut SideCommand>) -> Result<(), Failure> {
         loop {
-            match self.wait_and_poll()? {
-                WakeReason::Interrupted | WakeReason::Terminated => return Ok(()),
-                WakeReason::Child => {
-                    if let Some(child) = &mut child {
-                        if child
-                            .try_wait()
-                            .trying_to("wait for the command")?
-                            .is_some()
-                        {
-                            return Ok(());
-                        }
-                    }
-                }
-                WakeReason::Timeout
-                | WakeReason::Ready
-                | WakeReason::SwitchOutput
-                | WakeReason::Resized => {
-                    // If the user gave no command, the recording ends when all contexts have ended
-                    // or a write has failed.
-                    let has_ended = self.contexts.all_ended() || self.incomplete.is_some();
-                    if child.is_none() && has_ended {
-                        return Ok(());
-                    }
-                }
+            let wake = self.wait_and_poll()?;
+            let has_ended = match (&mut command, wake) {
+                (Some(command), wake) => command.handle(wake)?,
+                (None, WakeReason::Interrupted | WakeReason::Terminated(_)) => true,
+                (None, _) => self.contexts.all_ended() || self.incomplete.is_some(),
+            };
+            if has_ended {
+                return Ok(());
             }
         }
     }

@@ -20,17 +20,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perfmon::ring::Sample;
 
+use super::kernel_maps::encode_kernel_maps;
 use super::maps::parse_maps_line;
 use super::task_events::TaskEvents;
 use crate::data::record::Region;
-use crate::data::{middle_time, take_until, Encoder, SampleId, KERNEL_START};
+use crate::data::{middle_time, started_processes, take_until, Encoder, SampleId, KERNEL_START};
 use crate::profile::{build_id, candidate_paths, is_same_file, open_regular};
 use crate::text_file;
 
@@ -224,7 +224,8 @@ impl Tasks {
 
     /// Replaces the older half of the records by the present contents of /proc, where processes
     /// that have ended are missing. If the name and mappings of an ended process were in the older
-    /// half of the records, the process's samples in the next file have no names.
+    /// half of the records, the process's samples in the next file have no names. The samples before
+    /// an exec in the newer half have no names either, because /proc describes the new program.
     fn shrink_records(&mut self) {
         self.nr_shrinks += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
@@ -232,8 +233,11 @@ impl Tasks {
         take_until(&mut newer, time);
         encode_kernel_maps(&mut self.records, self.event_id);
         let mut build_ids = BuildIds::new();
+        let started = started_processes(&newer);
         for pid in numeric_entries("/proc") {
-            self.add_existing(pid, time, &mut build_ids);
+            if !started.contains(&pid) {
+                self.add_existing(pid, time, &mut build_ids);
+            }
         }
         self.records.bytes.append(&mut newer);
     }
@@ -512,59 +516,51 @@ fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
     open.and_then(|file| build_id(&file)).unwrap_or_default()
 }
 
-/// Encodes the mappings of the kernel and of its modules, unless the kernel hides addresses from
-/// this user.
-fn encode_kernel_maps(output: &mut Encoder, id: u64) {
-    let Some(start) = kernel_text_start() else {
-        return;
-    };
-    let modules = loaded_modules();
-    // The range recorded for the kernel ends at the first module, so it includes BPF programs below
-    // the first module. The end of the kernel's text is not read from /proc/kallsyms: its symbol is
-    // near the end of the file, and reading the whole file takes long.
-    let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
-    let end = above.min().unwrap_or(u64::MAX);
-    output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
-    for (name, at, size) in modules {
-        output.kernel_mmap(at, at.saturating_add(size), 0, &name, id);
-    }
-}
-
-/// Returns the first address of the kernel's text, from a line near the beginning of
-/// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
-fn kernel_text_start() -> Option<u64> {
-    let file = fs::File::open("/proc/kallsyms").ok()?;
-    // In some kernels, /proc/kallsyms has symbol names that are not UTF-8.
-    let mut lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-    let line = lines.find(|line| line.ends_with(b" _text"))?;
-    let address = line.split(|b| *b == b' ').next()?;
-    let at = u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()?;
-    (at != 0).then_some(at)
-}
-
-/// Returns each module's name in brackets, its address and its size in bytes.
-fn loaded_modules() -> Vec<(String, u64, u64)> {
-    parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
-}
-
-/// Parses /proc/modules.
-pub(super) fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
-    let module = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, size, ..] = words[..] else {
-            return None;
-        };
-        // The address of a module is the last word of its line, or the word before the taint flags.
-        let at = words.iter().rev().find_map(|w| w.strip_prefix("0x"))?;
-        let at = u64::from_str_radix(at, 16).ok().filter(|at| *at != 0)?;
-        Some((format!("[{name}]"), at, size.parse().ok()?))
-    };
-    text.lines().filter_map(module).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::record::sizes_and_kinds;
+
+    /// Returns the number of names of this process after the older half of the records is replaced.
+    /// The newer half has a record that `add_newer` adds.
+    fn names_after_shrink(add_newer: impl Fn(&mut Encoder, &SampleId)) -> usize {
+        let pid = std::process::id();
+        let id = |pid: u32, time: u64| SampleId {
+            pid,
+            tid: pid,
+            time,
+            ..SampleId::default()
+        };
+        let mut tasks = Tasks::new(1);
+        tasks.use_kernel_records();
+        tasks.records.bytes.clear();
+        for time in 10..20 {
+            tasks.records.comm(b"older", true, &id(u32::MAX, time));
+        }
+        add_newer(&mut tasks.records, &id(pid, 30));
+        tasks.shrink_records();
+        // A COMM record has the type 3. The process ID and the thread ID follow its header.
+        let wanted = [pid.to_le_bytes(), pid.to_le_bytes()].concat();
+        let mut names = 0;
+        let mut at = 0;
+        for (size, kind) in sizes_and_kinds(tasks.records()) {
+            names += usize::from(kind == 3 && tasks.records()[at + 8..].starts_with(&wanted));
+            at += size;
+        }
+        names
+    }
+
+    #[test]
+    fn r1_9_a_later_program_has_no_earlier_records() {
+        let rename = |to: &mut Encoder, id: &SampleId| to.comm(b"new", false, id);
+        let exec = |to: &mut Encoder, id: &SampleId| to.comm(b"new", true, id);
+        let fork = |to: &mut Encoder, id: &SampleId| to.fork((1, 1), id);
+        let thread = |to: &mut Encoder, id: &SampleId| to.fork((id.pid, id.pid), id);
+        assert_eq!(names_after_shrink(rename), 2);
+        assert_eq!(names_after_shrink(exec), 1);
+        assert_eq!(names_after_shrink(fork), 0);
+        assert_eq!(names_after_shrink(thread), 1);
+    }
 
     #[test]
     fn r1_9_a_process_is_told_of_once() {

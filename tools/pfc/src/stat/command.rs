@@ -78,23 +78,6 @@ pub struct Child {
     followed: BTreeSet<i32>,
 }
 
-/// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
-/// if the user gave no command.
-pub fn spawn_beside(command: &[OsString]) -> Result<Option<std::process::Child>, Failure> {
-    let Some((program, arguments)) = command.split_first() else {
-        return Ok(None);
-    };
-    let mut command = Command::new(program);
-    process::restore_limits(command.args(arguments));
-    command
-        .spawn()
-        .map(Some)
-        .map_err(|e| match limits::advice(&e).is_empty() {
-            true => Failure::Command(program.clone(), e),
-            false => Failure::Call(format!("run '{}'", visible::escape_os(program)), e),
-        })
-}
-
 fn cloexec_pipe() -> io::Result<(File, File)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
@@ -296,11 +279,9 @@ impl Child {
                 // reported later.
                 let _ = resumed;
             }
-            if event_loop
-                .wait(Some(Instant::now() + CHECK_INTERVAL))
-                .is_ok_and(|wake| wake == WakeReason::Terminated)
-            {
-                self.signal(libc::SIGTERM);
+            let wake = event_loop.wait(Some(Instant::now() + CHECK_INTERVAL));
+            if let Ok(WakeReason::Terminated(signal)) = wake {
+                self.signal(signal);
             }
         }
     }

@@ -5,6 +5,8 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -12,15 +14,18 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::process::is_ignored;
+use super::process::{flag_sent_by_process, is_ignored};
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     Child,
+    /// The terminal has sent SIGINT to its foreground processes: to pfc, and also to the command
+    /// that pfc runs.
     Interrupted,
-    /// SIGTERM or SIGHUP has arrived.
-    Terminated,
+    /// Another process has sent SIGINT, or SIGTERM or SIGHUP has arrived. The command that pfc runs
+    /// must get the signal in this variant: SIGINT after SIGINT, and otherwise SIGTERM.
+    Terminated(i32),
     /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
     /// SIGUSR2.
     SwitchOutput,
@@ -93,6 +98,8 @@ fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, Wak
 /// pfc was started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
     signals: Vec<(UnixStream, WakeReason)>,
+    /// True if the last SIGINT was sent by a process, and not by the terminal.
+    is_int_sent: Arc<AtomicBool>,
 }
 
 impl EventLoop {
@@ -102,15 +109,21 @@ impl EventLoop {
 
     /// Makes an event loop that catches SIGHUP if `catches_hangup` is true.
     fn with_hangup(catches_hangup: bool) -> io::Result<Self> {
+        // The handlers of a signal run in the order in which they were registered, so the flag is
+        // set before the event loop wakes.
+        let is_int_sent = flag_sent_by_process(SIGINT)?;
         let mut signals = vec![
             register_signal(SIGCHLD, WakeReason::Child)?,
             register_signal(SIGINT, WakeReason::Interrupted)?,
-            register_signal(SIGTERM, WakeReason::Terminated)?,
+            register_signal(SIGTERM, WakeReason::Terminated(SIGTERM))?,
         ];
         if catches_hangup {
-            signals.push(register_signal(SIGHUP, WakeReason::Terminated)?);
+            signals.push(register_signal(SIGHUP, WakeReason::Terminated(SIGTERM))?);
         }
-        Ok(Self { signals })
+        Ok(Self {
+            signals,
+            is_int_sent,
+        })
     }
 
     /// Makes an event loop that also catches SIGUSR2.
@@ -138,7 +151,7 @@ impl EventLoop {
     pub fn sleep_until(&mut self, until: Instant) -> io::Result<bool> {
         loop {
             match self.wait(Some(until))? {
-                WakeReason::Interrupted | WakeReason::Terminated => return Ok(false),
+                WakeReason::Interrupted | WakeReason::Terminated(_) => return Ok(false),
                 WakeReason::Timeout => return Ok(true),
                 WakeReason::Child
                 | WakeReason::SwitchOutput
@@ -194,6 +207,10 @@ impl EventLoop {
                     // handles all signals of one kind in one pass.
                     let mut seen = [0; 64];
                     while stream.read(&mut seen).is_ok_and(|n| n > 0) {}
+                    let is_int = *wake == WakeReason::Interrupted;
+                    if is_int && self.is_int_sent.swap(false, Ordering::SeqCst) {
+                        return Ok(WakeReason::Terminated(SIGINT));
+                    }
                     return Ok(*wake);
                 }
             }
@@ -208,16 +225,24 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn pfc_hangup_ends_a_wait_like_sigterm() {
-        // The tests may run with SIGHUP ignored.
-        let mut event_loop = EventLoop::with_hangup(true).expect("signals");
-        raise(SIGHUP).expect("it is caught");
+    fn raise_and_wait(event_loop: &mut EventLoop, signal: i32) -> WakeReason {
+        raise(signal).expect("it is caught");
         let mut wake = event_loop.wait(None).expect("a signal");
         while wake == WakeReason::Child {
             wake = event_loop.wait(None).expect("a signal");
         }
-        assert_eq!(wake, WakeReason::Terminated);
+        wake
+    }
+
+    #[test]
+    fn pfc_hangup_and_sent_sigint_end_a_wait_like_sigterm() {
+        // The tests may run with SIGHUP ignored.
+        let mut event_loop = EventLoop::with_hangup(true).expect("signals");
+        let wake = raise_and_wait(&mut event_loop, SIGHUP);
+        assert_eq!(wake, WakeReason::Terminated(SIGTERM));
+        // This process has sent SIGINT to itself: the terminal has not sent it.
+        let wake = raise_and_wait(&mut event_loop, SIGINT);
+        assert_eq!(wake, WakeReason::Terminated(SIGINT));
         assert!(!is_ignored(SIGHUP));
         // is_ignored() is true for SIGPIPE, which the standard library ignores in each program.
         assert!(is_ignored(libc::SIGPIPE));

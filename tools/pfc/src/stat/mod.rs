@@ -16,12 +16,14 @@
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
+//! | `beside.rs` | runs a command beside a count of other threads or of CPUs |
 //! | `failure.rs` | messages of failed system calls, with advice |
 //! | `event_loop.rs`, `interval.rs` | one wait for children, signals and files; the timer of `-I` |
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
 pub mod assign;
+pub mod beside;
 pub mod command;
 pub mod counting;
 mod derived;
@@ -47,6 +49,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use assign::{assign, assign_sets, Placement, Plan};
+use beside::SideCommand;
 use command::Child;
 use counting::{ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
@@ -324,7 +327,7 @@ impl Session<'_> {
     fn check_interrupted(&mut self) -> io::Result<bool> {
         loop {
             match self.event_loop.wait(Some(Instant::now()))? {
-                WakeReason::Interrupted | WakeReason::Terminated => self.is_interrupted = true,
+                WakeReason::Interrupted | WakeReason::Terminated(_) => self.is_interrupted = true,
                 WakeReason::Child
                 | WakeReason::SwitchOutput
                 | WakeReason::Resized
@@ -408,9 +411,9 @@ impl Session<'_> {
             }
             match self.event_loop.wait(timer.next_due).trying_to(WAIT)? {
                 WakeReason::Timeout => timer.tick_if_due(group, report)?,
-                WakeReason::Terminated => {
+                WakeReason::Terminated(signal) => {
                     self.is_interrupted = true;
-                    child.signal(libc::SIGTERM);
+                    child.signal(signal);
                 }
                 // The terminal also sends SIGINT to the command, so pfc does not forward it.
                 WakeReason::Interrupted => self.is_interrupted = true,
@@ -422,9 +425,8 @@ impl Session<'_> {
         }
     }
 
-    /// Counts threads or CPUs until the command exits or the user interrupts. Without a command,
-    /// counting of threads ends when all of the threads have exited. A command that still runs at
-    /// the end of counting is killed.
+    /// Counts threads or CPUs until the command exits. Without a command, counting ends when the
+    /// user interrupts, and counting of threads also ends when all of the threads have exited.
     fn run_targets(
         &mut self,
         group: &mut ContextGroup,
@@ -432,12 +434,11 @@ impl Session<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut timer = IntervalTimer::start(self.args);
         group.start().map_err(|e| syscall_failure("count", &e))?;
-        let mut child = command::spawn_beside(&self.args.command)?;
+        let mut command = SideCommand::spawn(&self.args.command)?;
         let mut live_threads = match &self.target {
-            Target::Threads(threads) if child.is_none() => Some(LiveThreads::new(threads)),
+            Target::Threads(threads) if command.is_none() => Some(LiveThreads::new(threads)),
             _ => None,
         };
-        let mut status = None;
         while !live_threads
             .as_mut()
             .is_some_and(LiveThreads::have_all_exited)
@@ -448,36 +449,30 @@ impl Session<'_> {
             let wake = self.event_loop.wait_for(until.min(), &fds);
             drop(fds);
             group.update_cpus().trying_to(READ_COUNTS)?;
-            match wake.trying_to(WAIT)? {
-                WakeReason::Timeout => {
-                    timer.tick_if_due(group, report)?;
-                    // If a write has failed and there is no command, the run ends. With a command,
-                    // the run continues after a failed write until the command exits.
-                    if timer.failure.is_some() && child.is_none() {
-                        break;
-                    }
-                }
-                WakeReason::Interrupted | WakeReason::Terminated => {
-                    self.is_interrupted = true;
-                    break;
-                }
-                WakeReason::Child => {
-                    if let Some(child) = &mut child {
-                        status = child.try_wait().trying_to("wait for the command")?;
-                        if status.is_some() {
-                            break;
-                        }
-                    }
-                }
-                WakeReason::SwitchOutput | WakeReason::Resized | WakeReason::Ready => {}
+            let wake = wake.trying_to(WAIT)?;
+            match wake {
+                WakeReason::Timeout => timer.tick_if_due(group, report)?,
+                WakeReason::Interrupted | WakeReason::Terminated(_) => self.is_interrupted = true,
+                WakeReason::Child
+                | WakeReason::SwitchOutput
+                | WakeReason::Resized
+                | WakeReason::Ready => {}
+            }
+            // A command continues to run after a failed write, and may continue after a signal.
+            let has_ended = match &mut command {
+                Some(command) => command.handle(wake)?,
+                None => self.is_interrupted || timer.failure.is_some(),
+            };
+            if has_ended {
+                break;
             }
         }
         group.stop();
         let elapsed = timer.started_at.elapsed();
-        if let (Some(mut child), None) = (child, status) {
-            let _ = child.kill();
-            status = child.wait().ok();
-        }
+        let status = match &mut command {
+            Some(command) => command.status()?,
+            None => None,
+        };
         match timer.failure {
             Some(failure) => Err(failure),
             None => Ok((elapsed, status)),

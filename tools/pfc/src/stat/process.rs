@@ -6,13 +6,15 @@
 //! on every signal.
 #![expect(
     unsafe_code,
-    reason = "fork, pre_exec, ptrace, wait for any child, rusage"
+    reason = "fork, pre_exec, ptrace, wait for any child, rusage, senders of signals"
 )]
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 
@@ -74,6 +76,23 @@ pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: Without a new action, sigaction() only writes the current action to `action`.
     let result = unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
     result == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Catches a signal. The returned flag is set when a process has sent the signal, by kill(2) for
+/// example, and not when the kernel has sent the signal, for a key of the terminal for example.
+pub fn flag_sent_by_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let is_sent = Arc::clone(&flag);
+    let handler = move |info: &libc::siginfo_t| {
+        // SI_USER, SI_QUEUE and SI_TKILL are not positive. SI_KERNEL is positive.
+        if info.si_code <= 0 {
+            is_sent.store(true, Ordering::SeqCst);
+        }
+    };
+    // SAFETY: A signal handler may only call functions that are async-signal-safe. `handler` reads
+    // an integer and stores an atomic value.
+    unsafe { signal_hook_registry::register_sigaction(signal, handler) }?;
+    Ok(flag)
 }
 
 /// Returns the next state change of a child or tracee. Returns `None` if no state change is

@@ -80,6 +80,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
         )));
     }
     let mut sink = Sink::open(args.format, file, &args.name, &info)?;
+    sink.begin()?;
     let mut reader = Reader::new(&info);
     let result = reader
         .read_round(&trace, sink.output.as_mut())

@@ -4,15 +4,14 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use perftrace_reader::{Reader, Source, Trace};
-use rustix::process::{kill_process, Pid, Signal};
 
 use crate::error::{Failure, TryingTo};
 use crate::message;
-use crate::stat::command::spawn_beside;
+use crate::stat::beside::SideCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
 use crate::trace::summary;
@@ -29,9 +28,6 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The action that fails, in the error message "cannot wait for the command".
-const WAIT_FOR_COMMAND: &str = "wait for the command";
 
 /// Reads a trace and writes its events to an output.
 pub struct Recorder {
@@ -58,21 +54,24 @@ impl Recorder {
         })
     }
 
-    /// Records the trace until a signal arrives, the command ends, or another program ends the
-    /// trace. Returns the exit status of the recorded command.
-    pub fn run(mut self, command: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
-        let mut child = match spawn_beside(command) {
-            Ok(child) => child,
+    /// Records the trace until the command ends or another program ends the trace. Without a
+    /// command, recording also ends when a signal arrives. Returns the exit status of the command.
+    pub fn run(mut self, argv: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
+        let mut command = match SideCommand::spawn(argv) {
+            Ok(command) => command,
             Err(failure) => {
                 self.sink.discard();
                 return Err(failure);
             }
         };
-        if child.is_some() {
+        if command.is_some() {
             // The recorded command may use the terminal, so no progress messages are printed.
             self.last_progress = None;
         }
-        let mut result = self.read_until_end(child.as_mut());
+        let mut result = self
+            .sink
+            .begin()
+            .and_then(|()| self.read_until_end(command.as_mut()));
         // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
         if result.is_ok() {
@@ -83,9 +82,9 @@ impl Recorder {
         let result = self.finish(result);
         // pfc waits for the command, which continues to run after a write error, and after another
         // program has ended the trace.
-        let status = child
+        let status = command
             .as_mut()
-            .map(|child| self.wait_for(child))
+            .map(|command| command.wait(&mut self.event_loop))
             .transpose()?;
         result?;
         Ok(status)
@@ -93,25 +92,15 @@ impl Recorder {
 
     /// Records a trace that another program has created, and does not end the trace.
     pub fn follow(mut self) -> Result<(), Failure> {
-        let result = self.read_until_end(None).and_then(|()| self.drain());
+        let result = self
+            .sink
+            .begin()
+            .and_then(|()| self.read_until_end(None))
+            .and_then(|()| self.drain());
         self.finish(result)
     }
 
-    /// Waits until the command has exited. A SIGTERM to pfc is passed on to the command.
-    fn wait_for(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
-        loop {
-            if let Some(status) = child.try_wait().trying_to(WAIT_FOR_COMMAND)? {
-                return Ok(status);
-            }
-            let until = Some(Instant::now() + PROGRESS_INTERVAL);
-            if self.event_loop.wait(until).trying_to(WAIT_FOR_COMMAND)? == WakeReason::Terminated {
-                terminate(child);
-            }
-        }
-    }
-
-    fn read_until_end(&mut self, mut child: Option<&mut Child>) -> Result<(), Failure> {
-        let mut was_signalled = false;
+    fn read_until_end(&mut self, mut command: Option<&mut SideCommand>) -> Result<(), Failure> {
         loop {
             let until = Some(Instant::now() + MAX_READ_INTERVAL);
             let wake = self
@@ -120,33 +109,18 @@ impl Recorder {
                 .trying_to("wait for events")?;
             let nr_events = self.read_buffers()?;
             self.print_progress();
-            match (wake, &mut child) {
-                // The terminal has sent SIGINT to both pfc and the command, so pfc does not end the
-                // command. A second signal to pfc kills the command.
-                (WakeReason::Interrupted, Some(_)) if !was_signalled => was_signalled = true,
-                (WakeReason::Terminated, Some(child)) if !was_signalled => {
-                    was_signalled = true;
-                    terminate(child);
+            let has_ended = match (wake, &mut command) {
+                (WakeReason::Ready, _) => self.trace.has_ended()?,
+                (wake, Some(command)) => command.handle(wake)?,
+                (wake, None) => {
+                    matches!(wake, WakeReason::Interrupted | WakeReason::Terminated(_))
                 }
-                (WakeReason::Interrupted | WakeReason::Terminated, Some(child)) => {
-                    let _ = child.kill();
-                    return Ok(());
-                }
-                (WakeReason::Interrupted | WakeReason::Terminated, None) => return Ok(()),
-                (WakeReason::Child, Some(child)) => {
-                    if child.try_wait().trying_to(WAIT_FOR_COMMAND)?.is_some() {
-                        return Ok(());
-                    }
-                }
-                (WakeReason::Ready, _) => {
-                    if self.trace.has_ended()? {
-                        return Ok(());
-                    }
-                    if nr_events == 0 {
-                        std::thread::sleep(EMPTY_WAKEUP_DELAY);
-                    }
-                }
-                _ => {}
+            };
+            if has_ended {
+                return Ok(());
+            }
+            if wake == WakeReason::Ready && nr_events == 0 {
+                std::thread::sleep(EMPTY_WAKEUP_DELAY);
             }
         }
     }
@@ -193,14 +167,5 @@ impl Recorder {
             let bytes = self.sink.output.bytes();
             message::print_progress(&summary::progress_message(&self.reader.totals(), bytes));
         }
-    }
-}
-
-fn terminate(child: &Child) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // wait() was not called for the child yet, so no other process can have the id of the
-        // child.
-        let _ = kill_process(pid, Signal::TERM);
     }
 }

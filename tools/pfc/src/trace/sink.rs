@@ -22,10 +22,20 @@ pub struct Sink {
     /// The path of the output; `None` for standard output.
     pub path: Option<PathBuf>,
     format: Format,
+    /// The file at `path`; `None` for standard output and for the directory of a CTF trace.
+    file: Option<OutputFile>,
+}
+
+/// The output file of a trace. The old content of the file is kept until [`Sink::begin`].
+struct OutputFile {
+    file: File,
+    /// True if [`Sink::open`] has created the file.
+    is_new: bool,
 }
 
 impl Sink {
-    /// Creates the output of a trace.
+    /// Opens the output of a trace. The old content of an output file is kept until
+    /// [`Self::begin`].
     pub fn open(
         format: Format,
         file: Option<&Path>,
@@ -39,19 +49,30 @@ impl Sink {
             (None, Format::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
             (None, Format::Text) => None,
         };
-        let output = create_output(format, path.as_deref(), about).map_err(|e| match &path {
-            Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
+        let (output, file) =
+            create_output(format, path.as_deref(), about).map_err(|e| match &path {
+                Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => {
+                    Failure::Refused(format!(
                 "{} is not empty; a trace needs its own directory, choose another one with -o",
                 visible::escape_path(path)
-            )),
-            Some(path) => Failure::Create(path.clone(), e),
-            None => Failure::Write(e),
-        })?;
+            ))
+                }
+                Some(path) => Failure::Create(path.clone(), e),
+                None => Failure::Write(e),
+            })?;
         Ok(Self {
             output,
             path,
             format,
+            file,
         })
+    }
+
+    /// Removes the old content of the output file, and writes the beginning of the trace.
+    pub fn begin(&mut self) -> Result<(), Failure> {
+        self.set_len(0)
+            .and_then(|()| self.output.end_round(0))
+            .map_err(|e| self.to_failure(Error::Write(e)))
     }
 
     /// Converts an error of the reader to an error of `pfc`. The result for a write error contains
@@ -70,7 +91,7 @@ impl Sink {
         match result.and(finished.map_err(|e| self.to_failure(e))) {
             Err(Failure::Create(path, error)) => {
                 if self.format == Format::Text {
-                    self.cut_off_incomplete_line(&path);
+                    self.cut_off_incomplete_line();
                 }
                 Err(Failure::Incomplete {
                     path,
@@ -86,11 +107,16 @@ impl Sink {
     }
 
     /// Removes an incomplete line at the end of a text output, after a write has failed.
-    fn cut_off_incomplete_line(&self, path: &Path) {
-        let is_file = |file: &File| file.metadata().is_ok_and(|m| m.is_file());
-        if let Ok(file) = File::options().write(true).open(path) {
-            // If the output file cannot be truncated, it keeps the incomplete line at its end.
-            let _ = is_file(&file).then(|| file.set_len(self.output.bytes()));
+    fn cut_off_incomplete_line(&self) {
+        // If the output file cannot be truncated, it keeps the incomplete line at its end.
+        let _ = self.set_len(self.output.bytes());
+    }
+
+    /// Sets the size of the output file, if it is a regular file.
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match &self.file {
+            Some(output) if output.file.metadata()?.is_file() => output.file.set_len(bytes),
+            _ => Ok(()),
         }
     }
 
@@ -99,36 +125,44 @@ impl Sink {
         self.path.is_none()
     }
 
-    /// Removes the directory of a CTF trace that holds no events yet. The recorder calls this
-    /// function if the command could not be started.
+    /// Removes a new output that holds no events yet: the directory of a CTF trace, or a file. An
+    /// older file is unchanged. The recorder calls this function instead of [`Self::begin`] if the
+    /// command could not be started.
     pub fn discard(self) {
-        if let (Some(path), Format::Ctf) = (&self.path, self.format) {
+        let Some(path) = &self.path else {
+            return;
+        };
+        if self.format == Format::Ctf {
             let _ = fs::remove_file(path.join("metadata"));
             let _ = fs::remove_dir(path);
+        } else if self.file.is_some_and(|file| file.is_new) {
+            let _ = fs::remove_file(path);
         }
     }
 }
+
+type OpenedOutput = (Box<dyn Output>, Option<OutputFile>);
 
 fn create_output(
     format: Format,
     path: Option<&Path>,
     about: TraceProperties,
-) -> io::Result<Box<dyn Output>> {
-    let file = |path: &Path| {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).open(path)
-    };
-    Ok(match (format, path) {
+) -> io::Result<OpenedOutput> {
+    let output: Box<dyn Output> = match (format, path) {
         (Format::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
         (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
-        (Format::Perfetto, Some(path)) => Box::new(Perfetto::new(file(path)?, about)?),
+        (_, Some(path)) => {
+            let file = open_file(path)?;
+            let writer = file.file.try_clone()?;
+            let output: Box<dyn Output> = match format {
+                Format::Perfetto => Box::new(Perfetto::new(writer, about)?),
+                _ => Box::new(Text::new(writer, about.clock, false)),
+            };
+            return Ok((output, Some(file)));
+        }
         (Format::Perfetto, None) => {
             let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
-        }
-        (Format::Text, Some(path)) => {
-            let to: Box<dyn Write> = Box::new(file(path)?);
-            Box::new(Text::new(to, about.clock, false))
         }
         (Format::Text, None) => {
             let has_colour =
@@ -136,7 +170,23 @@ fn create_output(
             let to: Box<dyn Write> = Box::new(stdout());
             Box::new(Text::new(to, about.clock, has_colour))
         }
-    })
+    };
+    Ok((output, None))
+}
+
+/// Opens an output file. A new file is created, and the content of an older file is kept.
+fn open_file(path: &Path) -> io::Result<OutputFile> {
+    let mut options = File::options();
+    options.write(true);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => Ok(OutputFile { file, is_new: true }),
+        // O_EXCL does not follow symbolic links, so the path may be a dangling link.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(OutputFile {
+            file: options.create(true).truncate(false).open(path)?,
+            is_new: false,
+        }),
+        Err(e) => Err(e),
+    }
 }
 
 /// Returns properties of the tracer and of the system. These properties are part of CTF and
@@ -153,4 +203,32 @@ fn trace_environment(name: &str) -> Vec<(String, String)> {
         ("release", system.release().to_string_lossy().into_owned()),
     ];
     words.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
+mod tests {
+    use super::*;
+
+    fn open(format: Format, path: &Path) -> Sink {
+        Sink::open(format, Some(path), "t", &Info::default()).expect("an output")
+    }
+
+    #[test]
+    fn pfc_trace_keeps_an_older_file_until_the_command_runs() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace");
+        for format in [Format::Text, Format::Perfetto] {
+            open(format, &path).discard();
+            assert!(!path.exists());
+            fs::write(&path, "older ".repeat(2_000)).expect("room");
+            open(format, &path).discard();
+            assert_eq!(fs::metadata(&path).expect("a file").len(), 12_000);
+            let mut sink = open(format, &path);
+            sink.begin().expect("a file");
+            sink.finish(Ok(())).expect("a file");
+            assert!(!fs::read_to_string(&path).expect("a text").contains("older"));
+            fs::remove_file(&path).expect("a file");
+        }
+    }
 }

@@ -1,0 +1,148 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# timeout: 120
+# shellcheck disable=SC2012,SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+#
+# Tests the output files of pfc: symbolic links of other users, files that two recordings write,
+# files that are removed during a recording, and who may read a recording.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+own_mounts
+
+program=/tests/pfc_follow
+
+# In the directory d, which is like /tmp, the user nobody has created the symbolic link d/x to
+# root's file "victim". If pfc runs as root, it must not follow this link.
+test_link_of_other_user() { # COMMAND...
+	rm -rf d victim
+	mkdir -m 1777 d
+	echo precious >victim
+	su nobody -s /bin/sh -c "ln -s $PWD/victim d/x" || return 1
+	"$@" >/dev/null 2>words
+	rc=$?
+	cat words victim
+	ls -lA d
+	[ $rc = 2 ] && [ "$(cat victim)" = precious ] && grep -q '^pfc: cannot write to d/x: Permission denied .*symbolic link' words
+}
+test_own_link() {
+	rm -rf d own
+	mkdir -m 1777 d
+	echo old >own
+	ln -s ../own d/x
+	pfc doctor --json -o d/x
+	[ -L d/x ] && [ ! -L own ] && grep -q "\"schema\":1" own
+}
+# Records a busy process until the signal INT. Sets $recorder to the process ID of pfc, and returns
+# when the file has samples.
+begin_record() { # FILE PROCESS
+	pfc record -p $2 -e task-clock -F 200 -o $1 2>words.$2 &
+	recorder=$!
+	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon && run_for $2 800
+}
+end_record() { # RECORDER PROCESS
+	kill -INT $1
+	wait $1
+	rc=$?
+	echo "status $rc"
+	cat words.$2
+	return $rc
+}
+# The second recording begins when the first has written samples to the file.
+test_two_recordings() {
+	rm -f r r.*
+	begin_record r $busy && within 60 test -e r || return 1
+	first=$recorder
+	begin_record r $other || return 1
+	second=$recorder
+	end_record $second $other && end_record $first $busy || return 1
+	ls -lA r*
+	has_busy_samples r && has_busy_samples r.$second &&
+		grep -q "this recording is in $PWD/r.$second\$" words.$other &&
+		grep -q "Captured and wrote .* MB $PWD/r.$second (" words.$other &&
+		grep -q "Captured and wrote .* MB r (" words.$busy && ! grep -q '^pfc:' words.$busy
+}
+# The file is created by another program before pfc has its first sample.
+test_file_appears() {
+	rm -f r r.*
+	sleep 1000 &
+	sleeper=$!
+	pfc record -p $sleeper -e task-clock -F 200 -o r 2>words.$sleeper &
+	recorder=$!
+	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon
+	echo precious >r
+	end_record $recorder $sleeper
+	rc=$?
+	kill $sleeper
+	ls -lA r*
+	[ $rc = 0 ] && [ "$(cat r)" = precious ] && [ -e r.$recorder ]
+}
+test_removed() {
+	rm -f r r.*
+	begin_record r $busy && within 60 test -e r || return 1
+	rm r
+	end_record $recorder $busy
+	ls -lA
+	[ $rc = 2 ] && grep -q '^pfc: cannot write to r: .*removed or replaced' words.$busy && ! grep -q Captured words.$busy
+}
+mode_of() { stat -c '%U %a' "$1"; }
+test_private() {
+	rm -f r q p
+	(umask 022; pfc record -e task-clock -o r $program calls 1000000) || return 1
+	# Root's recording does not become the file of another user.
+	echo old >q
+	chown nobody q
+	chmod 644 q
+	pfc record -e task-clock -o q $program calls 1000000 || return 1
+	# The caller's own file keeps its mode.
+	echo old >p
+	chmod 640 p
+	pfc record -e task-clock -o p $program calls 1000000 || return 1
+	ls -lA
+	[ "$(mode_of r)" = "root 600" ] && [ "$(mode_of q)" = "root 600" ] && [ "$(mode_of p)" = "root 640" ]
+}
+# If the command cannot be executed, an older trace is kept, and no new file is left.
+test_no_command() { # FORMAT
+	rm -f t u
+	echo precious >t
+	pfc trace start t --format $1 -o t -- no_such_command
+	rc=$?
+	cat t
+	[ $rc = 127 ] && [ "$(cat t)" = precious ] || return 1
+	pfc trace start t --format $1 -o u -- no_such_command
+	[ $? = 127 ] && [ ! -e u ]
+}
+
+plan 9
+mkdir -p /tmp/outputs
+cd /tmp/outputs || exit 1
+chmod 755 .
+unload_modules
+for m in perfcounters perfmon perftrace pfm_soft pfm_ring; do
+	insmod /modules/$m.ko
+done
+begin_few_symbols
+protected=$(cat /proc/sys/fs/protected_symlinks)
+echo 1 >/proc/sys/fs/protected_symlinks
+$program calls 100000000000 &
+busy=$!
+$program calls 100000000000 &
+other=$!
+check "pfc doctor -o: a link of another user is not followed" test_link_of_other_user pfc doctor --json -o d/x
+check "pfc record -o: a link of another user is not followed" test_link_of_other_user pfc record -a -e task-clock -o d/x true
+check "pfc doctor -o: the caller's own link is followed" test_own_link
+check "1.9 pfc record: two recordings of one file are both kept" test_two_recordings
+check "1.9 pfc record: a file that another program has created is kept" test_file_appears
+check "1.9 pfc record: status 2 if the file is removed" test_removed
+check "1.9 pfc record: only the caller may read the file" test_private
+check "3.11 pfc trace start: an older text is kept if there is no such command" test_no_command text
+check "3.11 pfc trace start: an older JSON is kept if there is no such command" test_no_command perfetto
+kill -9 $busy $other
+wait $busy $other 2>/dev/null
+echo "$protected" >/proc/sys/fs/protected_symlinks
+end_few_symbols
+unload_modules
+cd /tmp || exit 1
+rm -rf /tmp/outputs
+exit $failed

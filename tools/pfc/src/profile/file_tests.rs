@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of files of samples: whether the file of a mapping is still the file that ran, and records
+//! that only perf writes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use perfmon::ring::Sample;
+
+use super::fuzz::{elf_file, file_of, read};
+use super::Profile;
+use crate::data::record::Region;
+use crate::data::{encode_file, Attribute, Encoder, SampleId};
+
+/// Returns an ELF file without a build ID, which has a function of this name at 0x1100.
+fn program(function: &str) -> Vec<u8> {
+    let mut symbols = vec![0_u8; 24];
+    symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+    symbols.extend(0x1100_u64.to_le_bytes());
+    symbols.extend(0x80_u64.to_le_bytes());
+    elf_file(&[
+        (".text", 1, 6, 0, 0, vec![0x90; 64]),
+        (".symtab", 2, 0, 3, 24, symbols),
+        (
+            ".strtab",
+            3,
+            0,
+            0,
+            0,
+            format!("\0{function}\0").into_bytes(),
+        ),
+    ])
+}
+
+fn event() -> Attribute {
+    Attribute {
+        id: 1,
+        ..Attribute::default()
+    }
+}
+
+/// Returns the name of the function in which the only sample of a file was taken.
+fn function_name(file: &Path) -> String {
+    let profile = Profile::load(Some(file), true).expect("samples");
+    profile.leaf_frame(&profile.samples[0]).symbol.to_string()
+}
+
+#[test]
+fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
+    let path = file_of(&program("first_hot"));
+    let metadata = fs::metadata(&path).expect("a file");
+    let device = metadata.dev();
+    let mut encoder = Encoder::default();
+    let region = Region {
+        start: 0x1000,
+        end: 0x2000,
+        device: (rustix::fs::major(device), rustix::fs::minor(device)),
+        inode: metadata.ino(),
+        path: path.to_path_buf().into(),
+        ..Region::default()
+    };
+    let id = SampleId {
+        pid: 10,
+        tid: 10,
+        time: 1,
+        cpu: 0,
+        id: 1,
+    };
+    encoder.mmap2(&region, &id);
+    let sample = Sample {
+        ip: 0x1110,
+        pid: 10,
+        tid: 10,
+        time: 2,
+        ..Sample::default()
+    };
+    encoder.sample(&sample, 1);
+    let recorded = file_of(&encode_file(&[event()], false, &[&encoder.bytes]));
+    assert_eq!(function_name(&recorded), "first_hot");
+    // The times of files are those of the last tick of the clock.
+    sleep(Duration::from_millis(50));
+    fs::write(&path, program("other_hot")).expect("room");
+    assert_eq!(fs::metadata(&path).expect("a file").ino(), metadata.ino());
+    assert_eq!(function_name(&recorded), "[unknown]");
+}
+
+#[test]
+fn r1_15_lost_samples_of_perf_are_counted_once() {
+    let id = SampleId {
+        id: 1,
+        ..SampleId::default()
+    };
+    let mut encoder = Encoder::default();
+    encoder.sample(&Sample::default(), 1);
+    encoder.lost(3, &id);
+    // A LOST_SAMPLES record has the type 13. Its header and its sample ID are those of a LOST
+    // record, which has the ID of the event before the count.
+    let lost_samples = |count: u64| {
+        let mut record = Encoder::default();
+        record.lost(count, &id);
+        record.bytes.drain(8..16);
+        record.bytes[0] = 13;
+        record.bytes[6] -= 8;
+        record.bytes
+    };
+    let lost = |records: &[u8]| {
+        let file = encode_file(&[event()], false, &[&encoder.bytes, records]);
+        read(&file).expect("samples").lost
+    };
+    assert_eq!(lost(&[]), 3);
+    assert_eq!(lost(&lost_samples(3)), 3);
+    assert_eq!(lost(&[lost_samples(4), lost_samples(5)].concat()), 9);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the names of kernel functions: a sample gets a name only if the function was at the
+//! sample's address when the sample was taken.
+
+use perfmon::ring::Sample;
+
+use super::Reader;
+use crate::data::{encode_file, Attribute, Encoder};
+use crate::kernel_identity::KernelIdentity;
+
+const TEXT: u64 = 0xffff_ffff_8100_0000;
+const MODULE: u64 = 0xffff_ffff_c000_0000;
+
+/// Returns the object and the function of a sample at each address, from a file with the given
+/// mappings of the kernel: start, end, name.
+fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
+    let mut encoder = Encoder::default();
+    for (start, end, name) in maps {
+        let offset = if *start == TEXT { TEXT } else { 0 };
+        encoder.kernel_mmap(*start, *end, offset, name, 1);
+    }
+    for (ip, time) in addresses.iter().zip(1..) {
+        let sample = Sample {
+            ip: *ip,
+            time,
+            ..Sample::default()
+        };
+        encoder.sample(&sample, 1);
+    }
+    let event = Attribute {
+        id: 1,
+        ..Attribute::default()
+    };
+    let file = encode_file(&[event], false, &[&encoder.bytes]);
+    reader.add_file(file).expect("valid records");
+    let profile = reader.profile;
+    let frames = profile.samples.iter().map(|s| profile.leaf_frame(s));
+    frames
+        .map(|f| format!("{} {}", f.object, f.symbol))
+        .collect()
+}
+
+#[test]
+fn r1_9_functions_of_another_module_are_not_named() {
+    let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff81200000 T _etext\n\
+                ffffffffc0000000 t f\t[y]\nffffffffd0000000 t bpf_prog_1\t[bpf]\n";
+    let reader = Reader::with_kernel_symbols(text, "");
+    // The module x has been unloaded since the recording.
+    let maps = [
+        (TEXT, MODULE, "[kernel.kallsyms]_text"),
+        (MODULE, MODULE + 0x4000, "[y]"),
+        (MODULE + 0x50_0000, MODULE + 0x50_4000, "[x]"),
+    ];
+    let addresses = [
+        TEXT + 0x108,
+        TEXT + 0x20_0010,
+        MODULE + 8,
+        MODULE + 0x50_0010,
+    ];
+    assert_eq!(
+        names(reader, &maps, &addresses),
+        [
+            "[kernel.kallsyms] one",
+            "[kernel.kallsyms] [unknown]",
+            "[y] f",
+            "[x] [unknown]"
+        ]
+    );
+}
+
+/// Returns the name of a sample in a file that was written in this boot, for a running kernel with
+/// this identity and `_text` at this address. `maps` is empty if the kernel hid its addresses.
+fn name_for(running: &KernelIdentity, text_start: u64, maps: &[(u64, u64, &str)]) -> String {
+    let text = format!(
+        "{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
+        text_start + 0x100
+    );
+    let reader = Reader::with_kernel_symbols(&text, "").with_running_kernel(running);
+    names(reader, maps, &[TEXT + 0x108]).remove(0)
+}
+
+#[test]
+fn r1_9_functions_of_another_kernel_are_not_named() {
+    let (one, unknown) = ("[kernel.kallsyms] one", "[kernel.kallsyms] [unknown]");
+    let this = KernelIdentity::of_running();
+    let maps = [(TEXT, MODULE, "[kernel.kallsyms]_text")];
+    assert_eq!(name_for(&this, TEXT, &maps), one);
+    assert_eq!(name_for(&this, TEXT, &[]), one);
+    let later_boot = KernelIdentity {
+        boot_id: b"later".to_vec(),
+        ..this.clone()
+    };
+    assert_eq!(name_for(&later_boot, TEXT + 0x60_0000, &maps), one);
+    assert_eq!(name_for(&later_boot, TEXT, &[]), unknown);
+    let other_release = KernelIdentity {
+        release: "other".to_owned(),
+        ..later_boot.clone()
+    };
+    assert_eq!(name_for(&other_release, TEXT, &maps), unknown);
+    if !this.build_id.is_empty() {
+        let rebuilt = KernelIdentity {
+            build_id: vec![1; 20],
+            ..later_boot
+        };
+        assert_eq!(name_for(&rebuilt, TEXT, &maps), unknown);
+    }
+}
+
+#[test]
+fn r1_9_functions_of_a_module_at_another_address_are_not_named() {
+    let text = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[y]\n";
+    let modules = "y 16384 0 - Live 0xffffffffc0000000\n";
+    let reader = Reader::with_kernel_symbols(text, modules);
+    let maps = [
+        (TEXT, MODULE, "[kernel.kallsyms]_text"),
+        (MODULE + 0x2000, MODULE + 0x6000, "[y]"),
+    ];
+    // The last address is behind the module.
+    let addresses = [MODULE + 0x2010, MODULE + 0x10, MODULE + 0x7000];
+    assert_eq!(
+        names(reader, &maps, &addresses),
+        ["[y] [unknown]", "[y] f", "[kernel.kallsyms] [unknown]"]
+    );
+}

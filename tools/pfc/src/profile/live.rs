@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bounds the memory of a reader that reads samples for days, as in `pfc top`.
+
+use std::collections::HashSet;
+
+use rustix::io::Errno;
+use rustix::process::{test_kill_process, Pid};
+
+use super::Reader;
+
+/// The minimum number of known processes at which those that have ended are searched for.
+const MIN_REAP_SIZE: usize = 1024;
+
+/// The threads and processes that have ended. Their samples may be in the next table, so their names
+/// are dropped after that table.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// Threads, except the first of each process, whose EXIT record was read since the last table,
+    /// and those of the table before.
+    pub threads: HashSet<(i32, i32)>,
+    older_threads: HashSet<(i32, i32)>,
+    /// Processes that did not exist at the last search.
+    processes: HashSet<i32>,
+    /// If this number of processes is known, those that have ended are searched for.
+    reap_size: usize,
+}
+
+impl Ended {
+    /// Keeps the name of a thread whose ID was that of an ended thread or process.
+    pub fn keep(&mut self, pid: i32, tid: i32) {
+        self.threads.remove(&(pid, tid));
+        self.older_threads.remove(&(pid, tid));
+        self.processes.remove(&pid);
+    }
+}
+
+/// Returns true if there is no process with this ID.
+fn has_ended(pid: i32) -> bool {
+    let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten();
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+}
+
+impl Reader {
+    /// Drops all samples and their frames, which have been shown, and what is known of threads and
+    /// processes that had ended at the previous call.
+    pub fn end_table(&mut self) {
+        self.profile.samples.clear();
+        self.profile.frames.clear();
+        self.frame_indices.clear();
+        self.frames_by_address.clear();
+        let ended = &mut self.ended;
+        let older = std::mem::replace(&mut ended.older_threads, std::mem::take(&mut ended.threads));
+        for (pid, tid) in older {
+            self.processes.remove_thread(pid, tid);
+        }
+        let known = self.processes.pids();
+        let mut removed = HashSet::new();
+        if known.len() >= ended.reap_size.max(MIN_REAP_SIZE) {
+            let now: HashSet<i32> = known
+                .iter()
+                .copied()
+                .filter(|pid| has_ended(*pid))
+                .collect();
+            removed = now.intersection(&ended.processes).copied().collect();
+            ended.reap_size = 2 * (known.len() - now.len());
+            ended.processes = &now - &removed;
+            self.processes.remove(&removed);
+        }
+        self.symbolizer.drop_processes(&removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfmon::ring::Sample;
+
+    use super::*;
+    use crate::data::record::Region;
+    use crate::data::{encode_file, Attribute, Encoder, SampleId};
+
+    /// A process ID that the kernel never gives: the limit is 2^22.
+    const FIRST_PID: u32 = 1 << 23;
+    const PROCESSES_PER_TABLE: u32 = 500;
+
+    fn id(pid: u32, tid: u32, time: u64) -> SampleId {
+        SampleId {
+            pid,
+            tid,
+            time,
+            cpu: 0,
+            id: 1,
+        }
+    }
+
+    fn add(reader: &mut Reader, encoder: &Encoder) {
+        let event = Attribute {
+            id: 1,
+            ..Attribute::default()
+        };
+        let file = encode_file(&[event], false, &[&encoder.bytes]);
+        reader.add_file(file).expect("valid records");
+    }
+
+    fn sample(encoder: &mut Encoder, id: &SampleId) {
+        let sample = Sample {
+            ip: 0x1000 + u64::from(id.tid),
+            pid: id.pid,
+            tid: id.tid,
+            time: id.time,
+            ..Sample::default()
+        };
+        encoder.sample(&sample, 1);
+    }
+
+    #[test]
+    fn r1_10_ended_processes_need_no_memory() {
+        let mut reader = Reader::default();
+        let own = std::process::id();
+        let mut encoder = Encoder::default();
+        encoder.comm(b"lasting", true, &id(own, own, 1));
+        add(&mut reader, &encoder);
+        for table in 0..20 {
+            let mut encoder = Encoder::default();
+            for n in 0..PROCESSES_PER_TABLE {
+                let pid = FIRST_PID + table * PROCESSES_PER_TABLE + n;
+                let time = 10 * u64::from(pid);
+                encoder.fork((own, own), &id(pid, pid, time));
+                encoder.comm(b"short", true, &id(pid, pid, time + 1));
+                let region = Region {
+                    start: 0x1000,
+                    end: u64::MAX >> 1,
+                    path: format!("/nowhere/{pid}").into(),
+                    ..Region::default()
+                };
+                encoder.mmap2(&region, &id(pid, pid, time + 2));
+                sample(&mut encoder, &id(pid, pid, time + 3));
+                encoder.exit((own, own), &id(pid, pid, time + 4));
+                // A thread of the process that lasts.
+                encoder.fork((own, own), &id(own, pid, time + 5));
+                encoder.exit((own, own), &id(own, pid, time + 6));
+            }
+            add(&mut reader, &encoder);
+            let samples = &reader.profile.samples;
+            assert_eq!(samples.len(), PROCESSES_PER_TABLE as usize);
+            assert!(samples.iter().all(|s| &*s.command == "short"));
+            reader.end_table();
+        }
+        let limit = 2 * MIN_REAP_SIZE + 2 * PROCESSES_PER_TABLE as usize;
+        let sizes = [
+            reader.profile.frames.len(),
+            reader.frame_indices.len(),
+            reader.frames_by_address.len(),
+            reader.processes.nr_names(),
+            reader.processes.pids().len(),
+            reader.symbolizer.nr_lookups(),
+        ];
+        assert!(sizes.iter().all(|size| *size <= limit), "{sizes:?}");
+        let mut encoder = Encoder::default();
+        sample(&mut encoder, &id(own, own, u64::MAX >> 1));
+        add(&mut reader, &encoder);
+        assert_eq!(&*reader.profile.samples[0].command, "lasting");
+    }
+
+    #[test]
+    fn r1_10_an_ended_process_has_a_name_in_the_next_table() {
+        let mut reader = Reader::default();
+        let mut encoder = Encoder::default();
+        for pid in FIRST_PID..FIRST_PID + 2 * MIN_REAP_SIZE as u32 {
+            encoder.comm(b"short", true, &id(pid, pid, 1));
+        }
+        add(&mut reader, &encoder);
+        reader.end_table();
+        let mut encoder = Encoder::default();
+        sample(&mut encoder, &id(FIRST_PID, FIRST_PID, 2));
+        add(&mut reader, &encoder);
+        assert_eq!(&*reader.profile.samples[0].command, "short");
+    }
+}

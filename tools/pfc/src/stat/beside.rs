@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Runs a command beside a count or a recording of other threads, of CPUs or of a trace. The command
+//! only determines for how long pfc counts or records.
+
+use std::ffi::OsString;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use super::event_loop::{EventLoop, WakeReason};
+use super::process;
+use crate::error::{Failure, TryingTo};
+use crate::limits;
+
+/// A second signal kills the command if it arrives this long after the first signal or later. Some
+/// programs send a signal twice: timeout(1) sends it to pfc and then to the process group of pfc.
+const KILL_DELAY: Duration = Duration::from_secs(1);
+/// The maximum time after which [`SideCommand::wait`] checks whether the command has exited, even if
+/// no SIGCHLD arrives.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The action that fails, in the error message "cannot wait for the command".
+const WAIT_FOR_COMMAND: &str = "wait for the command";
+
+/// A command that runs beside a count or a recording.
+pub struct SideCommand {
+    child: Child,
+    /// The time of the first signal that asked pfc to end.
+    signalled_at: Option<Instant>,
+}
+
+impl SideCommand {
+    /// Starts the command. Returns `None` if the user gave no command.
+    pub fn spawn(argv: &[OsString]) -> Result<Option<Self>, Failure> {
+        let Some((program, arguments)) = argv.split_first() else {
+            return Ok(None);
+        };
+        let mut command = Command::new(program);
+        process::restore_limits(command.args(arguments));
+        match command.spawn() {
+            Ok(child) => Ok(Some(Self {
+                child,
+                signalled_at: None,
+            })),
+            Err(e) if limits::advice(&e).is_empty() => Err(Failure::Command(program.clone(), e)),
+            Err(e) => {
+                let action = format!("run '{}'", visible::escape_os(program));
+                Err(Failure::Call(action, e))
+            }
+        }
+    }
+
+    /// Returns the exit status of the command, or `None` if the command has not exited.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.child.try_wait().trying_to(WAIT_FOR_COMMAND)
+    }
+
+    /// Handles the event that ended a wait. Returns true if the command has exited.
+    ///
+    /// The command gets the first signal that pfc gets. If the terminal has sent SIGINT, the command
+    /// already has it. A later signal kills the command: see [`KILL_DELAY`].
+    pub fn handle(&mut self, wake: WakeReason) -> Result<bool, Failure> {
+        let signal = match wake {
+            WakeReason::Interrupted => None,
+            WakeReason::Terminated(signal) => Some(signal),
+            WakeReason::Child => return Ok(self.status()?.is_some()),
+            WakeReason::SwitchOutput
+            | WakeReason::Resized
+            | WakeReason::Ready
+            | WakeReason::Timeout => return Ok(false),
+        };
+        if self.status()?.is_some() {
+            return Ok(true);
+        }
+        match (self.signalled_at, signal) {
+            (Some(at), _) if at.elapsed() >= KILL_DELAY => {
+                self.child.kill().trying_to("kill the command")?;
+            }
+            (Some(_), _) => {}
+            (None, signal) => {
+                self.signalled_at = Some(Instant::now());
+                if let (Some(signal), Ok(pid)) = (signal, self.child.id().try_into()) {
+                    // The exit status of the command was not read, so no other process can have the
+                    // process ID.
+                    process::kill(pid, signal);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits until the command has exited, and passes on signals as [`Self::handle`] does.
+    pub fn wait(&mut self, event_loop: &mut EventLoop) -> Result<ExitStatus, Failure> {
+        loop {
+            if let Some(status) = self.status()? {
+                return Ok(status);
+            }
+            let until = Some(Instant::now() + CHECK_INTERVAL);
+            let wake = event_loop.wait(until).trying_to(WAIT_FOR_COMMAND)?;
+            self.handle(wake)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Starts a shell with the given traps, and returns when the traps are set. The shell waits for
+    /// its standard input, which is a pipe.
+    fn spawn_shell(traps: &str) -> SideCommand {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{traps}; echo; while :; do read line; done")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let stdout = child.stdout.as_mut().expect("a pipe");
+        stdout.read_exact(&mut [0]).expect("a line");
+        SideCommand {
+            child,
+            signalled_at: None,
+        }
+    }
+
+    fn wait(command: &mut SideCommand) -> ExitStatus {
+        command.child.wait().expect("a status")
+    }
+
+    #[test]
+    fn pfc_command_beside_gets_the_first_signal() {
+        for (signal, name, code) in [(libc::SIGTERM, "TERM", 3), (libc::SIGINT, "INT", 4)] {
+            let mut command = spawn_shell(&format!("trap 'exit {code}' {name}"));
+            let exited = command.handle(WakeReason::Terminated(signal));
+            assert!(!exited.expect("no error"));
+            // Standard input ends, for shells that run traps only between commands.
+            drop(command.child.stdin.take());
+            assert_eq!(wait(&mut command).code(), Some(code));
+            assert!(command.handle(WakeReason::Child).expect("no error"));
+        }
+    }
+
+    #[test]
+    fn pfc_command_beside_is_killed_by_a_second_signal() {
+        let mut command = spawn_shell("trap '' TERM INT");
+        for wake in [
+            WakeReason::Interrupted,
+            WakeReason::Terminated(libc::SIGTERM),
+        ] {
+            assert!(!command.handle(wake).expect("no error"));
+        }
+        // The two signals have arrived at the same time, so the command still runs.
+        assert_eq!(command.status().expect("no error"), None);
+        command.signalled_at = command
+            .signalled_at
+            .and_then(|at| at.checked_sub(KILL_DELAY));
+        assert!(!command.handle(WakeReason::Interrupted).expect("no error"));
+        assert_eq!(wait(&mut command).signal(), Some(libc::SIGKILL));
+    }
+}
