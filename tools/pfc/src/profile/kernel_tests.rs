@@ -69,8 +69,9 @@ fn r1_9_functions_of_another_module_are_not_named() {
     );
 }
 
-/// Returns the name of a sample in a file that was written in this boot, for a running kernel with
-/// this identity and `_text` at this address. `maps` is empty if the kernel hid its addresses.
+/// Returns the name of the function in a sample. The file was written in this boot of this kernel.
+/// It is read on a kernel with the identity `running`, whose `_text` is at `text_start`. `maps` is
+/// empty if the kernel hid its addresses.
 fn name_for(running: &KernelIdentity, text_start: u64, maps: &[(u64, u64, &str)]) -> String {
     let text = format!(
         "{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
