@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Compares an event of libperftrace with an event of LTTng-UST, whose session is in snapshot mode
-# with a buffer for each user. tests/bench/run calls this script inside the tool chain. LTTng's
-# daemons exit with this script, because they are in its PID namespace.
+# Compares the time of an event of libperftrace with the time of an event of LTTng-UST. The session
+# of LTTng is in snapshot mode, and all programs of a user share its buffers. tests/bench/run calls
+# this script inside the tool chain. LTTng's daemons exit with this script, because they are in its
+# PID namespace.
 # Usage: lttng.sh DIR    DIR receives what is built; prints a line of JSON for each mode
 
 set -euo pipefail

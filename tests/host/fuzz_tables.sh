@@ -26,8 +26,9 @@ header_numbers() {
 	} | gcc-14 -I "$uapi" -x c -o "$work/numbers" - && "$work/numbers"
 }
 
-# print_tables DEVICE: compiles the fuzzer of a device, and writes the calls of the fuzzer to
-# $work/DEVICE. Prints the errors of the compiler and of the fuzzer.
+# print_tables DEVICE: compiles the fuzzer of a device, and writes a list to $work/DEVICE: the name
+# and the number of each ioctl that the fuzzer makes. Prints the errors of the compiler and of the
+# fuzzer.
 print_tables() {
 	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -I "$TOP/tests/kselftest/lib" -o "$work/fuzz_$1" \
 		"$TOP"/tests/kselftest/*/"fuzz_$1.c" 2>&1 || return

@@ -13,8 +13,16 @@ list_files() {
 	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' \
 		! -path './tools/deb/debian/changelog.in' ! -path './tools/deb/debian/copyright' ! -path './tools/deb/debian/source/format' -print | sort
 }
+# each_file COMMAND...: runs a command with all files of the tree as its last arguments. Runs the
+# command several times if there are too many files for one command line.
+each_file() { list_files | (cd "$TOP" && xargs -d '\n' "$@"); }
+# with_spdx: lists the files that have an SPDX line among their first 20 lines.
+with_spdx() { each_file awk 'FNR <= 20 && /SPDX-License-Identifier: GPL-2.0/ { print FILENAME }' | sort -u; }
+# too_long: lists the files that have more than 600 lines, with the number of lines. The lines of
+# wc about the total of several files are left out.
+too_long() { each_file wc -l | awk '$1 > 600 && $2 != "total" && !/[.]svg$/ { print $2 ": " $1 }'; }
 
 plan 2
-nothing "every file has an SPDX line" "$(list_files | while read -r f; do head -n 20 "$f" | grep -q 'SPDX-License-Identifier: GPL-2.0' || echo "$f"; done)"
-nothing "no file has more than 600 lines" "$(list_files | grep -v '[.]svg$' | while read -r f; do lines=$(wc -l <"$f"); [ "$lines" -le 600 ] || echo "$f: $lines"; done)"
+nothing "every file has an SPDX line" "$(comm -23 <(list_files) <(with_spdx))"
+nothing "no file has more than 600 lines" "$(too_long)"
 exit $failed

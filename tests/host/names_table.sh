@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The table of names in Documentation/pfc-record.md has the lines of the table in
-# tests/kselftest/pfc/pfc_names_perf.sh, which compares pfc and perf.
+# The table of names in Documentation/pfc-record.md must have the same rows as the table in
+# tests/kselftest/pfc/pfc_names_perf.sh, a test that compares pfc with perf.
 
 set -uo pipefail
 page=$TOP/Documentation/pfc-record.md script=$TOP/tests/kselftest/pfc/pfc_names_perf.sh

@@ -90,9 +90,10 @@ nr=$(nm "${objects[@]}" | grep -ciE " t .*Cs[0-9A-Za-z]*_[0-9]+$pure")
 [ -z "$panics" ] && [ "$nr" -ge 50 ]
 result $? "rig protocols and rules: their code refers to no function that panics ($nr functions)" "$panics"
 
-# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions that
-# run outside the fast paths may call panic(): functions that load, attach, add or allocate, and
-# functions that copy lists. Functions that access PMU registers must not call panic().
+# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions
+# outside the fast paths may call panic(), for example functions that load a context, attach probes,
+# add an entry, allocate memory or copy a list. Functions that access PMU registers must not call
+# panic().
 mapfile -t objects < <(find "$out/src" -name '*.ko')
 panics=$(panicking "${objects[@]}")
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|9instances3add|15pmu_description|7pmu_map|12pmu_map_file|7perfmon6device|7Session5claim|7Session10add_thread|7Context4load|4pmus(6append|13log_cpu_kinds|16detect_cpu_kinds|17description_error)|7formats15find_registered|10Accounting(7restart|5start)|10EndedTasks5drain|10accounting(13collect_tasks|13bytes_by_user)|8per_task(3add|4read)|11task_record5words|7PpaFile.*14FileOperations(4read|5ioctl)|7Tracing(5begin|17free_unreferenced)|5Trace(10ensure_set|6remove|10remove_all)|13attach_kernel|17InterfaceListener15interface_added|6Buffer3new|9perftrace6device(8dispatch|8register|9read_next)|9grow_sets|7Session11add_context|6traces3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pfc_identity|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")

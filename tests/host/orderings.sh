@@ -35,9 +35,10 @@ print_uncommented() {
 }
 
 # print_unknown_partners: checks the column "partner" of the table in barriers.md. In each row, this
-# column must name, in backticks, what the memory orderings of the row's source file pair with.
-# Prints each row without a name in backticks in the column "partner". Also prints each name in
-# backticks that is neither the path of a file nor a word in the source file of its row.
+# column must name, in backticks, the other half of each pair of memory orderings, or the data that
+# both halves access. Prints each row without a name in backticks in the column "partner". Also
+# prints each name in backticks that is neither the path of a file nor a word in the source file of
+# its row.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"

@@ -48,7 +48,8 @@ as_wanted "packages dkms: apt install builds for the stock kernel, without the r
 result "$(dkms_results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: the self-check finds every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
-# Takes the vermagic that the kernel requires from a module of the stock kernel, loop.ko.
+# The modules must have the vermagic that the stock kernel requires. loop.ko, a module of the stock
+# kernel, has this vermagic.
 stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
 as_wanted "packages dkms: every module has the stock kernel's vermagic" "$got" "$(modinfo -F vermagic "$stock")"

@@ -3,9 +3,9 @@
 #
 # Tests the scripts of tools/rig, which build and run the tests. Clones of the repository that share
 # a cache must not disturb each other. A script that waits for another process must print which
-# process that is. The output must name failed parts of a plan and failed jobs. The target `rows` of
-# make must use the last run of each world (host, stock, debug, kcsan), whatever the order of these
-# runs.
+# process that is. The output must name failed parts of a plan and failed jobs. For each world
+# (host, stock, debug, kcsan), the target `rows` of make must use the last test run in that world.
+# The order of these test runs must not matter.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -148,8 +148,8 @@ as_wanted "rig a run with less than 5 GB free names the file system of the cache
 run make clean"
 
 # test_follow STARTS: calls follow() of guest.sh for a stub of a guest. The guest hangs in each boot
-# before boot number STARTS, and runs its program in boot number STARTS. Prints what follow()
-# records under the name "rig the guest boots": the result and its diagnostics.
+# before boot number STARTS, and runs its program in boot number STARTS. Prints the result that
+# follow() records with the name "rig the guest boots", and the diagnostics of this result.
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -195,9 +195,9 @@ recorded_output() {
 as_wanted "rig a line of a program that looks like its end is output of the program" "$(recorded_output)" \
 	"x 0:# end by SIGTERM: 1|# begin y 5|ok 1|"
 
-# print_left_out: prints the tests that make test leaves to make test-all. The tests are selected by
-# the functions programs_of() and left_out() in tools/rig/guest.sh. Documentation/testing.md must
-# list exactly the tests that print_left_out prints.
+# print_left_out: prints the tests that `make test` leaves out and `make test-all` runs. The tests
+# are selected by the functions programs_of() and left_out() in tools/rig/guest.sh.
+# Documentation/testing.md must list exactly the tests that print_left_out prints.
 print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -211,10 +211,11 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: calls forget_results() of test.sh as after a test run in the worlds host and
-# stock. Prints the names of the stored results that remain. Stored results of other worlds (debug,
-# kcsan) must remain. If a stored result of the world host or stock is older than the test run, it
-# must be removed. If the test run has left a test out, the old result of this test must remain.
+# forget_results: makes the state that a test run in the worlds host and stock leaves, and calls
+# forget_results() of test.sh. Prints the names of the stored results that remain. Stored results of
+# other worlds (debug, kcsan) must remain. If a stored result of the world host or stock is older
+# than the test run, it must be removed. If the test run has left a test out, the old result of this
+# test must remain.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -237,7 +238,8 @@ as_wanted "rig image: the names of test programs do not depend on the path of th
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(modules\/faults\|pfc\/readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' modules/faults.c pfc/readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^modules/,,; s,^pfc/readme,examples,' | sort)"
 
-# Case: a new clone copies the results of registry packages that cargo has built in another clone.
+# Case: a new clone copies cargo's builds of registry packages from another clone. It must not copy
+# the other clone's builds of this project.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \

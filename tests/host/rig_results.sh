@@ -58,7 +58,8 @@ cargo_is "a result that the output of a test hides" 0 "${running}one-1a)\nrunnin
 cargo_of 0 "${running}one-1a)\ntest tests::r1_2_x ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored;\n${running}two-1a)\ntest other::r1_2_x ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored;" >/dev/null
 as_wanted "rig cargo: two tests of one name are both in the list for second attempts" "$(cat "$work/paths")" $'1.2 x\ttests::r1_2_x\n1.2 x\tother::r1_2_x'
 
-# The functions of guest.sh. Each case has a console and the lines of the guest.
+# Tests of the functions of guest.sh. A case is the text of the guest's console, or the lines that
+# the guest writes about its programs.
 export PATIENCE=1 tap=/dev/null
 # shellcheck source=tools/rig/guest.sh
 . "$rig/guest.sh"

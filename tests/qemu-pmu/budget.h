@@ -25,8 +25,8 @@ void insn_budget_enable(CPUState *cpu);
 /*
  * Returns the number of instructions that have retired since the last call.
  * @running is the number of instructions that were subtracted from the budget and
- * have not retired yet. @running is 1 in a helper of the block's last instruction
- * if that instruction must not be counted.
+ * have not retired yet. If a block's last instruction calls a helper and must not
+ * be counted yet, the helper passes 1.
  */
 int64_t insn_budget_retired(CPUState *cpu, int running);
 

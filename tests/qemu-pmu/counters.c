@@ -107,8 +107,8 @@ void x86_pmu_configure(X86PMU *pmu)
 }
 
 /*
- * Finds the register of an MSR. Returns X86_PMU_DONE if the PMU has the register,
- * otherwise the result of an access to the MSR.
+ * Finds the register of an MSR. Returns X86_PMU_FOREIGN if the MSR is no register
+ * of the PMU, X86_PMU_FAULT if an access must fault, and otherwise X86_PMU_DONE.
  */
 static X86PMUAccess find(X86PMU *pmu, uint32_t msr, X86PMURegister *r)
 {
@@ -181,7 +181,7 @@ void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
             *edx |= 1 << 15;
         }
         if (leaf == 0x1a && env->pmu->config.hybrid) {
-            /* Core type Atom or Core, native model 1. */
+            /* EAX has the core type (Atom or Core) in bits 31:24, and native model 1. */
             *eax = (env->pmu->cpu->apic_id & 1 ? 0x20 : 0x40) << 24 | 1;
         }
     }

@@ -10,8 +10,8 @@
 #include "exec/insn-budget.h"
 
 /*
- * The numbers of counters and the bits of their masks are those of Intel's
- * global registers: general counters from 0, fixed counters from 32.
+ * Counters are numbered as the bits of Intel's global registers: general counters
+ * from 0, fixed counters from 32. Masks of counters use the same numbers.
  */
 #define X86_PMU_FIXED       32
 #define X86_PMU_MAX_GENERAL 8

@@ -51,8 +51,8 @@ look() {
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
 	# Save the list of files before the installation, without var/cache/perfcounters, the mount
 	# point of the kernel trees. in_root has created this mount point, and the purge of the
-	# package must remove it. If var/cache/perfcounters still exists after the purge, the
-	# directory is in the list of files after the purge only.
+	# package must remove it. If the purge leaves var/cache/perfcounters behind, only the list
+	# of files after the purge contains this directory.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"

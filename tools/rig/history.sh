@@ -19,9 +19,8 @@ is_whole() {
 }
 
 # committed_tree: prints "TREE COMMIT", the hashes of HEAD's tree and of HEAD, or "- -" if the work
-# tree has changes or new files. Settings of git cannot hide a change: an index of its own has no
-# marks such as assume-unchanged, and only the files .gitignore of the tree itself exclude new
-# files.
+# tree has changes or new files. Settings of git cannot hide a change: a temporary index has no
+# marks such as assume-unchanged, and only the .gitignore files of the tree exclude new files.
 committed_tree() (
 	settings=(-c core.fileMode=true -c core.symlinks=true -c core.autocrlf=false -c core.sparseCheckout=false
 		-c core.fsmonitor=false -c core.untrackedCache=false -c core.ignoreStat=false -c submodule.recurse=false)

@@ -84,14 +84,15 @@ attempt() {
 		env "work=$dir" TIMES= LOAD= "EXACT=$path" "$TOP/tools/rig/job.sh" "$@"
 }
 
-# passed DIR JOB LABEL PROGRAM: true if the second attempt ran to its end without a failure and had
-# the plan of the first attempt, and each result that failed at the first attempt has passed. A
-# result that the second attempt skips has not passed, unless the first attempt skipped it, too.
+# passed DIR JOB LABEL PROGRAM: true if the second attempt passed. The second attempt must run to
+# its end without a failure, and its plan must be that of the first attempt, except for cargo tests.
+# Each result that failed at the first attempt must pass. A result that the second attempt skips has
+# not passed, unless the first attempt skipped it, too.
 passed() {
 	local tap=$1/$2.tap kind
 	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
 	kind=$(command_of "$2")
-	# The second attempt of a cargo test runs only the failed tests of one name.
+	# A second attempt of cargo tests runs only the tests with one name, so its plan differs.
 	[[ $kind == cargo* ]] || [ "$(plan_of "$work/$2" "$3" "$4")" = "" ] || [ "$(plan_of "$work/$2" "$3" "$4")" = "$(plan_of "$1/$2" "$3" "$4")" ] || return 1
 	awk '
 		function name(line) {
@@ -99,7 +100,8 @@ passed() {
 			sub(/ \([^()]*[0-9][^()]*\)$/, "", line)
 			return line
 		}
-		# The lines of the first attempt: count the results that must pass by their names.
+		# Count the results of each name in the first attempt. If a result has failed, the
+		# second attempt must pass this number of results of the same name.
 		FNR == NR && /^(not )?ok - / {
 			if (/^not / && $0 !~ /^not ok - rig /) wanted[name($0)]
 			if (/ # SKIP /) { sub(/ # SKIP .*/, ""); may_skip[$0] } else needed[name($0)]++

@@ -36,7 +36,7 @@ test-debug) ALL=1 LIMIT=${LIMIT:-10800} usual="debug kcsan" ;;
 esac
 [[ $LIMIT =~ ^[0-9]{1,9}$ ]] || die "LIMIT=$LIMIT is not a number of up to 9 digits; give seconds, or 0 for no limit"
 LIMIT=$((10#$LIMIT))
-# Only a second attempt selects a cargo test.
+# Only a second attempt sets EXACT, to select cargo tests. Ignore EXACT in the environment of make.
 unset EXACT
 WORLDS=${WORLDS:-$usual}
 export ONLY=${ONLY:-} ALL LOAD=${LOAD:-}

@@ -70,8 +70,8 @@ esac
 : >"$work/$name.done"
 E2
 
-# test_is PATH SCRIPT: makes a stub of a test. Each run of test.sh in this file includes the seven
-# stubs that the next lines make, which pass.
+# test_is PATH SCRIPT: makes a stub of a test. The next lines make seven stubs that pass. Runs of
+# test.sh include these stubs.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -103,7 +103,7 @@ ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { cat "$cache/$1" 2>/dev/null | wc -l; }
-# remove TEST...: removes stubs of tests. Also removes the file `runs`, so that second attempts in
-# earlier test runs do not count when a later test run decides whether a test is unreliable.
+# remove TEST...: removes stubs of tests. Also removes the file `runs`, from which test.sh counts
+# how often a test needed a second attempt in earlier runs.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 

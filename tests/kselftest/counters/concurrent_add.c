@@ -91,8 +91,8 @@ static bool names_are_consistent(void)
 }
 
 /*
- * Adds instances. Returns the number of instances that had no number before or got their previous
- * number again.
+ * Adds instances. An instance is right if it had no number before, or if it got its previous number
+ * again. Returns the number of right instances.
  */
 static int add_instances(int from, int to)
 {

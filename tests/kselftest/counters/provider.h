@@ -87,11 +87,11 @@ static int64_t instance_total(const void *name)
  *
  *	inner increase of `ours` <= increase of `theirs` <= outer increase of `ours`
  *
- * @slack is the tolerance for events that are in progress at a read, and that only the kernel or
- * only the probe has counted. @slack is normally one event for each CPU at the begin and at the end
- * of the measurement. If a caller passes a @slack larger than SLACK_IN_FLIGHT, a comment at the
- * call says why. The value of /proc must have grown by at least @min, so that the test does not
- * pass without any events.
+ * @slack is the tolerance for events that are in progress at a read: the kernel may have counted
+ * such an event while the probe has not, or the reverse. @slack is normally one event for each CPU
+ * at the begin and at the end of the measurement. If a caller passes a @slack larger than
+ * SLACK_IN_FLIGHT, a comment at the call says why. The value of /proc must have grown by at least
+ * @min, so that the test does not pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
  * Returns true if the values of the provider and of /proc exist, the value of /proc has grown by at

@@ -5,7 +5,7 @@
 # formats, and checks the outputs.
 
 # run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
-# text and json. In make test, only tests that set with_json also make the JSON output. Tests that
+# text and json. In make test, the JSON output is made only for tests that set with_json. Tests that
 # do not set with_json check the text only, because pfc makes both outputs from one list of checks.
 with_json=${LONG:-}
 run_doctor() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. A request is one
- * that fault injection can fail: a slab allocation, a page allocation, or a copy from or to user
+ * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. Fault injection
+ * can fail three kinds of requests: slab allocations, page allocations, and copies from or to user
  * space. The first attempt fails the first request of the operation, the second attempt fails only
  * the second request, and so on, until an attempt completes without reaching the request to fail.
  *
@@ -130,9 +130,9 @@ static void test_failures(const char *row, const struct operation *op, const cha
 				wrong++;
 			}
 			/*
-			 * Repeats every fourth refused attempt without injection. If a refused
-			 * attempt that is not repeated has left something behind, the next attempt
-			 * of the operation, in which a later request fails, shows the leftover.
+			 * Repeats every fourth refused attempt without injection. After the other
+			 * refused attempts, the next attempt fails at a later request, and shows
+			 * whether the refused attempt has left something behind.
 			 */
 			if (refused % 4 != 1)
 				continue;

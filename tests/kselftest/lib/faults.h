@@ -36,14 +36,11 @@ static __s64 sum_of_instances(void)
 /* Causes events that the providers count: processes, system calls, page faults and interrupts. */
 static void cause_events(void)
 {
-	for (int i = 0; i < 3; i++) {
-		void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			       -1, 0);
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		*(volatile char *)p = 1;
-		munmap(p, 4096);
-		in_child(getppid());
-	}
+	*(volatile char *)p = 1;
+	munmap(p, 4096);
+	in_child(getppid());
 	sleep_ms(15);
 }
 

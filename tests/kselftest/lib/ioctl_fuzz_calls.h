@@ -67,9 +67,8 @@ struct program {
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the new role of the descriptor @call was made on, after @call has created an
-	 * object. If the pointer to this function is NULL, call->new_role is the new role of the
-	 * descriptor.
+	 * Returns the role (R_...) that a descriptor gets after @call has created an object on it.
+	 * If the pointer to this function is NULL, the descriptor gets the role call->new_role.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
 	/* Called at the start of each process that makes calls (see begin_process()). */

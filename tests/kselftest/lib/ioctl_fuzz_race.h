@@ -11,7 +11,10 @@
 #include <pthread.h>
 
 static struct {
-	/* Futexes: the second thread waits for `wanted`, the caller waits for `on`. */
+	/*
+	 * Futexes. The caller sets `wanted` to 1 to start the second thread, and to 0 to stop it.
+	 * The second thread answers by setting `on` to the same value, for which the caller waits.
+	 */
 	int wanted, on;
 	char *at;
 	__u32 words;

@@ -20,7 +20,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
-#define CALLS_PER_ROUND	2000
+#define CALLS_PER_ROUND	gate_or_long(1000, 2000)
 #define USER		1000
 #define NR_VICTIMS	3
 
@@ -392,7 +392,7 @@ static __u64 env_number(const char *name, __u64 fallback)
  * No new round begins after BUDGET seconds, unless CALLS or ROUND is set. On a busy machine, the
  * fuzzer may reach the limit of BUDGET seconds before it has made all calls.
  */
-#define BUDGET		gate_or_long(10, 150)
+#define BUDGET		gate_or_long(6, 150)
 
 /*
  * Percentage of calls that must succeed. If more than 70 % of the calls fail, the fuzzer tests
@@ -406,7 +406,7 @@ static __u64 env_number(const char *name, __u64 fallback)
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
-	long default_calls = gate_or_long(6 * CALLS_PER_ROUND, 40000 + 3000 * p->nr_calls);
+	long default_calls = gate_or_long(12000, 40000 + 3000 * p->nr_calls);
 	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
 	int only_round = env_number("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;

@@ -3,8 +3,8 @@
  * Helpers for all test programs in C. The helpers print KTAP output, load modules, map the counter
  * pages, send textual commands to the test driver test_driver.ko, and read the kernel log.
  *
- * The name of a result, which is passed to ok(), begins with the number of the row of
- * Documentation/rows.md that the result proves.
+ * The name of a result (the text that is passed to ok()) begins with the number of a row of
+ * Documentation/rows.md: the row whose promise the result checks.
  */
 #ifndef KSELFTEST_PC_H
 #define KSELFTEST_PC_H
@@ -353,7 +353,10 @@ static long scale_down(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/* Returns true in make test-all and test-debug, and if ONLY names the test (LONG in testing.md). */
+/*
+ * Returns true if the variable LONG is set (see testing.md): in make test-all, in make test-debug,
+ * and if ONLY names the test.
+ */
 static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");

@@ -257,9 +257,9 @@ static void test_sets(void)
 	nr = cost_total("sets/switches") - nr;
 	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * Normally the last run of an event set ends when the context stops, so there is one switch
-	 * fewer than runs. If a switch ended the last run just before the context stopped, there
-	 * are as many switches as runs.
+	 * Each switch of event sets ends a run. Normally the context stops during the last run, so
+	 * there is one switch fewer than runs. If a switch ended the last run just before the
+	 * context stopped, there are as many switches as runs.
 	 */
 	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");

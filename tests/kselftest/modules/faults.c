@@ -18,6 +18,9 @@
 
 static unsigned long total_failed;
 
+/* True if the last attempt of an operation, which succeeds, is not undone. */
+static bool keep_last;
+
 /*
  * Does nothing. An armed failure cannot affect the test's own allocations, because faults.ko fails
  * only calls that the project's modules make.
@@ -74,17 +77,22 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	return hit;
 }
 
-/*
- * Checks that an attempt has succeeded and that its result works. Undoes an attempt that has
- * succeeded.
- */
-static bool check_attempt(const struct operation *op, const char *driver_name, int n, int ret)
+/* Checks that an attempt has succeeded and that its result works. */
+static bool check_works(const struct operation *op, const char *driver_name, int n, int ret)
 {
 	bool works = ret >= 0 && op->works();
 
 	if (!works)
 		note("%s%s: after call %d failed, it does not work: %d", op->what, driver_name, n,
 		     ret);
+	return works;
+}
+
+/* Checks an attempt by check_works(), and undoes the attempt if it has succeeded. */
+static bool check_attempt(const struct operation *op, const char *driver_name, int n, int ret)
+{
+	bool works = check_works(op, driver_name, n, ret);
+
 	if (ret >= 0)
 		op->undo();
 	return works;
@@ -176,7 +184,9 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	}
 	if (failed) {
 		op->prepare();
-		works = check_attempt(op, driver_name, calls, op->attempt()) && works;
+		ret = op->attempt();
+		works = (keep_last ? check_works : check_attempt)(op, driver_name, calls, ret) &&
+			works;
 	}
 	note("%s%s: %d calls, %d of them failed, one at a time", op->what, driver_name, calls,
 	     failed);
@@ -316,11 +326,13 @@ static const struct operation accounting_operation = {
 };
 
 /*
- * Loads the driver before an attempt. The attempt unloads the driver. Unloading must succeed even
- * if allocations fail.
+ * Loads the driver before an attempt, unless the test of insmod has left the driver loaded. The
+ * attempt unloads the driver. Unloading must succeed even if allocations fail.
  */
 static void prepare_loaded(void)
 {
+	if (is_loaded(driver))
+		return;
 	record_live();
 	if (load_driver())
 		bail(driver);
@@ -336,6 +348,19 @@ static const struct operation unload_operation = {
 	0, false, 0
 };
 
+/* Tests insmod and then rmmod of a module. */
+static void test_driver(const char *module, const struct operation *load)
+{
+	char suffix[40];
+
+	driver = module;
+	snprintf(suffix, sizeof(suffix), " %s", module);
+	keep_last = true;
+	test_failures(load, suffix);
+	keep_last = false;
+	test_failures(&unload_operation, suffix);
+}
+
 static void test_all(void)
 {
 	test_failures(&loading_operation, "");
@@ -345,25 +370,13 @@ static void test_all(void)
 	for (int i = 0; i < NR_OPERATIONS; i++)
 		test_failures(&operations[i], "");
 	close_fd();
-	for (int i = 0; i < NR_DRIVERS; i++) {
-		char suffix[40];
-
-		driver = drivers[i];
-		snprintf(suffix, sizeof(suffix), " %s", driver);
-		test_failures(!strcmp(driver, "pfc_net") ? &net_operation :
-			      !strcmp(driver, "sample_rust") ? &sample_operation :
-			      &driver_operation, suffix);
-		test_failures(&unload_operation, suffix);
-	}
-	driver = "perftrace";
-	test_failures(&device_module_operation, " perftrace");
-	test_failures(&unload_operation, " perftrace");
-	driver = "ppa";
-	test_failures(&device_module_operation, " ppa");
-	test_failures(&unload_operation, " ppa");
-	driver = "perfmon";
-	test_failures(&device_module_operation, " perfmon");
-	test_failures(&unload_operation, " perfmon");
+	for (int i = 0; i < NR_DRIVERS; i++)
+		test_driver(drivers[i], !strcmp(drivers[i], "pfc_net") ? &net_operation :
+			    !strcmp(drivers[i], "sample_rust") ? &sample_operation :
+			    &driver_operation);
+	test_driver("perftrace", &device_module_operation);
+	test_driver("ppa", &device_module_operation);
+	test_driver("perfmon", &device_module_operation);
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
 	test_failures(&disk_operation, "");

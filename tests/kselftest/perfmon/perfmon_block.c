@@ -383,8 +383,8 @@ static void test_landlock_entered(void)
 }
 
 /*
- * While a context has stopped a child of its user's process, the administrator sets ptrace_scope to
- * 2, which forbids users to stop processes.
+ * A context has stopped a child of the monitoring process. The administrator then sets ptrace_scope
+ * to 2, so that users may no longer stop other processes.
  */
 static void test_yama_forbids(void)
 {
@@ -472,9 +472,9 @@ static bool all_received(int socket)
 }
 
 /*
- * A thread overflows in the kernel and sleeps there, so that it has not blocked yet when its
- * context is moved to a second thread. The second thread must block at its overflow, and the first
- * thread must not.
+ * A thread overflows in a system call, in which it sleeps again before it can block. Its context is
+ * then moved to a second thread. The second thread must block at its overflow, and the first thread
+ * must not.
  */
 static void test_moved_to_other_thread(void)
 {

@@ -245,7 +245,10 @@ static void test_lifetimes(void)
 	close(fd);
 }
 
-/* A thread on CPU 1 that spins for @delay rounds after @go is set, and then exits. */
+/*
+ * A thread on CPU 1 that spins for @delay rounds after @go is set, and then exits. If @delay is
+ * negative, the thread does not spin, and the caller spins for -@delay rounds after it has set @go.
+ */
 static struct {
 	volatile pid_t tid;
 	volatile int go;
@@ -256,31 +259,42 @@ static void *run_exiting(void *unused)
 {
 	pin_to_cpu(1);
 	exiting.tid = this_thread();
+	syscall(SYS_futex, &exiting.tid, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0);
 	while (!exiting.go)
 		;
-	spin(exiting.delay + 1);
+	if (exiting.delay > 0)
+		spin(exiting.delay);
 	return unused;
 }
 
 /*
  * A thread exits during PERFMON_LOAD. The delay grows while the thread exits too early, and shrinks
- * while it exits too late. In many rounds the thread therefore exits while PERFMON_LOAD attaches
- * the context, between two checks whether the thread is exiting. The test cannot choose the exact
- * point of PERFMON_LOAD at which the thread exits, so it repeats the call.
+ * while it exits too late, in steps that become smaller each time when the result changes. In many
+ * rounds the thread therefore exits while PERFMON_LOAD attaches the context, between two checks
+ * whether the thread is exiting. The test cannot choose the exact point of PERFMON_LOAD at which
+ * the thread exits, so it repeats the call. In make test 250 rounds are enough, because the delay
+ * reaches the duration of the call within some ten rounds.
  */
 static void test_load_of_exiting(void)
 {
-	int fd = pfm_create(0), rc, nr_failed = 0, nr_unmappable = 0;
+	int fd = pfm_create(0), rc, last = 0, nr_failed = 0, nr_unmappable = 0;
 	pthread_t thread;
+	long step = 256000;
 
 	pin_to_cpu(0);
-	for (int i = 0; i < gate_or_long(500, 1000); i++, pfm_unload(fd)) {
+	for (int i = 0; i < gate_or_long(250, 1000); i++, pfm_unload(fd)) {
 		exiting.tid = exiting.go = 0;
 		pthread_create(&thread, NULL, run_exiting, NULL);
-		wait_until(exiting.tid);
+		while (!exiting.tid)
+			syscall(SYS_futex, &exiting.tid, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
 		exiting.go = 1;
+		if (exiting.delay < 0)
+			spin(-exiting.delay);
 		rc = pfm_load(fd, exiting.tid);
-		exiting.delay += rc ? 200 : exiting.delay ? -200 : 0;
+		step = !rc == !last ? step * 5 / 4 : step / 2;
+		step = step < 2000 ? 2000 : step > 256000 ? 256000 : step;
+		last = rc;
+		exiting.delay += rc ? step : -step;
 		pthread_join(thread, NULL);
 		if (rc != -ESRCH)
 			continue;

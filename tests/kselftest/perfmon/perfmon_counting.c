@@ -38,8 +38,8 @@ static void test_register_map(void)
 }
 
 /*
- * perf starts a counter at a negative value, so that a value remains in a full-width counter that
- * needs more than 32 bits.
+ * perf gives a counter a negative start value. If the counter is written at its full width, the
+ * value that perf leaves in the counter needs more than 32 bits.
  */
 static void test_insmod_after_perf(void)
 {

@@ -10,7 +10,7 @@
  *  - an administrator's context evicts a user's context that uses the registers or the thread that
  *    the administrator's context needs;
  *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled;
- *  - a context that a fault has ended does not keep other contexts from its thread.
+ *  - after a fault has ended a context, another context can be loaded on the same thread.
  */
 #include "../modules/costs.h"
 #include "sets.h"

@@ -131,8 +131,8 @@ int main(void)
 		bail("perf_event_open");
 	/*
 	 * The probes of context switches are attached while a context is loaded. Loads one context,
-	 * so that the probes are also attached during the measurement before the THREADS contexts
-	 * exist.
+	 * so that the probes are also attached during the first measurement, when the THREADS
+	 * contexts do not exist yet.
 	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);

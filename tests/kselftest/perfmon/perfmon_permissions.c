@@ -373,9 +373,9 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 #define UNNOTICED	64	/* no message is ready after the monitoring process made a call */
 
 /*
- * Monitors a child that makes the change @change. Returns a mask of the observations that the
- * monitor has made, from COUNTED to UNNOTICED. If @calls is set, the monitor makes a call before
- * the thread runs again.
+ * Monitors a child that makes the change @change. Returns the observations of the monitor: a mask
+ * of COUNTED, MESSAGE, DETACHED and COUNTED_AFTER, or only UNNOTICED. Returns -1 after an error. If
+ * @calls is set, the monitor makes a call before the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {

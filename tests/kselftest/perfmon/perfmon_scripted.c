@@ -470,8 +470,8 @@ static void test_lifetime(void)
 }
 
 /*
- * A module whose init fails after the registration is freed, so that no context may use the
- * description before init has returned.
+ * If the init of a module registers a PMU description and then fails, the module is freed. No
+ * context may therefore use the description before init has returned.
  */
 static void test_init(void)
 {

@@ -165,8 +165,8 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
 	 * Timers expire late on a busy host, which makes some runs longer. The loop ends when set 0
-	 * has had enough runs, and one cycle through the three sets was punctual: the average run
-	 * of this cycle was not much longer than the timeout.
+	 * has had enough runs and one cycle through the three sets was punctual. In a punctual
+	 * cycle, the average run is not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -248,8 +248,8 @@ static void test_overflow_switch(__u64 extra)
 
 /*
  * With a switch count of 5, the fifth overflow of a PMD (data register) switches the event set. If
- * two PMDs can switch an event set, the set is switched by the PMD whose number of overflows is the
- * first to reach the PMD's switch count.
+ * two PMDs can switch an event set, the PMD that first reaches its own switch count switches the
+ * set.
  */
 static void test_switch_count(__u64 extra)
 {

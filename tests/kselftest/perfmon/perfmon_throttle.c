@@ -65,8 +65,9 @@ static bool is_lost_reported(const struct ring *r, const volatile __u64 *lost)
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same
  * number of instructions. Returns the number of samples that the buffer must have: the number of
- * periods minus the number of lost samples. @r is the ring; it is NULL for other formats.
- * @throttled is NULL for a ring, whose records have the throttled times.
+ * periods minus the number of lost samples. @r is the ring, or NULL for other formats. @throttled
+ * is the throttled time in the buffer's header. @throttled is NULL for a ring, because a ring has
+ * the throttled times in its records.
  */
 static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const volatile __u64 *throttled,
 			       const struct ring *r, const char *format)
@@ -208,9 +209,9 @@ static void test_no_messages(void)
 #define SWITCH_COUNT	1000
 
 /*
- * In a context without a sampling format, overflows in a storm count for the end of a set's run as
- * others do. The call that reads the runs of set 1 also accounts for the overflows of a storm that
- * is not over.
+ * In a context without a sampling format, overflows also count towards the switch count while the
+ * context is throttled. The call that reads the runs of set 1 includes the overflows of the current
+ * throttling.
  */
 static void test_switch_count(void)
 {

@@ -36,9 +36,9 @@ static void set_counter(__u64 value)
 }
 
 /*
- * Sets the value of all counters of the scripted PMU to @value. Adds the increment of the value,
- * modulo the width of each counter, to the expected value of the counter in model[]. Between two
- * calls of move_counter(), the caller must read the counters.
+ * Sets the value of all counters of the scripted PMU to @value. For each counter, adds the
+ * difference to the old value, modulo the width of the counter, to the expected value in model[].
+ * Between two calls of move_counter(), the caller must read the counters.
  */
 static void move_counter(__u64 value)
 {

@@ -18,15 +18,15 @@ program=/tests/pfc_follow
 app=/tests/pfc_trace
 # Number of rounds that the program runs, and number of events that it writes. A recording of
 # $rounds rounds or $nr_events events does not fit into the file or onto the disk.
-rounds=500000000 nr_events=8000
-[ -z "${LONG:-}" ] || nr_events=20000
+rounds=150000000 nr_events=4000
+[ -z "${LONG:-}" ] || rounds=500000000 nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
 # with 3.
 until_full='
 . /tests/kselftest_pc.sh
 $0 calls 100000000000 & spinner=$!
 within 60 sh -c "[ \$(stat -f -c %f full) -le 2 ]"
-run_for $spinner 200
+run_for $spinner 100
 kill -9 $spinner
 touch ended
 exit 3'

@@ -23,15 +23,25 @@ ko=$modules/updates/perfcounters.ko
 clocks=/sys/devices/system/clocksource/clocksource0
 config=/boot/config-$release
 
-test_not_loaded() { run_doctor 1 && has_finding problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
+# run_for_state STATE STATUS: like run_doctor STATUS. In make test, tests that name the same STATE
+# check the output of a single run.
+run_for_state() {
+	if [ -z "${LONG:-}" ] && [ -e "text.$1" ]; then cp "text.$1" text; else run_doctor "$2" && cp text "text.$1"; fi
+}
+
+test_not_loaded() { run_for_state none 1 && has_finding problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
 test_not_loaded_quiet() { # The consequences of a problem are reported as notes.
-	run_doctor 1
+	run_for_state none 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && has_finding note counters device "/dev/perfcounters is created when perfcounters is loaded" && has_finding note contexts create "not tried"
 }
-test_supported_kernel() { run_doctor 0 && has_finding ok machine kernel "$any"; }
-test_clean() { run_doctor 0 && has_finding ok modules loaded perfcounters && has_finding ok modules installed "/lib/modules/$any/updates/perfcounters.ko" && has_finding ok counters device "/dev/perfcounters .* can be opened"; }
-test_no_pmu() { run_doctor 0 && has_finding note contexts PMU "provides no PMU" "pmu=on" && has_finding ok contexts load "there is no PMU"; }
-test_no_provider() { run_doctor 0 && has_finding note counters providers "none is loaded" "modprobe pfc_sched"; }
+test_supported_kernel() { run_for_state loaded 0 && has_finding ok machine kernel "$any"; }
+test_clean() { run_for_state loaded 0 && has_finding ok modules loaded perfcounters && has_finding ok modules installed "/lib/modules/$any/updates/perfcounters.ko" && has_finding ok counters device "/dev/perfcounters .* can be opened"; }
+test_no_pmu() { run_for_state loaded 0 && has_finding note contexts PMU "provides no PMU" "pmu=on" && has_finding ok contexts load "there is no PMU"; }
+test_paranoid() { run_for_state loaded 0 && has_finding ok machine paranoid "perf_event_paranoid is [0-9]"; }
+test_rseq() { run_for_state loaded 0 && has_finding ok tracing rseq "the kernel has"; }
+test_clocks() { run_for_state loaded 0 && has_finding "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && has_finding "(ok|note)" accounting clock "time stamp counter"; }
+test_no_lockdown() { run_for_state loaded 0 && has_finding ok machine "Secure Boot" none && has_finding ok machine lockdown off && has_finding ok machine signatures "not required"; }
+test_no_provider() { run_for_state loaded 0 && has_finding note counters providers "none is loaded" "modprobe pfc_sched"; }
 test_provider() {
 	insmod /modules/pfc_sched.ko
 	run_doctor 0 && has_finding ok counters providers pfc_sched
@@ -88,7 +98,7 @@ write_config() { # OPTION...: writes a kernel config without these
 		esac
 	done >$config
 }
-test_no_config() { run_doctor 0 && has_finding note machine config "not found" "/boot"; }
+test_no_config() { run_for_state loaded 0 && has_finding note machine config "not found" "/boot"; }
 test_good_config() { write_config && run_doctor 0 && has_finding ok machine config "/boot/config-$any has all options that the modules use"; }
 test_poor_config() { write_config UNWINDER_ORC && run_doctor 0 && has_finding note machine config "lacks CONFIG_UNWINDER_ORC"; }
 # Tracing also works without restartable sequences, by another path, so the missing CONFIG_RSEQ is a
@@ -150,7 +160,7 @@ test_changes_nothing() {
 	print_state | diff before -
 }
 test_kernel_tree() {
-	run_doctor 0 && has_finding note modules "Rust tree" "no kernel tree to build modules" "make kdir" || return 1
+	run_for_state loaded 0 && has_finding note modules "Rust tree" "no kernel tree to build modules" "make kdir" || return 1
 	mkdir -p $modules/build/rust
 	run_doctor 0 && has_finding note modules "Rust tree" "has no Rust metadata" || return 1
 	: >$modules/build/rust/libkernel.rmeta
@@ -177,10 +187,12 @@ check "doctor modules loaded and installed: no problem" test_clean
 check "doctor kernel of a supported series: ok" test_supported_kernel
 check "doctor no PMU: a note, status 0" test_no_pmu
 check "doctor no provider loaded: a note" test_no_provider
-check "doctor perf_event_paranoid is shown" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding ok machine paranoid "perf_event_paranoid is [0-9]"'
-check "doctor restartable sequences are found" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding ok tracing rseq "the kernel has"'
-check "doctor the clocks of tracing and accounting are shown" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && has_finding "(ok|note)" accounting clock "time stamp counter"'
-check "doctor no Secure Boot, no lockdown, no signatures: all ok" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding ok machine "Secure Boot" none && has_finding ok machine lockdown off && has_finding ok machine signatures "not required"'
+check "doctor perf_event_paranoid is shown" test_paranoid
+check "doctor restartable sequences are found" test_rseq
+check "doctor the clocks of tracing and accounting are shown" test_clocks
+check "doctor no Secure Boot, no lockdown, no signatures: all ok" test_no_lockdown
+check "doctor no kernel config: a note" test_no_config
+check "doctor kernel tree: none, without Rust metadata, complete" test_kernel_tree
 check "doctor JSON: versions, kernel and build ids" test_json_keys
 check "doctor provider loaded: it is shown" test_provider
 check "doctor it changes no modules, devices, settings or counters" test_changes_nothing
@@ -189,13 +201,11 @@ check "doctor devices of a group: no problem after user nobody has joined it" te
 check "doctor memlock of 64 KiB: a problem with its remedy" test_memlock
 check "doctor missing device node: a problem with its remedy" test_device_missing
 check "doctor another clock source: notes with their remedies" test_unstable_clock
-check "doctor no kernel config: a note" test_no_config
 check "doctor kernel config with all options: ok" test_good_config
 check "doctor kernel config without an optional option: a note" test_poor_config
 check "doctor kernel config without restartable sequences: a note" test_no_rseq_config
 check "doctor kernel config without required options: a problem" test_bad_config
 check "doctor installed module differs from the loaded one: a note" test_module_replaced
-check "doctor kernel tree: none, without Rust metadata, complete" test_kernel_tree
-rm -f text json said before
+rm -f text text.* json said before
 unload_modules
 exit $failed

@@ -58,9 +58,10 @@ stop() {
 	cat said_by_pfc
 	[ $rc = 0 ]
 }
-# Causes more than 2000 page faults on CPU 1: each dd writes to the 256 pages of its buffer.
+# Causes more than 2000 page faults on CPU 1: each dd writes to the 450 pages of its buffer. The
+# buffer is smaller than 2 MB, so it contains no huge page, which would need only one page fault.
 fault() {
-	taskset -c 1 sh -c 'n=0; while [ $n -lt 10 ]; do dd if=/dev/zero of=/dev/null bs=1M count=1; n=$((n + 1)); done' 2>/dev/null
+	taskset -c 1 sh -c 'for n in 1 2 3 4 5; do dd if=/dev/zero of=/dev/null bs=1800k count=1; done' 2>/dev/null
 }
 value_of() { # EVENT FILE: the value from pfc's CSV output, as an integer
 	sed -n "s/^\([0-9]*\)[0-9.]*,[^,]*,$1,.*/\1/p" "$2"
@@ -140,10 +141,11 @@ test_top() {
 	stop || return 1
 	[ $rc = 0 ] && grep -q "^# .*, CPU 1 offline for [0-9.]* s$" said_by_pfc
 }
-# pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again.
+# pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
+# test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
 test_suspend() {
 	start 2 stat -a -x, -o counts -e page-faults || return 1
-	echo 1 >/sys/module/suspend/parameters/pm_test_delay
+	echo ${LONG:-0} >/sys/module/suspend/parameters/pm_test_delay
 	echo processors >/sys/power/pm_test
 	echo mem >/sys/power/state
 	echo none >/sys/power/pm_test

@@ -85,7 +85,7 @@ test_missed() { # MESSAGE COMMAND...
 		grep -qE "^pfc: [0-9]+ threads $message: Too many open files \(os error 24\); the limit of open files is 24: raise it" words
 }
 # With each limit of open files from 3 to 16, the command must succeed, or report that too many
-# files are open. In make test, the loop over the limits ends after three consecutive limits with
+# files are open. In make test, the loop over the limits ends after two consecutive limits with
 # which the command succeeds.
 test_messages() { # COMMAND...
 	local limit nr_failed=0 in_a_row=0
@@ -97,7 +97,7 @@ test_messages() { # COMMAND...
 		rc=$?
 		if [ $rc = 0 ]; then
 			in_a_row=$((in_a_row + 1))
-			[ -n "${LONG:-}" ] || [ $in_a_row -lt 3 ] || break
+			[ -n "${LONG:-}" ] || [ $in_a_row -lt 2 ] || break
 			continue
 		fi
 		in_a_row=0

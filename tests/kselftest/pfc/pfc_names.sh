@@ -34,14 +34,23 @@ run_pfc() { # ARGUMENT...
 exec_pfc() { # ARGUMENT...
 	if [ -n "$via" ]; then exec $a "$via" exec pfc "$@"; else exec pfc "$@"; fi
 }
+# Succeeds if the process sleeps in three successive checks.
 has_slept() { # PID
+	local state
 	for _ in 1 2 3; do
-		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
+		read -r _ _ state _ <"/proc/$1/stat"
+		[ "$state" = S ] || return 1
 		sleep 0.1
 	done
 }
+# Succeeds if the process is blocked in poll() or ppoll(). pfc waits there for samples and signals.
+is_in_poll() { # PID
+	local call
+	read -r call _ <"/proc/$1/syscall"
+	[ "$call" = 7 ] || [ "$call" = 271 ]
+}
 wait_started() { # PID
-	within 20 has_open $1 /dev/perfmon && within 20 catches_int $1 && within 20 has_slept $1
+	within 20 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
 }
 # Writes the report of a file of samples: the shares of threads, files and functions to $table, the
 # messages of pfc report to $words.
@@ -208,7 +217,7 @@ test_pid_namespace() {
 	is_alpha_of a
 }
 test_pid_namespace_process() {
-	$a pidns ${via:+$via} exec sh -c "$a spin 1000000 & victim=\$!; pfc record -p \$victim -F 1000 -o x sh -c '$run_for' \$victim $ms; pfc top -p \$victim --plain -I 300 --count 2 >tables; kill -9 \$victim" || return 1
+	$a pidns ${via:+$via} exec sh -c "$a spin 1000000 & victim=\$!; pfc record -p \$victim -F 1000 -o x sh -c '$run_for' \$victim $ms; pfc top -p \$victim --plain -I 150 --count 2 >tables; kill -9 \$victim" || return 1
 	report x
 	cat tables
 	is_alpha_of a && grep -q ' a .*alpha_hot' tables

@@ -90,7 +90,8 @@ mode_of() { stat -c '%U %a' "$1"; }
 test_private() {
 	rm -f r q p
 	(umask 022; pfc record -e task-clock -o r $program calls 1000000) || return 1
-	# Root's recording does not become the file of another user.
+	# If root overwrites the file of another user by a recording, the new file belongs to root
+	# and has mode 600.
 	echo old >q
 	chown nobody q
 	chmod 644 q

@@ -18,9 +18,9 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Milliseconds for which a process is counted. Even in a hundredth of $nap milliseconds, a program
+# Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
 # executes more instructions than the tests require.
-nap=300
+nap=100
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
 
@@ -119,7 +119,7 @@ test_intervals() {
 	rm -f all
 	# The command runs until three intervals have been written, which takes longer on a busy
 	# host.
-	pfc stat -I 200 -x, -o all -e instructions:u sh -c 'for i in $(seq 300); do sleep 0.2; [ "$(wc -l <all)" -lt 3 ] || exit 0; done' || return 1
+	pfc stat -I 50 -x, -o all -e instructions:u sh -c 'for i in $(seq 600); do sleep 0.1; [ "$(wc -l <all)" -lt 3 ] || exit 0; done' || return 1
 	cat all
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
@@ -127,8 +127,8 @@ test_intervals() {
 test_sum_of_intervals() {
 	# On a busy host the counted program may exit before pfc has written two intervals. If the
 	# program exits too early, the loop repeats the test with more rounds.
-	for rounds in 30000000 100000000 300000000; do
-		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
+	for rounds in 10000000 100000000 300000000; do
+		$fixed_addresses pfc stat -I 10 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break
 	done
 	sum=$(awk -F, '{ n += $2 } END { print n }' a)

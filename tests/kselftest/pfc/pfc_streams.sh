@@ -14,8 +14,14 @@ own_mounts
 
 program=/tests/pfc_follow
 rounds=20000000
-# A command that ends after some intervals of pfc stat -I, and leaves the file "ended".
-slow='/tests/pfc_follow calls 2000000; sleep 0.5; /tests/pfc_follow calls 2000000; : >ended; exit 3'
+# Milliseconds of CPU time for which a program runs before a signal. pfc record takes 1,000 samples
+# per second of CPU time, and the tests require three samples: a busy host merges late ticks.
+nap=$((150 * PATIENCE)) seconds=0.2
+[ -z "${LONG:-}" ] || nap=500 seconds=0.5
+# A command that ends after some intervals of pfc stat -I, and leaves the file "ended". The command
+# sleeps for at least ten intervals of 20 ms. One failed write of pfc before the command ends is
+# enough for the tests.
+slow="/tests/pfc_follow calls 2000000; sleep $seconds; /tests/pfc_follow calls 2000000; : >ended; exit 3"
 
 has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -65,11 +71,11 @@ test_record_closed_pipe() {
 	victim=$!
 	rm -f r pipe
 	mkfifo pipe
-	pfc record -a -e task-clock -F 200 -o r 2>pipe >/dev/null &
+	pfc record -a -e task-clock -F 1000 -o r 2>pipe >/dev/null &
 	recorder=$!
 	cat <pipe >log &
 	reader=$!
-	within 100 catches_int $recorder && within 100 has_open $recorder /dev/perfmon && run_for $victim 500
+	within 100 catches_int $recorder && within 100 has_open $recorder /dev/perfmon && run_for $victim $nap
 	kill -9 $reader
 	wait $reader 2>/dev/null
 	kill -INT $recorder
@@ -85,7 +91,7 @@ test_record_switch() {
 	$program calls 100000000000 &
 	victim=$!
 	rm -f r.*
-	pfc record -p $victim -e task-clock -F 200 --switch-output -o r 2>/dev/full &
+	pfc record -p $victim -e task-clock -F 1000 --switch-output -o r 2>/dev/full &
 	recorder=$!
 	within 100 catches_int $recorder && within 300 has_files 1
 	kill -USR2 $recorder

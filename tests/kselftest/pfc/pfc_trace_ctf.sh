@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: debian
 #
-# Tests traces of a program with libperftrace that pfc trace records and babeltrace2 reads. Each
-# event has its fields and appears once, in the order of time, without a warning.
+# Tests traces of a program that uses libperftrace. pfc trace records the traces, and babeltrace2
+# reads them. Each event has its fields and appears once, in the order of time, without a warning.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

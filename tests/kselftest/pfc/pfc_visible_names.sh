@@ -37,7 +37,7 @@ test_json() {
 }
 test_top() {
 	start "$hostile"
-	pfc top --plain -p $victim -e task-clock -I 300 --count 2 >table
+	pfc top --plain -p $victim -e task-clock -I 150 --count 2 >table
 	stop $?
 	cat table
 	is_plain table && grep -q "$shown_hostile  *$shown_hostile" table
@@ -57,7 +57,7 @@ test_accounting() {
 	pfc ppa on
 	start "$hostile"
 	run_for $victim 100
-	pfc ppa >table && pfc ppa --top --plain -d 0.3 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
+	pfc ppa >table && pfc ppa --top --plain -d 0.1 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
 	stop $?
 	pfc ppa off
 	pfc ppa report task >values && head -n 2 values

@@ -58,8 +58,8 @@ static void work(void)
 }
 
 /*
- * Reads the counter pages into page[@reading]. Returns true if any value of the counter pages is
- * older than the value in raw[@before], an earlier reading of /proc/rawsysppa.
+ * Reads the counter pages into page[@reading]. Returns true if any of these values is more than
+ * 1,000 below the same value in raw[@before], which was read from /proc/rawsysppa earlier.
  */
 static bool page_is_older(int nr, int before, int reading)
 {

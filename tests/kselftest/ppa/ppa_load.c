@@ -363,9 +363,9 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 
 /*
  * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. Accounting
- * updates the values of the CPUs as soon as its probes are attached, but the values of a task only
- * after the task has got a record. @min is computed from the values of the CPUs that were read
- * before the tasks, and @max from the values of the CPUs that were read after the tasks.
+ * updates the values of the CPUs as soon as its probes are attached. It updates the values of a
+ * task only after the task has got a record. The values of the CPUs are read before and after the
+ * tasks: @min is computed from the first reading, and @max from the second.
  */
 struct cpu_lead {
 	__u64 min, max;

@@ -6,8 +6,8 @@
  *
  * Permissions of the files of accounting: CAP_PERFMON gives access, and the user id of root does
  * not. Each operation is tried by a user without capabilities, by root without capabilities, and by
- * a user whose only capability is CAP_PERFMON. A file that was opened without CAP_PERFMON gives a
- * program with CAP_PERFMON, such as a set-user-ID program, no access for writing.
+ * a user whose only capability is CAP_PERFMON. A program with CAP_PERFMON, such as a set-user-ID
+ * program, cannot write through a file that was opened without CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "memory.h"

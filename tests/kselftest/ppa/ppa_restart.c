@@ -123,8 +123,8 @@ static bool has_ended(__u32 tid)
 }
 
 /*
- * Returns true if the task is accounted or has ended, now or within two seconds. While a task is
- * being forked, /proc lists the task before its parent calls the probe that creates its record. If
+ * Returns true if the task is accounted or has ended, now or within two seconds. /proc lists a new
+ * task before the parent of the task, in fork(), calls the probe that creates the task's record. If
  * the parent is preempted before the probe has created the record of the new task, the new task has
  * not run yet.
  */

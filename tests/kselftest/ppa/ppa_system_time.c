@@ -416,6 +416,11 @@ static void test_unload(void)
 		children[i] = fork();
 		if (!children[i]) {
 			close(dev);
+			/*
+			 * The children take all of the CPUs' time, but the parent and the kernel's
+			 * threads for RCU, for which the parent waits, run before them.
+			 */
+			setpriority(PRIO_PROCESS, 0, 19);
 			fault_forever();
 		}
 	}

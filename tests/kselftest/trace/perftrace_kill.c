@@ -97,9 +97,9 @@ static void read_flight_recorder(int fd)
 
 /*
  * Returns true if the other thread (!@thread) may have overwritten the last events of @thread in
- * one of the two CPUs' buffers of the flight recorder. A buffer may have lost events of @thread if
- * the buffer is full of events of the other thread, and all of these events are later than the last
- * event of @thread in the other CPU's buffer.
+ * one of the two CPUs' buffers of the flight recorder. A buffer may have lost events of @thread
+ * under two conditions: the buffer is full of events of the other thread, and all of these events
+ * are later than the last event of @thread, which is in the other CPU's buffer.
  */
 static bool is_overwritten(int thread)
 {

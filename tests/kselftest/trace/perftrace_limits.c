@@ -124,8 +124,8 @@ int main(int argc, char **argv)
 	test_program("4000+97", 4096, true);
 	test_program("4900+100", 4096, true);
 	/*
-	 * Refused markers do not affect valid markers: of 1,000, only the 100 with bad names are
-	 * not traced.
+	 * Refused markers do not affect valid markers. Of 1,000 markers, the 100 markers with bad
+	 * names are refused, and the other 900 are traced.
 	 */
 	test_program("1000+0bad", 900, false);
 	is(shared->mappings, 2, "3.8 1000+0bad markers: the device is mapped twice");

@@ -161,7 +161,10 @@ static void test_thread_data(void)
 	for (int i = 0; i <= MAX_COPIES; i++)
 		if (i != 1)
 			close(fds[i]);
-	/* A copy attaches again by another file if the program has closed its descriptor. */
+	/*
+	 * If the program has closed the descriptor of a copy of libperftrace, the copy attaches
+	 * again by another file.
+	 */
 	fds[0] = attach_copy(0);
 	fds[1] = attach_copy(0);
 	close(fds[1]);

@@ -192,7 +192,8 @@ static void test_max_ended_bytes(void)
 	__u64 each = 0;
 
 	for (int i = 0; i < 100; i++) {
-		attach_write_and_unmap(slot, 2 << 20);
+		/* A little more than the ring has, so that each page of the ring is allocated. */
+		attach_write_and_unmap(slot, (1 << 20) + (1 << 16));
 		info = trace_info(fd);
 		if (!each)
 			each = info.memory;

@@ -30,27 +30,39 @@ static void set_user(int user)
 }
 
 /*
- * Registers @nr markers with names of 50 letters and fields of about 210 bytes. Counts the markers
- * that are accepted, and stores the errno of the first marker that is not.
+ * Markers with names of 50 letters and fields of about 210 bytes, in memory that the processes of
+ * this test share.
  */
-static void register_many(struct traced_process *t, int from, int nr)
-{
-	static struct perftrace_marker markers[PER_CALL];
-	char fields[220];
-	int i, n;
+static struct perftrace_marker *markers;
 
+static void make_markers(void)
+{
+	char fields[220], name[64];
+	int i;
+
+	markers = mmap(NULL, 2 * MARKERS * sizeof(*markers), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (markers == MAP_FAILED)
+		bail("mmap");
 	for (i = 0; i < 10; i++)
 		snprintf(fields + 21 * i, 22, "field_number_%03d:u64%s", i, i < 9 ? " " : "");
-	for (i = from; i < from + nr; i += n) {
-		n = from + nr - i < PER_CALL ? from + nr - i : PER_CALL;
-		for (int k = 0; k < n; k++) {
-			char name[64];
+	for (i = 0; i < 2 * MARKERS; i++) {
+		snprintf(name, sizeof(name), "memory:event_%037d", i);
+		markers[i] = make_marker(name, fields);
+	}
+}
 
-			snprintf(name, sizeof(name), "memory:event_%037d", i + k);
-			markers[k] = make_marker(name, fields);
-		}
-		ioctl_markers(t->fd, PERFTRACE_REGISTER, markers, n, NULL);
-		for (int k = 0; k < n; k++) {
+/*
+ * Registers the markers from @from to @from + MARKERS. Counts the markers that are accepted, and
+ * stores the errno of the first marker that is not.
+ */
+static void register_many(struct traced_process *t, int from)
+{
+	for (int i = from; i < from + MARKERS; i += PER_CALL) {
+		for (int k = i; k < i + PER_CALL; k++)
+			markers[k].error = 0;
+		ioctl_markers(t->fd, PERFTRACE_REGISTER, markers + i, PER_CALL, NULL);
+		for (int k = i; k < i + PER_CALL; k++) {
 			if (markers[k].error) {
 				shared->error = markers[k].error;
 				return;
@@ -68,7 +80,7 @@ static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
-	int nr = scale_down(gate_or_long(70, 120)), bad = 0;
+	int nr = scale_down(gate_or_long(60, 120)), bad = 0;
 	struct perftrace_info info;
 	long long before, used;
 
@@ -81,7 +93,7 @@ static void test_dead_processes(void)
 			pin_to_cpu(0);
 			traced_open(&t, 0);
 			ioctl_markers(t.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
-			register_many(&t, 0, MARKERS);
+			register_many(&t, 0);
 			if (!wait_wanted(&t, marker.number, slot, true))
 				_exit(1);
 			write_number(&t, slot, 0, marker.number, i);
@@ -122,7 +134,7 @@ static pid_t register_until_refused(int user, int from)
 		shared->error = -try_attach(t.fd, 0, &t.attach);
 		if (!shared->error) {
 			traced_map(&t, NULL);
-			register_many(&t, from, 4000);
+			register_many(&t, from);
 		}
 		shared->go = 1;
 		for (;;)
@@ -164,6 +176,7 @@ int main(void)
 {
 	plan(7 + 6);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	make_markers();
 	trace_load();
 	test_dead_processes();
 	test_user_kb();

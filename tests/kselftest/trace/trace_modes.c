@@ -305,7 +305,7 @@ static int fill_in_two_steps(int slot, bool member)
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
 	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
-	/* A touch of the records creates no buffer before a touch of the counts. */
+	/* A write to the records creates no buffer: only the first access to the counts does. */
 	new = get_buffer(&t, slot, 1);
 	*(volatile __u64 *)((char *)new + PERFTRACE_RECORDS) = 0;
 	for (int n = 0; n < 1000; n++)

@@ -142,20 +142,42 @@ static unsigned long slow_create_us(void)
 	return least;
 }
 
-/* Number of calls of another thread, and the longest time of a call in nanoseconds. */
+/*
+ * Number of calls of another thread, and the longest time of a call in nanoseconds. The other
+ * thread makes calls while calls_wanted is 1, and ends when it is 2.
+ */
 static unsigned long calls, longest_call;
-static bool calls_end;
+static int calls_wanted;
+
+static void want_calls(int wanted)
+{
+	__atomic_store_n(&calls_wanted, wanted, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &calls_wanted, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0);
+}
+
+/* Waits until the other thread has completed a call that began after this function was called. */
+static void wait_for_call(void)
+{
+	unsigned long before = __atomic_load_n(&calls, __ATOMIC_SEQ_CST);
+
+	wait_until(__atomic_load_n(&calls, __ATOMIC_SEQ_CST) > before + 1);
+}
 
 static void *make_calls(void *unused)
 {
-	int fd = open_trace_device();
+	int fd = open_trace_device(), wanted;
 
 	(void)unused;
 	pin_to_cpu(1);
-	while (!__atomic_load_n(&calls_end, __ATOMIC_RELAXED)) {
+	while ((wanted = __atomic_load_n(&calls_wanted, __ATOMIC_SEQ_CST)) != 2) {
 		struct perftrace_info info = { .size = sizeof(info) };
-		__u64 start = now_ns(), elapsed;
+		__u64 start, elapsed;
 
+		if (!wanted) {
+			syscall(SYS_futex, &calls_wanted, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+			continue;
+		}
+		start = now_ns();
 		trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info);
 		elapsed = now_ns() - start;
 		if (elapsed > __atomic_load_n(&longest_call, __ATOMIC_RELAXED))
@@ -172,17 +194,18 @@ static void *make_calls(void *unused)
  */
 static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 {
-	unsigned long before;
 	__u64 start, elapsed;
 
+	want_calls(1);
+	wait_for_call();
 	__atomic_store_n(&longest_call, 0, __ATOMIC_RELAXED);
 	start = now_ns();
 	if (trace_ioctl(fd, request, arg))
 		bail("a call of a trace");
 	elapsed = now_ns() - start;
 	/* Wait for the end of the other thread's call that is now in progress. */
-	before = __atomic_load_n(&calls, __ATOMIC_RELAXED);
-	wait_until(__atomic_load_n(&calls, __ATOMIC_RELAXED) > before + 1);
+	wait_for_call();
+	want_calls(0);
 	note("%llu us; the other thread waited for %lu us", elapsed / 1000,
 	     __atomic_load_n(&longest_call, __ATOMIC_RELAXED) / 1000);
 	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / elapsed;
@@ -231,7 +254,7 @@ static void test_many_processes(void)
 		min[1] = some < min[1] ? some : min[1];
 		close(fd);
 	}
-	__atomic_store_n(&calls_end, true, __ATOMIC_RELAXED);
+	want_calls(2);
 	pthread_join(thread, NULL);
 	ok(min[0] < MAX_WAITED,
 	   "9.2 large trace: others wait for only a part of the time of its pause (%lu %%)",

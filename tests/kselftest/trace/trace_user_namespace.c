@@ -23,8 +23,8 @@
 #define MAX_HELD	32
 
 /*
- * Maximum number of traced processes of one user. One user may have a quarter of max_traced traced
- * processes. The test sets the parameter max_traced to 4 * MAX_PROCESSES.
+ * Maximum number of traced processes of one user. The kernel allows a user a quarter of the
+ * parameter max_traced, which the test sets to 4 * MAX_PROCESSES.
  */
 #define MAX_PROCESSES	5
 

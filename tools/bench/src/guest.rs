@@ -454,7 +454,8 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut next = || words.next()?.parse::<u64>().ok();
     let [few, many, short, long] = [next()?, next()?, next()?, next()?];
     let agree = [next()? as u32, next()? as u32];
-    // The name of a group ends with the number of values that the group changes.
+    // The name of an operation on a group of counters ends with `group_` and the number of
+    // counters.
     let values = match operation.rsplit_once("group_") {
         Some((_, k)) => k.parse().ok()?,
         None => 1,

@@ -20,9 +20,8 @@ use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each of the two sides in a run. The ratio of times of a run
-/// compares the fastest turns: it is the time per value of the second side's fastest turn, divided
-/// by the time per value of the first side's fastest turn.
+/// Number of turns (timed loops) of each of the two sides in a run. The ratio of a run is the
+/// second side's time per value divided by the first side's, each in its fastest turn.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
@@ -170,7 +169,8 @@ pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
-    // Map the header page and two chunks of two CPUs each, and skip the header page.
+    // Map the header page and two chunks, and skip the header page. Each chunk has one page for
+    // each of the two CPUs.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(

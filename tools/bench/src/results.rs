@@ -168,7 +168,8 @@ impl Results {
             .map_or("not run", |failure| &failure.why)
     }
 
-    /// Returns the reason why an operation has no result, from any guest or the host.
+    /// Returns the reason why an operation has no result: the first failure that any guest or the
+    /// host has reported.
     pub fn why_not(&self, what: &str) -> String {
         let failed = self.failures.iter().find(|f| f.what == what);
         let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));

@@ -145,7 +145,8 @@ fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
 #[derive(Default)]
 struct Program(Vec<u64>);
 
-/// A jump whose target is not known yet, given by the index of the instruction after the jump.
+/// A jump whose target is not known yet. The number is the index of the instruction that follows
+/// the jump.
 struct Jump(usize);
 
 const OK_TO_INSERT: i32 = 1;

@@ -180,7 +180,7 @@ impl Context {
     }
 
     /// Returns sums of times and counts over all runs of event sets ([`Runs`]), from which the
-    /// caller can compute variances. The PMDs must not sample.
+    /// caller can compute variances. Each PMD must have been written without sampling fields.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,

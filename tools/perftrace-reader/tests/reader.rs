@@ -22,7 +22,8 @@ fn two_processes() -> Fake {
         .marker(18, 0, "other:event", "x:x16")
 }
 
-/// The path of the output of a test, in a directory of its own that is removed with the value.
+/// The path of the output file of a test. The file is in a temporary directory, which is removed
+/// when the `OutputPath` is dropped.
 struct OutputPath {
     path: PathBuf,
     _directory: TempDir,

@@ -176,8 +176,8 @@ fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
     let bytes = attach.bytes as usize;
     let buffers = map_at(null_mut(), bytes, read | libc::PROT_WRITE, fd, abi::BUFFERS);
     if buffers.is_err() {
-        // The mapping would keep the process attached. SAFETY: It was made above, and nothing else
-        // knows its address.
+        // Remove the first mapping, because it would keep the process attached. SAFETY: `control`
+        // was mapped above, and no other code has the address of the mapping.
         unsafe { libc::munmap(control.cast(), abi::READ_BYTES) };
     }
     let buffers = buffers?;

@@ -14,7 +14,8 @@
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
 //! signal handlers. An event makes a system call in four cases:
 //!
-//! - The event gets the thread id: the first event of a thread, each event of a vfork() child.
+//! - The event asks the kernel for the thread id. The first event of a thread does so, the first
+//!   event after a vfork(), and each event of a vfork() child.
 //! - The event wakes the reader of a buffer that is half full or has lost an event.
 //! - The event waits for room in a buffer or for a free buffer.
 //! - The event attaches the process to a device that has just appeared.

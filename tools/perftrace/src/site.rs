@@ -93,7 +93,8 @@ impl Site {
             .store(fixed_header(self.shape) | number, Relaxed);
         self.state.store(REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
-        // Release: pairs with the load in `enabled_traces()` from the address that is stored here.
+        // Release: orders the store of `header` before the store of the pointer. Pairs with
+        // `enabled_traces()`, which loads the pointer and then, with Acquire, the word.
         self.word.store(word.cast_mut(), Release);
     }
 

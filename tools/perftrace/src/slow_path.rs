@@ -97,9 +97,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut tries = 0u32;
     loop {
         // The loads of the generation and of the marker's word correspond to the loads A and B in
-        // `fast_path.rs`. The load of the generation in the update corresponds to load C. Acquire:
-        // pairs with the kernel's stores to the slot and to the marker words, whose order
-        // `fast_path.rs` describes.
+        // `fast_path.rs`. The update (`commit.rs`) loads the generation again, which corresponds to
+        // load C. Acquire: pairs with the kernel's stores to the slot and to the marker words,
+        // whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
@@ -178,8 +178,8 @@ impl Record<'_> {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. After the reader has advanced `tail`, the old value of
-        // `stalled` differs from `position`.
+        // Relaxed: `stalled` is a hint. When the reader advances `tail`, `position` changes, so the
+        // old value of `stalled` no longer matches.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }

@@ -254,9 +254,9 @@ impl Drop for AtomicFile {
     }
 }
 
-/// Follows the symbolic links of `path`. The kernel decides whether a link may be followed
-/// (fs.protected_symlinks): open() follows the links, and the path from canonicalize(), for which
-/// the kernel makes no such decision, must lead to the opened file.
+/// Follows the symbolic links of `path`. In open(), the kernel checks whether each link may be
+/// followed (fs.protected_symlinks). canonicalize() follows links without this check, so its path
+/// is used only if it leads to the opened file.
 fn resolve(path: &Path) -> io::Result<Resolved> {
     for _ in 0..MAX_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;

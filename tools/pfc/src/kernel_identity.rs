@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Distinguishes kernels, and boots of a kernel. The addresses of a recording have the names of the
-//! running kernel's functions only if the recording is of the running kernel.
+//! Distinguishes kernels, and boots of a kernel. The symbols of the running kernel name the kernel
+//! functions of a recording, unless the recording is known to be of another build of the kernel.
 
 use std::fs;
 use std::path::Path;

@@ -124,8 +124,8 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
         row.period = row.period.saturating_add(sample.period);
         // The row of the report shows the innermost function that is not inlined. If this function
         // is the first frame of a sample, the callers begin after the first frame. If the first
-        // frame is inlined, the callers begin with the inlined functions, which the function of the
-        // row follows.
+        // frame is inlined, the callers begin with the inlined functions. The function of the row
+        // comes after the inlined functions.
         let leaf = profile.stack(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
         let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {

@@ -538,8 +538,9 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.end(now);
     let pairs = history(3, 2);
     pairs.append(&old, None);
-    // The task does not run while its values are counted in the record `next`. The values of
-    // `pairs` and of `next` are added to the history `threes`, which has groups of three CPUs.
+    // The task does not run while its values are counted in the record `next`. The history `pairs`
+    // has groups of two CPUs. The history `threes`, to which `pairs` and `next` are added, has
+    // groups of three CPUs.
     let next = record(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);
@@ -555,8 +556,9 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     let mut groups = [[0; NR_VALUES]; 3];
     read_with(&pairs, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 110]);
-    // A group of `pairs` is added as a whole to the group of `threes` that has its first CPU: the
-    // values of CPUs 2 and 3 are added to the group of CPUs 0 to 2.
+    // The values of a pair of CPUs are added as a whole to the group of `threes` that contains the
+    // first CPU of the pair. The values of CPUs 2 and 3 are therefore added to the group of CPUs 0
+    // to 2.
     let mut groups = [[0; NR_VALUES]; 2];
     let read = read_with(&threes, &mut groups);
     assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);

@@ -2,10 +2,10 @@
 
 //! Escapes those bytes of names and paths that cannot be printed.
 //!
-//! The name of a process, a file or a function may contain any bytes. A terminal interprets control
-//! characters, line breaks break tables and lines, and some bytes are not UTF-8. The functions of
-//! this crate write an escape sequence of printable characters in place of each byte that cannot be
-//! printed:
+//! The name of a process, a file or a function may contain any bytes. Some of these bytes damage
+//! the output: a terminal interprets control characters, a line break ends a line of a table, and
+//! bytes that are not UTF-8 make the text invalid. The functions of this crate write an escape
+//! sequence of printable characters in place of each byte that cannot be printed:
 //!
 //! | in the name | shown as |
 //! |---|---|

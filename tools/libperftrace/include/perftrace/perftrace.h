@@ -47,7 +47,7 @@ struct perftrace_site {
 /**
  * struct perftrace_value - a field's value
  * @bits: the number, or the address of the text
- * @bytes: the maximum length of a text; otherwise 0
+ * @bytes: the maximum length of a text, or 0 if the value is a number
  */
 struct perftrace_value {
 	uint64_t bits;

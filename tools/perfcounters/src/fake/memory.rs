@@ -30,8 +30,8 @@ impl Memory {
     pub(crate) fn new(file: &File, layout: Layout) -> io::Result<Self> {
         file.set_len(abi::DESC_OFFSET + DESC_BYTES)?;
         let map = |offset, bytes| Region::map(file, offset, bytes, ProtFlags::WRITE);
-        // INVARIANT: The file was extended to the end of the descriptors. The chunks end before
-        // them.
+        // INVARIANT: The file was extended to the end of the descriptors. The chunks end before the
+        // descriptors begin.
         Ok(Self {
             counters: map(0, layout.end(layout.max_chunks()))?,
             descs: map(abi::DESC_OFFSET, DESC_BYTES)?,

@@ -42,8 +42,8 @@ pub struct Perfetto {
 
 impl Perfetto {
     /// Starts an empty trace. The file is written by the first call of [`Output::end_round`] or
-    /// [`Output::finish`]. If the file is a regular file, its old content is removed by that call,
-    /// and it contains complete JSON after each call.
+    /// [`Output::finish`]. If the file is a regular file, the first call removes the old content,
+    /// and the file contains complete JSON after each call.
     pub fn new(file: File, properties: TraceProperties) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
         let metadata: Map<String, Json> = properties
@@ -70,7 +70,8 @@ impl Perfetto {
             output.pending.push(b'}');
         }
         output.pending.extend(b",\"traceEvents\":[");
-        // If only the head of the trace fits onto the disk, the trace is complete without events.
+        // If only the head of the trace fits onto the disk, the file ends after the head, and is
+        // complete JSON without events.
         output.pending_ends.push((output.pending.len(), 0));
         Ok(output)
     }

@@ -97,8 +97,12 @@ pub(super) struct FileLayout {
 }
 
 impl FileLayout {
-    pub(super) fn new(attributes: &[Attribute], stacks: bool, command: &[OsString]) -> Self {
-        let kernel = KernelIdentity::of_running();
+    pub(super) fn new(
+        attributes: &[Attribute],
+        stacks: bool,
+        command: &[OsString],
+        kernel: &KernelIdentity,
+    ) -> Self {
         let mut build_ids = Encoder::default();
         if !kernel.build_id.is_empty() {
             build_ids.kernel_build_id(&kernel.build_id);
@@ -116,7 +120,7 @@ impl FileLayout {
                 encode_string(rustix::system::uname().machine().to_bytes()),
                 words,
                 Vec::new(),
-                kernel.boot_id,
+                kernel.boot_id.clone(),
             ],
             record_bytes: 0,
         };

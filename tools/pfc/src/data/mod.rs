@@ -20,6 +20,8 @@ pub mod write;
 
 pub use layout::{Attribute, BOOT_ID};
 pub use record::{middle_time, started_processes, take_until, Encoder, SampleId, OFFLINE_ID};
+#[cfg(test)]
+pub use write::encode_file_of;
 pub use write::{encode_file, Writer};
 
 /// The file that `pfc record` writes and `pfc report` reads if the user names no file.

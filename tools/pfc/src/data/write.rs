@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::layout::{Attribute, FileLayout, TABLE_SIZE};
 use super::record::{sizes_and_kinds, SAMPLE};
 use crate::atomic_file::AtomicFile;
+use crate::kernel_identity::KernelIdentity;
 
 /// A perf.data file that is being written. The file is readable after each call of [`Self::write`],
 /// also if a call fails or if the process is killed during a call:
@@ -40,7 +41,9 @@ impl Writer {
         stacks: bool,
         command: &[OsString],
     ) -> io::Result<Self> {
-        Self::with_layout(path, FileLayout::new(attributes, stacks, command))
+        let kernel = KernelIdentity::of_running();
+        let layout = FileLayout::new(attributes, stacks, command, &kernel);
+        Self::with_layout(path, layout)
     }
 
     fn with_layout(path: &Path, layout: FileLayout) -> io::Result<Self> {
@@ -148,7 +151,17 @@ fn count_samples(records: &[u8]) -> u64 {
 
 /// Returns the contents of a perf.data file with the given records. No file is created.
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
-    let mut layout = FileLayout::new(attributes, stacks, &[]);
+    encode_file_of(&KernelIdentity::of_running(), attributes, stacks, records)
+}
+
+/// Returns the contents of a perf.data file that was written on the kernel `kernel`.
+pub fn encode_file_of(
+    kernel: &KernelIdentity,
+    attributes: &[Attribute],
+    stacks: bool,
+    records: &[&[u8]],
+) -> Vec<u8> {
+    let mut layout = FileLayout::new(attributes, stacks, &[], kernel);
     layout.record_bytes = records.iter().map(|r| r.len() as u64).sum();
     let mut to = layout.encode_head(true);
     records.iter().for_each(|r| to.extend(*r));
@@ -207,7 +220,8 @@ mod tests {
         let exe = std::env::current_exe().expect("a path");
         let mut ids = Encoder::default();
         ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
-        let mut layout = FileLayout::new(&events, true, &["pfc".into()]);
+        let mut layout =
+            FileLayout::new(&events, true, &["pfc".into()], &KernelIdentity::default());
         layout.contents[0] = ids.bytes;
         let mut writer = Writer::with_layout(&path, layout).expect("a file");
         let mut encoder = Encoder {

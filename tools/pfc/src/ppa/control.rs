@@ -19,7 +19,8 @@ use crate::text_file;
 struct ControlFiles {
     /// File with four numbers. The first number is 1 if all tasks are accounted, and the second is
     /// 1 if wakeup latencies are counted in a histogram. The third (timers) is not supported and
-    /// always 0. The fourth is the number of CPUs that share one group of a task's values.
+    /// always 0. The fourth is the number of CPUs in a group: a task has one set of values for each
+    /// group of CPUs.
     flags: PathBuf,
     /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
     /// measured.
@@ -38,8 +39,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs that
-    /// share one group of a task's values.
+    /// Switches the accounting of all tasks on or off. Does not change the number of CPUs in a
+    /// group.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -56,7 +57,7 @@ impl ControlFiles {
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
-    /// task has a separate group of values for each CPU.
+    /// task has a separate set of values for each CPU.
     fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -83,8 +84,8 @@ impl ControlFiles {
     }
 }
 
-/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs that share one
-/// group of values. Returns `None` if the text is not exactly four numbers.
+/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs in a group.
+/// Returns `None` if the text is not exactly four numbers.
 pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {

@@ -81,7 +81,8 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
     encoder.sample(&sample, 1);
     let recorded = file_of(&encode_file(&[event()], false, &[&encoder.bytes]));
     assert_eq!(function_name(&recorded), "first_hot");
-    // The times of files are those of the last tick of the clock.
+    // The kernel may take the time of a file from the last clock tick. Wait, so that the new file
+    // gets a later time.
     sleep(Duration::from_millis(50));
     fs::write(&path, program("other_hot")).expect("room");
     assert_eq!(fs::metadata(&path).expect("a file").ino(), metadata.ino());

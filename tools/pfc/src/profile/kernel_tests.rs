@@ -6,14 +6,14 @@
 use perfmon::ring::Sample;
 
 use super::Reader;
-use crate::data::{encode_file, Attribute, Encoder};
+use crate::data::{encode_file_of, Attribute, Encoder};
 use crate::kernel_identity::KernelIdentity;
 
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 const MODULE: u64 = 0xffff_ffff_c000_0000;
 
 /// Returns the object and the function of a sample at each address, from a file with the given
-/// mappings of the kernel: start, end, name.
+/// mappings of the kernel: start, end, name. The recorded kernel is 6.12 with the build 1.
 fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
     let mut encoder = Encoder::default();
     for (start, end, name) in maps {
@@ -32,7 +32,12 @@ fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Ve
         id: 1,
         ..Attribute::default()
     };
-    let file = encode_file(&[event], false, &[&encoder.bytes]);
+    let file = encode_file_of(
+        &kernel("6.12", 1, "first"),
+        &[event],
+        false,
+        &[&encoder.bytes],
+    );
     reader.add_file(file).expect("valid records");
     let profile = reader.profile;
     let frames = profile.samples.iter().map(|s| profile.leaf_frame(s));
@@ -45,7 +50,8 @@ fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Ve
 fn r1_9_functions_of_another_module_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff81200000 T _etext\n\
                 ffffffffc0000000 t f\t[y]\nffffffffd0000000 t bpf_prog_1\t[bpf]\n";
-    let reader = Reader::with_kernel_symbols(text, "");
+    let reader =
+        Reader::with_kernel_symbols(text, "").with_running_kernel(&kernel("6.12", 1, "first"));
     // The module x has been unloaded since the recording.
     let maps = [
         (TEXT, MODULE, "[kernel.kallsyms]_text"),
@@ -69,8 +75,17 @@ fn r1_9_functions_of_another_module_are_not_named() {
     );
 }
 
-/// Returns the name of a sample in a file that was written in this boot, for a running kernel with
-/// this identity and `_text` at this address. `maps` is empty if the kernel hid its addresses.
+/// Returns the identity of a kernel whose build ID has this byte 20 times.
+fn kernel(release: &str, build: u8, boot: &str) -> KernelIdentity {
+    KernelIdentity {
+        release: release.to_owned(),
+        build_id: vec![build; 20],
+        boot_id: boot.as_bytes().to_vec(),
+    }
+}
+
+/// Returns the name of a sample for a running kernel with this identity and `_text` at this
+/// address. `maps` is empty if the kernel hid its addresses during the recording.
 fn name_for(running: &KernelIdentity, text_start: u64, maps: &[(u64, u64, &str)]) -> String {
     let text = format!(
         "{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
@@ -83,35 +98,25 @@ fn name_for(running: &KernelIdentity, text_start: u64, maps: &[(u64, u64, &str)]
 #[test]
 fn r1_9_functions_of_another_kernel_are_not_named() {
     let (one, unknown) = ("[kernel.kallsyms] one", "[kernel.kallsyms] [unknown]");
-    let this = KernelIdentity::of_running();
     let maps = [(TEXT, MODULE, "[kernel.kallsyms]_text")];
-    assert_eq!(name_for(&this, TEXT, &maps), one);
-    assert_eq!(name_for(&this, TEXT, &[]), one);
-    let later_boot = KernelIdentity {
-        boot_id: b"later".to_vec(),
-        ..this.clone()
-    };
+    let recorded = kernel("6.12", 1, "first");
+    assert_eq!(name_for(&recorded, TEXT, &maps), one);
+    assert_eq!(name_for(&recorded, TEXT, &[]), one);
+    let later_boot = kernel("6.12", 1, "second");
     assert_eq!(name_for(&later_boot, TEXT + 0x60_0000, &maps), one);
     assert_eq!(name_for(&later_boot, TEXT, &[]), unknown);
-    let other_release = KernelIdentity {
-        release: "other".to_owned(),
-        ..later_boot.clone()
-    };
+    let rebuilt = kernel("6.12", 2, "second");
+    assert_eq!(name_for(&rebuilt, TEXT, &maps), unknown);
+    let other_release = kernel("6.13", 1, "second");
     assert_eq!(name_for(&other_release, TEXT, &maps), unknown);
-    if !this.build_id.is_empty() {
-        let rebuilt = KernelIdentity {
-            build_id: vec![1; 20],
-            ..later_boot
-        };
-        assert_eq!(name_for(&rebuilt, TEXT, &maps), unknown);
-    }
 }
 
 #[test]
 fn r1_9_functions_of_a_module_at_another_address_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[y]\n";
     let modules = "y 16384 0 - Live 0xffffffffc0000000\n";
-    let reader = Reader::with_kernel_symbols(text, modules);
+    let reader =
+        Reader::with_kernel_symbols(text, modules).with_running_kernel(&kernel("6.12", 1, "first"));
     let maps = [
         (TEXT, MODULE, "[kernel.kallsyms]_text"),
         (MODULE + 0x2000, MODULE + 0x6000, "[y]"),

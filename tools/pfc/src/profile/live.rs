@@ -9,25 +9,28 @@ use rustix::process::{test_kill_process, Pid};
 
 use super::Reader;
 
-/// The minimum number of known processes at which those that have ended are searched for.
+/// The known processes are searched for ended processes only if there are at least this many.
 const MIN_REAP_SIZE: usize = 1024;
 
 /// The threads and processes that have ended. Their samples may be in the next table, so their names
 /// are dropped after that table.
 #[derive(Default)]
 pub(super) struct Ended {
-    /// Threads, except the first of each process, whose EXIT record was read since the last table,
-    /// and those of the table before.
+    /// Threads whose EXIT record was read since the last table, without the first threads of
+    /// processes.
     pub threads: HashSet<(i32, i32)>,
+    /// Threads whose EXIT record was read between the last two tables.
     older_threads: HashSet<(i32, i32)>,
     /// Processes that did not exist at the last search.
     processes: HashSet<i32>,
-    /// If this number of processes is known, those that have ended are searched for.
+    /// The known processes are searched for ended processes only if there are at least this many,
+    /// and at least [`MIN_REAP_SIZE`].
     reap_size: usize,
 }
 
 impl Ended {
-    /// Keeps the name of a thread whose ID was that of an ended thread or process.
+    /// Keeps the name of a new thread. An ended thread or process may have had the same ID, so its
+    /// ID is removed from the ended IDs.
     pub fn keep(&mut self, pid: i32, tid: i32) {
         self.threads.remove(&(pid, tid));
         self.older_threads.remove(&(pid, tid));
@@ -136,7 +139,7 @@ mod tests {
                 encoder.mmap2(&region, &id(pid, pid, time + 2));
                 sample(&mut encoder, &id(pid, pid, time + 3));
                 encoder.exit((own, own), &id(pid, pid, time + 4));
-                // A thread of the process that lasts.
+                // A thread of the test's own process, which does not end.
                 encoder.fork((own, own), &id(own, pid, time + 5));
                 encoder.exit((own, own), &id(own, pid, time + 6));
             }

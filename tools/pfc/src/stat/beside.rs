@@ -136,7 +136,8 @@ mod tests {
             let mut command = spawn_shell(&format!("trap 'exit {code}' {name}"));
             let exited = command.handle(WakeReason::Terminated(signal));
             assert!(!exited.expect("no error"));
-            // Standard input ends, for shells that run traps only between commands.
+            // Some shells run a trap only between commands. The end of standard input ends the
+            // command `read`.
             drop(command.child.stdin.take());
             assert_eq!(wait(&mut command).code(), Some(code));
             assert!(command.handle(WakeReason::Child).expect("no error"));

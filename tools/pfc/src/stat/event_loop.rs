@@ -23,8 +23,8 @@ pub enum WakeReason {
     /// The terminal has sent SIGINT to its foreground processes: to pfc, and also to the command
     /// that pfc runs.
     Interrupted,
-    /// Another process has sent SIGINT, or SIGTERM or SIGHUP has arrived. The command that pfc runs
-    /// must get the signal in this variant: SIGINT after SIGINT, and otherwise SIGTERM.
+    /// Another process has sent SIGINT, or SIGTERM or SIGHUP has arrived. The value is the signal
+    /// that pfc must send to the command that it runs: SIGINT if pfc got SIGINT, otherwise SIGTERM.
     Terminated(i32),
     /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
     /// SIGUSR2.

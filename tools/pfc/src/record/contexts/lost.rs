@@ -51,7 +51,7 @@ mod tests {
         let mut lost = LostRecords::default();
         assert_eq!(lost.add_record(3), 3);
         assert_eq!(lost.set_total(5), 5);
-        // The file is completed before the ring has a LOST record for two lost records.
+        // The output ends before the ring has a LOST record for the last two lost records.
         assert_eq!(lost.take_rest(), 2);
         assert_eq!(lost.take_rest(), 0);
         // The LOST record also counts four records that were lost later.
