@@ -56,8 +56,8 @@ impl Request {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Returns whether the request is a step of a flush sequence. Block providers do not count the
-    /// completion of a step of a flush sequence.
+    /// Returns whether the request is a step of a flush sequence: the flush that the block layer
+    /// sends to the disk, or a write that waits for such a flush.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
@@ -95,6 +95,35 @@ impl Request {
         // lifetime of `self`.
         (!part.is_null()).then_some(Device(part, PhantomData))
     }
+
+    /// Returns the key of the whole disk that processes the request. Unlike
+    /// [`device`](Self::device), the disk is also known for a flush that the block layer has made
+    /// itself.
+    #[inline]
+    pub fn disk_key(&self) -> Option<Key> {
+        // SAFETY: The request is alive, because the probe of its completion runs.
+        let queue = unsafe { field!(self.0.get(), q) };
+        // SAFETY: A request keeps its queue alive, and the request is alive.
+        let disk = unsafe { field!(queue, disk) };
+        // SAFETY: The request is in progress, and a disk is not freed before the requests to it are
+        // complete.
+        unsafe { disk_key(disk, 0) }
+    }
+}
+
+/// Returns the key of a disk or of one of its partitions. Returns `None` if `disk` is null.
+///
+/// # Safety
+///
+/// `disk` is null, or points to a disk that is alive.
+#[inline]
+unsafe fn disk_key(disk: *const bindings::gendisk, partition: u32) -> Option<Key> {
+    if disk.is_null() {
+        return None;
+    }
+    // SAFETY: The disk is alive, by this function's requirement.
+    let name = unsafe { field!(disk, disk_name) };
+    Some(Key::new(&name, partition))
 }
 
 /// A block device: a whole disk or a partition.
@@ -133,13 +162,9 @@ impl Device<'_> {
     fn of_disk(self, partition: u32) -> Option<Key> {
         // SAFETY: The device is alive, by the type's invariant.
         let disk = unsafe { field!(self.0, bd_disk) };
-        if disk.is_null() {
-            return None;
-        }
         // SAFETY: A block device keeps its disk alive, and the device is alive by the type's
         // invariant.
-        let name = unsafe { field!(disk, disk_name) };
-        Some(Key::new(&name, partition))
+        unsafe { disk_key(disk, partition) }
     }
 }
 

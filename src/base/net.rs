@@ -38,6 +38,16 @@ impl Interface {
         // SAFETY: The interface is alive during the probe or notification.
         Key::number_only(unsafe { helpers::pfc_netdev_index(self.0.get()) })
     }
+
+    /// Returns whether the tracepoint of received packets is called for this interface. The
+    /// tracepoint is not called for a VLAN, a bond and other upper interfaces, to which the kernel
+    /// moves received packets of other interfaces.
+    #[inline]
+    pub fn has_receive_tracepoint(&self) -> bool {
+        // SAFETY: The interface is alive during the notification, and the RTNL mutex, which is held
+        // during the notification, keeps the operations of its kind.
+        unsafe { helpers::pfc_netdev_has_rx_tracepoint(self.0.get()) }
+    }
 }
 
 /// A packet (`struct sk_buff`), valid during a probe.
@@ -66,15 +76,34 @@ pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interfa
     unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
-/// Returns whether the statistic `rx_dropped` of an interface counts packets that are dropped for
-/// the reason `reason`.
+/// The place in the receive path at which a packet was dropped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum DropPoint {
+    /// The packet was dropped before the tracepoint of received packets, because the backlog of the
+    /// CPU is full.
+    Backlog,
+    /// The packet was dropped after the tracepoint of received packets, because no protocol takes
+    /// the packet.
+    Protocol,
+}
+
+/// Returns where the packet was dropped, if the statistic `rx_dropped` of the packet's interface
+/// counts the drop. If the result is not `None`, `skb->dev` is valid.
+///
+/// # Safety
+///
+/// `skb` is alive, and is being dropped for the reason `reason`.
 #[inline]
-pub fn is_dropped_at_device(reason: u32) -> bool {
-    matches!(
-        reason,
-        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG
-            | bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO
-    )
+pub unsafe fn drop_point(skb: *const bindings::sk_buff, reason: u32) -> Option<DropPoint> {
+    match reason {
+        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG => Some(DropPoint::Backlog),
+        bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO => {
+            // SAFETY: The packet is alive, by this function's requirement. The receive path owns a
+            // packet that is dropped for this reason, so that `skb->dev` is null or valid.
+            unsafe { helpers::pfc_skb_is_rx_dropped(skb) }.then_some(DropPoint::Protocol)
+        }
+        _ => None,
+    }
 }
 
 /// A listener for changes of network interfaces. The functions of the listener are called with the

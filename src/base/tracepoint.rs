@@ -25,7 +25,7 @@ use kernel::prelude::*;
 use super::block::Request;
 use super::helpers;
 use super::irq::Action;
-use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
+use super::net::{self, DropPoint, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::task::TaskRef;
 
 /// A kernel tracepoint. A value of an `Event` type has the arguments of one call of the tracepoint.
@@ -316,14 +316,12 @@ event! {
     /// A packet was dropped, anywhere between the network driver and the socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface that counts the drop in its own statistics, or `None` if no interface
-        /// counts it.
-        interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
-            // SAFETY: The packet is alive during the call. If `is_dropped_at_device` accepts the
-            // reason, `skb->dev` is valid.
-            unsafe { net::interface(skb) }
-        } else {
-            None
+        /// The place at which the packet was dropped, and the interface that counts the drop in its
+        /// own statistics. `None` if no interface counts the drop.
+        // SAFETY: The packet is alive during the call. If `drop_point` returns a place, `skb->dev`
+        // is valid.
+        at: Option<(DropPoint, &'a Interface)> = unsafe {
+            net::drop_point(skb, why).zip(net::interface(skb))
         },
     }
 }

@@ -19,6 +19,7 @@ use crate::log;
 use crate::names;
 use crate::pages;
 use crate::stats;
+use base::account::Charge;
 use base::device::{Device, Fault, FileOperations, Operations, Ready, Vma};
 use base::{helpers, task};
 
@@ -76,8 +77,13 @@ impl FileOperations for CountersFile {
     }
 }
 
-/// An open file of `/dev/perfcounters_names`, and the text that reads return.
-struct NamesFile(VVec<u8>);
+/// An open file of `/dev/perfcounters_names`.
+struct NamesFile {
+    /// The text that reads return.
+    text: VVec<u8>,
+    /// The charge of the text to the user who opened the file.
+    _charge: Charge,
+}
 
 #[vtable]
 impl FileOperations for NamesFile {
@@ -87,11 +93,12 @@ impl FileOperations for NamesFile {
     fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>> {
         READY.check()?;
         refuse_write(file)?;
-        Ok(KBox::pin(Self(names::text()?), GFP_KERNEL_ACCOUNT)?)
+        let (text, _charge) = names::text()?;
+        Ok(KBox::pin(Self { text, _charge }, GFP_KERNEL_ACCOUNT)?)
     }
 
     fn read(&self, _: &LocalFile, mut to: UserSliceWriter, position: &mut i64) -> Result<usize> {
-        to.write_slice_file(&self.0, position)
+        to.write_slice_file(&self.text, position)
     }
 }
 

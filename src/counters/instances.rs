@@ -20,8 +20,8 @@ use base::{cpu, preempt, random};
 global_mutex! {
     /// All instances of the counter pages; `None` before init and after exit. `REGISTRY` may be
     /// taken under any other mutex of the module. Code that holds `REGISTRY` takes no other mutex
-    /// of the module and accesses no user memory. Page faults of counter pages do not take
-    /// `REGISTRY`.
+    /// of the module, accesses no user memory, and allocates no memory that is charged to a control
+    /// group. Page faults of counter pages do not take `REGISTRY`.
     pub(crate) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
 }
 

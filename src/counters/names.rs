@@ -10,61 +10,92 @@
 //!
 //! The name is the last column because it may contain blanks. The text is generated when the file
 //! is opened, so that all reads of the open file see the same generation of the registry. The
-//! memory of the text is charged to the control group of the process that opens the file.
+//! memory of the text is charged to the control group of the process that opens the file, and to
+//! the user that opens the file.
 //!
 //! The text is generated in parts of [`BATCH_SIZE`] instances, and the lock `REGISTRY` is released
 //! after each part. A driver that adds or deletes an instance waits at most until one part of the
 //! text is complete. If instances were added or deleted while `REGISTRY` was released, the text is
 //! generated again from its beginning. After [`MAX_TRIES`] attempts the whole text is generated
 //! without releasing `REGISTRY`.
+//!
+//! No memory is allocated under `REGISTRY`, because an allocation that is charged to a full control
+//! group can take seconds. [`Text::reserve`] allocates the memory before `REGISTRY` is taken.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
 
-use counters_rules::abi::{DORMANT, LIVE};
+use base::account::Charge;
+use counters_rules::abi::{DORMANT, LIVE, NAME_MAX};
 use counters_rules::registry::{Registry, Store};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::instances::{BATCH_SIZE, REGISTRY};
 use crate::pages::Pages;
 
+/// Maximum number of bytes of the first line: the generation has at most 20 digits, and the boot ID
+/// has 32 digits.
+const MAX_HEAD: usize = 26 + 20 + 9 + 32 + 1;
+
+/// Maximum number of bytes of the line of an instance. The number of an instance has at most 5
+/// digits, because it is below 65,536. A name is shorter than [`NAME_MAX`].
+const MAX_LINE: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
+
+/// The text of `/dev/perfcounters_names`. Only [`reserve`](Self::reserve) allocates memory.
 struct Text(VVec<u8>);
 
 impl Write for Text {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        self.0
-            .extend_from_slice(s.as_bytes(), GFP_KERNEL_ACCOUNT)
-            .map_err(|_| fmt::Error)
+        self.push(s.as_bytes()).map_err(|_| fmt::Error)
     }
 }
 
 /// Maximum number of attempts to generate the text in parts.
 const MAX_TRIES: u32 = 8;
 
-/// Returns the whole text of `/dev/perfcounters_names`. May sleep. Returns `ENODEV` while the
-/// registry of instances does not exist, or `ENOMEM`.
-pub(crate) fn text() -> Result<VVec<u8>> {
+/// Returns the whole text of `/dev/perfcounters_names`, and the charge of its memory to the caller.
+/// May sleep.
+///
+/// # Errors
+///
+/// `ENODEV` while the registry of instances does not exist, `EDQUOT` if the caller would exceed its
+/// memory limit, `ENOMEM`.
+pub(crate) fn text() -> Result<(VVec<u8>, Charge)> {
     for _ in 0..MAX_TRIES {
         if let Some(text) = text_in_parts()? {
-            return Ok(text);
+            return text.finish();
         }
     }
+    text_at_once()?.finish()
+}
+
+/// Generates the whole text without releasing the lock `REGISTRY`.
+fn text_at_once() -> Result<Text> {
     let mut text = Text(VVec::new());
-    let registry = REGISTRY.lock();
-    let registry = registry.as_ref().ok_or(ENODEV)?;
-    text.head(registry)?;
-    text.lines(registry, 1..registry.nr_slots())?;
-    Ok(text.0)
+    let mut nr_slots = 0;
+    loop {
+        text.reserve(nr_slots)?;
+        let registry = REGISTRY.lock();
+        let registry = registry.as_ref().ok_or(ENODEV)?;
+        if registry.nr_slots() <= nr_slots {
+            text.head(registry)?;
+            text.lines(registry, 1..registry.nr_slots())?;
+            return Ok(text);
+        }
+        nr_slots = registry.nr_slots();
+    }
 }
 
 /// Generates the whole text in parts, and releases the lock `REGISTRY` after each part. Returns
 /// `None` if instances were added or deleted while `REGISTRY` was released.
-fn text_in_parts() -> Result<Option<VVec<u8>>> {
+fn text_in_parts() -> Result<Option<Text>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
     loop {
+        text.reserve(BATCH_SIZE)?;
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
         let now = registry.store().header().generation().read_begin();
@@ -77,13 +108,41 @@ fn text_in_parts() -> Result<Option<VVec<u8>>> {
         let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
         text.lines(registry, at..end)?;
         if end == registry.nr_slots() {
-            return Ok(Some(text.0));
+            return Ok(Some(text));
         }
         at = end;
     }
 }
 
 impl Text {
+    /// Allocates memory for the first line and the lines of `nr` instances. Called without the lock
+    /// `REGISTRY`.
+    fn reserve(&mut self, nr: u32) -> Result {
+        let bytes = MAX_LINE.saturating_mul(nr as usize);
+        self.0
+            .reserve(bytes.saturating_add(MAX_HEAD), GFP_KERNEL_ACCOUNT)?;
+        Ok(())
+    }
+
+    /// Appends bytes without allocating memory. Returns `ENOMEM` if there is no room.
+    fn push(&mut self, bytes: &[u8]) -> Result {
+        if self.0.capacity().saturating_sub(self.0.len()) < bytes.len() {
+            return Err(ENOMEM);
+        }
+        Ok(self.0.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Returns the text in as few pages as possible, and the charge of these pages to the caller.
+    /// Called without the lock `REGISTRY`.
+    fn finish(self) -> Result<(VVec<u8>, Charge)> {
+        let pages = self.0.len().div_ceil(PAGE_SIZE);
+        let bytes = pages.saturating_mul(PAGE_SIZE);
+        let charge = Charge::of_caller(bytes)?;
+        let mut text = VVec::with_capacity(bytes, GFP_KERNEL_ACCOUNT)?;
+        text.extend_from_slice(&self.0, GFP_KERNEL_ACCOUNT)?;
+        Ok((text, charge))
+    }
+
     /// Writes the first line of the text, with the generation of the registry and the boot ID.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
@@ -92,7 +151,7 @@ impl Text {
         for byte in header.boot_id() {
             write!(self, "{byte:02x}").map_err(|_| ENOMEM)?;
         }
-        self.write_str("\n").map_err(|_| ENOMEM)
+        self.push(b"\n")
     }
 
     /// Writes a line for each live or dormant instance in the range `instances`.
@@ -105,8 +164,8 @@ impl Text {
                 _ => continue,
             };
             write!(self, "{instance}\t{state}\t").map_err(|_| ENOMEM)?;
-            self.0.extend_from_slice(desc.name(), GFP_KERNEL_ACCOUNT)?;
-            self.write_str("\n").map_err(|_| ENOMEM)?;
+            self.push(desc.name())?;
+            self.push(b"\n")?;
         }
         Ok(())
     }

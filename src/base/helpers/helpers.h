@@ -49,9 +49,11 @@ void pfc_rtnl_unlock(void);
 unsigned int pfc_netdev_index(const struct net_device *dev);
 unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
 unsigned int pfc_netdev_change(unsigned long event);
+bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_notifier_dev(void *info);
 struct net_device *pfc_skb_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
+bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 
 u64 pfc_now(void);
 u64 pfc_resolution(void);

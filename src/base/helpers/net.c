@@ -6,6 +6,7 @@
 #include <linux/skbuff.h>
 #include <linux/string.h>
 #include <net/net_namespace.h>
+#include <net/rtnetlink.h>
 #include "helpers.h"
 
 /*
@@ -56,6 +57,23 @@ unsigned int pfc_netdev_change(unsigned long event)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_change);
 
+/*
+ * Returns whether the tracepoint netif_receive_skb is called for the packets that an interface
+ * receives. The tracepoint is called once for a packet, before the kernel moves the packet from a
+ * lower interface to an interface of one of these kinds. The kind of an interface is known when the
+ * kernel announces the interface, but the flags in dev->priv_flags may be set later.
+ */
+bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev)
+{
+	static const char *const kinds[] = {
+		"vlan", "bond", "team", "macvlan", "macvtap", "ipvlan", "ipvtap", "vrf",
+	};
+
+	return !dev->rtnl_link_ops ||
+	       match_string(kinds, ARRAY_SIZE(kinds), dev->rtnl_link_ops->kind) < 0;
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_has_rx_tracepoint);
+
 struct net_device *pfc_notifier_dev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
@@ -81,3 +99,16 @@ u32 pfc_skb_wire_len(const struct sk_buff *skb)
 	return len;
 }
 EXPORT_SYMBOL_GPL(pfc_skb_wire_len);
+
+/*
+ * Returns whether a packet that is dropped because its protocol is unknown is counted in rx_dropped
+ * of its interface. The core of the network stack counts the packets that it drops. Protocols drop
+ * packets for the same reason, but they have removed the network header from the packet. If
+ * the interface is a port of a bond or team, the port is inactive, and the core counts the packet
+ * in rx_nohandler instead of rx_dropped.
+ */
+bool pfc_skb_is_rx_dropped(const struct sk_buff *skb)
+{
+	return !skb_network_offset(skb) && skb->dev && !netif_is_lag_port(skb->dev);
+}
+EXPORT_SYMBOL_GPL(pfc_skb_is_rx_dropped);

@@ -3,7 +3,9 @@
 //! pfc_block: counts block I/O by device and partition.
 //!
 //! The provider counts the same requests as /proc/diskstats, at the same points of a request's life
-//! cycle. A request to a partition is also counted for the whole disk. The instances of a device,
+//! cycle. A request to a partition is also counted for the whole disk. Cache flushes are counted for
+//! the whole disk only: the block layer sends one flush for several requests that wait for a flush,
+//! and these requests may be to several partitions. The instances of a device,
 //! `block/<name>/...`, are added at the first request to the device. The instances stay live when
 //! the device is removed, and are used again by a device with the same name. Devices that do not
 //! use requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
@@ -91,6 +93,12 @@ impl DiskCounters {
         })
     }
 
+    fn complete_flush(&self, ns: i64) {
+        let _group = Group::begin();
+        self.flushes.counter().add(1);
+        self.flush_time.counter().add(ns);
+    }
+
     fn direction(&self, operation: Operation) -> Option<&DirectionCounters> {
         match operation {
             Operation::Read => Some(&self.reads),
@@ -111,12 +119,18 @@ impl Counts {
             .filter(|device| device.partition() != 0)
             .and_then(Device::key);
         for key in [whole, part].iter().flatten() {
-            match self.disks.find(key) {
-                Some(disk) => count(disk),
-                None => {
-                    self.unnamed.counter().add(1);
-                    self.disks.request(key);
-                }
+            self.one(key, &count);
+        }
+    }
+
+    /// Calls `count` for one device. If the device has no instances yet, requests its instances and
+    /// counts the event in `unnamed`.
+    fn one(&self, key: &Key, count: impl FnOnce(&DiskCounters)) {
+        match self.disks.find(key) {
+            Some(disk) => count(disk),
+            None => {
+                self.unnamed.counter().add(1);
+                self.disks.request(key);
             }
         }
     }
@@ -139,10 +153,19 @@ impl kernel::Module for Provider {
 
 impl Handler<BlockComplete<'_>> for Counts {
     fn on(&self, event: BlockComplete<'_>) {
+        let operation = event.request.operation();
+        if operation == Operation::Flush && event.request.is_flush_step() {
+            // The block layer has made this flush itself. It accounts the flush at its completion,
+            // although the request is not marked as accounted.
+            let ns = event.request.age_ns();
+            if let Some(key) = event.request.disk_key() {
+                self.one(&key, |disk| disk.complete_flush(ns));
+            }
+            return;
+        }
         if !event.request.is_accounted() {
             return;
         }
-        let operation = event.request.operation();
         self.each(event.request, |disk| {
             if let Some(way) = disk.direction(operation) {
                 way.sectors.counter().add(i64::from(event.bytes >> 9));
@@ -160,10 +183,7 @@ impl Handler<BlockDone<'_>> for Counts {
         let ns = event.request.age_ns();
         self.each(event.request, |disk| match disk.direction(operation) {
             Some(way) => way.complete(ns),
-            None => {
-                disk.flushes.counter().add(1);
-                disk.flush_time.counter().add(ns);
-            }
+            None => disk.complete_flush(ns),
         });
     }
 }

@@ -10,14 +10,17 @@
 //! include the link header. A packet that the driver splits later (TSO), or that was merged from
 //! several packets before (GRO), counts as one packet. The driver's own counts may differ from the
 //! counts of this provider.
+//!
+//! The kernel moves received packets to a VLAN, a bond and other upper interfaces without a
+//! tracepoint. Such an interface has no instances `rx_packets` and `rx_bytes`.
 
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{Interface, InterfaceListener};
+use provider::net::{DropPoint, Interface, InterfaceListener};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
-    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Text, Unit,
+    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
 };
 
 module! {
@@ -37,27 +40,47 @@ struct Counts {
     unnamed: Instance,
 }
 
+/// The counters of received packets.
+struct Received {
+    packets: Instance,
+    bytes: Instance,
+}
+
 struct Traffic {
-    rx_packets: Instance,
-    rx_bytes: Instance,
+    /// `None` if the tracepoint of received packets is not called for the interface.
+    received: Option<Received>,
     rx_drops: Instance,
     tx_packets: Instance,
     tx_bytes: Instance,
     tx_drops: Instance,
 }
 
+/// The number in the key of an interface's name, if the tracepoint of received packets is not called
+/// for the interface. For other interfaces the number is 0.
+const NO_RECEIVE: u32 = 1;
+
 impl Traffic {
-    fn new(interface: Text<'_>) -> Result<Self> {
+    /// Adds the instances of an interface. The text of `key` is the interface's name.
+    fn new(key: &Key) -> Result<Self> {
+        let interface = key.text();
         let add = |unit, help, word: &str| {
             InstanceSpec::counter(unit, help).add(fmt!("net/{interface}/{word}"))
         };
+        let received = || -> Result<Received> {
+            Ok(Received {
+                packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
+                bytes: add(
+                    Unit::Bytes,
+                    c"Bytes received, including the link header",
+                    "rx_bytes",
+                )?,
+            })
+        };
         Ok(Self {
-            rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
-            rx_bytes: add(
-                Unit::Bytes,
-                c"Bytes received, including the link header",
-                "rx_bytes",
-            )?,
+            received: match key.number() {
+                NO_RECEIVE => None,
+                _ => Some(received()?),
+            },
             rx_drops: add(
                 Unit::Packets,
                 c"Received packets dropped: backlog full, or unknown protocol",
@@ -83,7 +106,7 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // The probes do not request instances, because `interface_added()` adds the instances
             // of each interface under its name.
-            interfaces: KeyedCounters::new("interfaces", |name: &Key| Traffic::new(name.text()))?,
+            interfaces: KeyedCounters::new("interfaces", Traffic::new)?,
             unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
@@ -104,9 +127,13 @@ impl InterfaceListener for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
+        let number = match interface.has_receive_tracepoint() {
+            true => 0,
+            false => NO_RECEIVE,
+        };
         // If `add` fails because memory is short, the packets of the interface are counted in
         // `unnamed` until the interface is renamed.
-        let _ = self.interfaces.add(&key, &Key::new(&name, 0));
+        let _ = self.interfaces.add(&key, &Key::new(&name, number));
     }
 
     fn interface_removed(&self, interface: &Interface) {
@@ -117,8 +144,8 @@ impl InterfaceListener for Counts {
 impl Counts {
     /// Returns the counters of an interface. A packet of an interface without counters is counted
     /// in `unnamed`, unless the interface is in another network namespace.
-    fn traffic(&self, interface: Option<&Interface>) -> Option<&Traffic> {
-        let key = interface?.key();
+    fn traffic(&self, interface: &Interface) -> Option<&Traffic> {
+        let key = interface.key();
         let found = self.interfaces.find(&key);
         if found.is_none() && key.number() != 0 {
             self.unnamed.counter().add(1);
@@ -129,11 +156,14 @@ impl Counts {
 
 impl Handler<NetReceive<'_>> for Counts {
     fn on(&self, event: NetReceive<'_>) {
-        if let Some(traffic) = self.traffic(event.interface) {
+        let traffic = event
+            .interface
+            .and_then(|interface| self.traffic(interface));
+        if let Some(received) = traffic.and_then(|traffic| traffic.received.as_ref()) {
             let _group = Group::begin();
-            traffic.rx_packets.counter().add(1);
-            traffic
-                .rx_bytes
+            received.packets.counter().add(1);
+            received
+                .bytes
                 .counter()
                 .add(i64::from(event.packet.wire_bytes()));
         }
@@ -145,13 +175,13 @@ const NETDEV_TX_BUSY: i32 = 0x10;
 
 impl Handler<NetXmit<'_>> for Counts {
     fn on(&self, event: NetXmit<'_>) {
-        let Some(traffic) = self.traffic(Some(event.interface)) else {
-            return;
-        };
         if event.result == NETDEV_TX_BUSY {
             // The packet stays in the queue, and the kernel passes it to the driver again.
             return;
         }
+        let Some(traffic) = self.traffic(event.interface) else {
+            return;
+        };
         let _group = Group::begin();
         if event.result == 0 {
             traffic.tx_packets.counter().add(1);
@@ -164,7 +194,13 @@ impl Handler<NetXmit<'_>> for Counts {
 
 impl Handler<NetDrop<'_>> for Counts {
     fn on(&self, event: NetDrop<'_>) {
-        if let Some(traffic) = self.traffic(event.interface) {
+        let traffic = match event.at {
+            None => None,
+            Some((DropPoint::Backlog, interface)) => self.traffic(interface),
+            // The packet of an interface without counters is already counted in `unnamed`.
+            Some((DropPoint::Protocol, interface)) => self.interfaces.find(&interface.key()),
+        };
+        if let Some(traffic) = traffic {
             traffic.rx_drops.counter().add(1);
         }
     }

@@ -20,6 +20,16 @@ static bool has_instance(const char *device)
 	return pc_find(&pc, name);
 }
 
+/* Bails out if the kernel sends no cache flushes to the disk. */
+static void check_write_cache(void)
+{
+	char path[64], text[40];
+
+	snprintf(path, sizeof(path), "/sys/block/%s/queue/write_cache", disk);
+	if (strcmp(read_file(path, text, sizeof(text)), "write back\n"))
+		bail(path);
+}
+
 static void add_disk(void)
 {
 	char path[64];
@@ -71,6 +81,26 @@ static void do_io(void)
 	free(buf);
 }
 
+/* Flushes the cache of the disk 100 times: half of the flushes are requested for the partition. */
+static void flush(void)
+{
+	const char *const names[] = { disk, partition };
+	char path[64];
+
+	for (int d = 0; d < 2; d++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/dev/%s", names[d]);
+		fd = open(path, O_RDWR);
+		if (fd < 0)
+			bail(path);
+		for (int i = 0; i < 50; i++)
+			if (fsync(fd))
+				bail("fsync");
+		close(fd);
+	}
+}
+
 /*
  * Returns a field of /proc/diskstats, counted from the name of the device, or -1 if there is no
  * such device.
@@ -98,6 +128,8 @@ struct counter {
 static const struct counter counters[] = {
 	{ "reads", 0 }, { "read_sectors", 2 }, { "writes", 4 }, { "write_sectors", 6 },
 };
+
+static const struct counter flushes = { "flushes", 15 };
 
 static const char *device;
 
@@ -137,6 +169,33 @@ static void test_counters(const char *name)
 	}
 }
 
+/* The kernel counts a flush for the whole disk, also if it is requested for a partition. */
+static void test_flushes(void)
+{
+	char name[80];
+	int64_t ns, ms, nr;
+
+	check_write_cache();
+	device = disk;
+	snprintf(name, sizeof(name), "block/%s/flush_time", disk);
+	ns = total_by_name(name);
+	ms = diskstats(disk, 16);
+	nr = diskstats(disk, 15);
+	test_matches_proc("0.15 block: disk flushes are those of /proc/diskstats", provider_total,
+			  &flushes, diskstats_value, &flushes, flush, 100, SLACK_IN_FLIGHT);
+	ns = total_by_name(name) - ns;
+	ms = diskstats(disk, 16) - ms;
+	nr = diskstats(disk, 15) - nr;
+	note("%lld flushes took %lld ns, /proc/diskstats says %lld ms", (long long)nr,
+	     (long long)ns, (long long)ms);
+	/* See test_times(). The probe reads the clock a little earlier than the kernel does. */
+	ok(ns > 0 && ns / 1000000 >= ms - nr - 1 && ns / 1000000 <= ms + nr + 1,
+	   "0.15 block: flush time is that of /proc/diskstats");
+	snprintf(name, sizeof(name), "block/%s/flushes", partition);
+	is(total_by_name(name), diskstats(partition, 15),
+	   "0.15 block: partition flushes are those of /proc/diskstats");
+}
+
 static void test_times(void)
 {
 	char time[80], latency[80], reads[80];
@@ -171,7 +230,7 @@ int main(void)
 	uint32_t number;
 	char name[80];
 
-	plan(3 + 8 + 2 + 5 + NR_RELOAD_TESTS);
+	plan(3 + 8 + 3 + 2 + 5 + NR_RELOAD_TESTS);
 	load_provider("pfc_block");
 	add_disk();
 	do_io();
@@ -185,6 +244,7 @@ int main(void)
 	   "0.14 block: requests of a disk that has no instances yet are counted in block/unnamed");
 	test_counters(disk);
 	test_counters(partition);
+	test_flushes();
 	test_times();
 
 	snprintf(name, sizeof(name), "block/%s/reads", disk);

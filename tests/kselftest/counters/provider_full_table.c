@@ -9,9 +9,10 @@
  * and the existing instances continue to count. A provider that needs instances when it is loaded
  * fails to load.
  */
-#include "provider.h"
+#include "frames.h"
 
 #define NR	20
+#define NR_FRAMES 200
 
 /* Uses up all instance numbers: first by histograms of 64 buckets, then by single counters. */
 static void fill_table(void)
@@ -115,6 +116,26 @@ static void test_provider(const char *provider, const char *line, const char *un
 	close(log);
 }
 
+/*
+ * Sends frames of an unknown protocol from one interface without instances to another one. Each
+ * frame is counted once when it is sent and once when it is received, although it is then dropped.
+ */
+static void test_dropped_frames(void)
+{
+	__s64 before;
+
+	/* Without IPv6, the kernel sends no packets of its own through the new interfaces. */
+	shell("echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6");
+	shell("modprobe veth; ip link add pcf0 type veth && ip link set veth0 name pcf1");
+	shell("ip link set pcf0 up && ip link set pcf1 up");
+	wait_for_link("pcf0", "pcf1");
+	before = total_by_name("net/unnamed");
+	send_and_wait("pcf0", "pcf1", NR_FRAMES);
+	is(total_by_name("net/unnamed") - before, 2 * NR_FRAMES,
+	   "9.4 full table, pfc_net: a received frame that is dropped is counted once");
+	shell("ip link del pcf0");
+}
+
 static void remove_provider(const char *provider)
 {
 	is(rmmod(provider), 0, "9.4 full table, %s: it unloads", provider);
@@ -134,7 +155,7 @@ int main(void)
 {
 	__s64 before;
 
-	plan(22);
+	plan(23);
 	test_provider("pfc_syscalls", "cannot add counters for system calls", "syscalls/unnamed",
 		      make_calls, NR);
 	before = total_by_name("syscalls/getppid");
@@ -148,6 +169,7 @@ int main(void)
 		      add_interfaces, 0);
 	ok(total_by_name("net/lo/rx_packets") >= 3,
 	   "9.4 full table, pfc_net: interfaces with instances are still counted");
+	test_dropped_frames();
 	remove_provider("pfc_net");
 	shell("rmmod dummy");
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 60
+ *
+ * Tests pfc_net with upper interfaces: a VLAN and a bond. The kernel moves a received packet to an
+ * upper interface without a tracepoint, so that pfc_net cannot count what an upper interface
+ * receives. An upper interface therefore has no counters of received packets and bytes.
+ */
+#include "frames.h"
+
+#define NR_FRAMES 200
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+/* Adds a pair of interfaces, @a and @b. */
+static void add_pair(const char *a, const char *b)
+{
+	char command[160];
+
+	/* The kernel names the second interface of a new pair veth0: see provider_net.c. */
+	snprintf(command, sizeof(command),
+		 "ip link add %s type veth && ip link set veth0 name %s && ip link set %s up",
+		 a, b, a);
+	shell(command);
+}
+
+struct counter {
+	const char *interface, *word;
+	int column;
+};
+
+static int64_t provider_total(const void *arg)
+{
+	const struct counter *counter = arg;
+	char name[80];
+
+	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
+	return total_by_name(name);
+}
+
+static int64_t proc_value(const void *arg)
+{
+	const struct counter *counter = arg;
+
+	return proc_net_dev(counter->interface, counter->column);
+}
+
+static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
+{
+	char test[120];
+
+	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
+		 counter->interface);
+	test_matches_proc(test, provider_total, counter, proc_value, counter, work, min,
+			  SLACK_IN_FLIGHT);
+}
+
+static void send_to_vlan(void)
+{
+	send_and_wait("pcv0.5", "pcv1.5", NR_FRAMES);
+}
+
+static void test_vlan(void)
+{
+	static const struct counter tx = { "pcv0.5", "tx_packets", TX_PACKETS };
+	static const struct counter drops = { "pcv1.5", "rx_drops", RX_DROPS };
+
+	add_pair("pcv0", "pcv1");
+	shell("ip link set pcv1 up; modprobe 8021q");
+	shell("ip link add link pcv0 name pcv0.5 type vlan id 5 && ip link set pcv0.5 up");
+	shell("ip link add link pcv1 name pcv1.5 type vlan id 5 && ip link set pcv1.5 up");
+	wait_until(pc_find(&pc, "net/pcv1.5/tx_packets"));
+	wait_for_link("pcv0.5", "pcv1.5");
+	test_counter(&tx, send_to_vlan, NR_FRAMES);
+	test_counter(&drops, send_to_vlan, NR_FRAMES);
+	ok(!pc_find(&pc, "net/pcv1.5/rx_packets") && !pc_find(&pc, "net/pcv1.5/rx_bytes"),
+	   "0.15 net: a VLAN has no counters of what it receives");
+	shell("ip link set pcv1.5 down; ip link set pcv1.5 name pcv1.6");
+	wait_until(pc_find(&pc, "net/pcv1.6/tx_packets"));
+	ok(pc_find(&pc, "net/pcv1.6/tx_packets") && !pc_find(&pc, "net/pcv1.6/rx_packets"),
+	   "0.15 net: a VLAN that is renamed has no counters of what it receives");
+	shell("ip link del pcv0");
+}
+
+static void send_to_bond(void)
+{
+	send_and_wait("pcb0", "pcb1", NR_FRAMES);
+}
+
+static void send_to_inactive(void)
+{
+	send_and_wait("pcb2", "pcb3", NR_FRAMES);
+}
+
+/* A bond of two interfaces, of which the first is active. */
+static void test_bond(void)
+{
+	static const struct counter bond_drops = { "bond0", "rx_drops", RX_DROPS };
+	static const struct counter inactive_drops = { "pcb3", "rx_drops", RX_DROPS };
+
+	add_pair("pcb0", "pcb1");
+	add_pair("pcb2", "pcb3");
+	shell("modprobe bonding max_bonds=1 mode=active-backup; ip link set bond0 up");
+	write_file("/sys/class/net/bond0/bonding/slaves", "+pcb1");
+	write_file("/sys/class/net/bond0/bonding/slaves", "+pcb3");
+	write_file("/sys/class/net/bond0/bonding/active_slave", "pcb1");
+	wait_until(pc_find(&pc, "net/pcb3/tx_packets") && pc_find(&pc, "net/bond0/tx_packets"));
+	wait_for_link("pcb0", "pcb1");
+	wait_for_link("pcb2", "pcb3");
+	test_counter(&bond_drops, send_to_bond, NR_FRAMES);
+	ok(!pc_find(&pc, "net/bond0/rx_packets") && !pc_find(&pc, "net/bond0/rx_bytes"),
+	   "0.15 net: a bond has no counters of what it receives");
+	test_counter(&inactive_drops, send_to_inactive, 0);
+	shell("rmmod bonding; ip link del pcb0; ip link del pcb2");
+}
+
+int main(void)
+{
+	plan(4 + 3);
+	shell("modprobe veth");
+	load_provider("pfc_net");
+	test_vlan();
+	test_bond();
+	return finish();
+}
