@@ -111,8 +111,12 @@ static void test_disks(void)
 
 	load_provider("pfc_block");
 	log = klog_open();
+	/*
+	 * All disks share one set of tags, because rmmod waits for an SRCU barrier when it frees a
+	 * set.
+	 */
 	shell("modprobe null_blk nr_devices=" NR_DISKS_TEXT
-	      " submit_queues=1 hw_queue_depth=1 gb=1");
+	      " submit_queues=1 shared_tags=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DISKS, "9.4 %d disks: a block of each is read", NR_DISKS);
 	/*
 	 * pfc_block queues only a few requests for instances at a time. If the queue is full at the
