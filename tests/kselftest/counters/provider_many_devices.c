@@ -32,12 +32,6 @@ static int count_live(const char *prefix, const char *suffix)
 	return nr;
 }
 
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
-}
-
 /* Unloads a provider. Returns how long the unload took, in nanoseconds. */
 static __u64 unload_time(const char *provider)
 {
