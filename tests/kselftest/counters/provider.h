@@ -7,6 +7,13 @@
 
 static struct pc pc;
 
+/* Runs a shell command, which must succeed. */
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
 /* Loads perfcounters.ko and one provider, and no other module of the project. */
 static void load_provider(const char *module)
 {

@@ -9,10 +9,9 @@
  * and the existing instances continue to count. A provider that needs instances when it is loaded
  * fails to load.
  */
-#include "frames.h"
+#include "net.h"
 
 #define NR	20
-#define NR_FRAMES 200
 
 /* Uses up all instance numbers: first by histograms of 64 buckets, then by single counters. */
 static void fill_table(void)
@@ -29,12 +28,6 @@ static void fill_table(void)
 		n = driver_cmd("add full/%d", i);
 	if (n != -ENOSPC)
 		bail("fill the table");
-}
-
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
 }
 
 static void call_getpid_i386(void)
@@ -126,8 +119,9 @@ static void test_dropped_frames(void)
 
 	/* Without IPv6, the kernel sends no packets of its own through the new interfaces. */
 	shell("echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6");
-	shell("modprobe veth; ip link add pcf0 type veth && ip link set veth0 name pcf1");
-	shell("ip link set pcf0 up && ip link set pcf1 up");
+	shell("modprobe veth");
+	add_pair("pcf0", "pcf1");
+	shell("ip link set pcf1 up");
 	wait_for_link("pcf0", "pcf1");
 	before = total_by_name("net/unnamed");
 	send_and_wait("pcf0", "pcf1", NR_FRAMES);

@@ -22,12 +22,6 @@ static struct {
 	volatile int running, stop;
 } *hog;
 
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
-}
-
 static void set_fifo_priority(int priority)
 {
 	struct sched_param param = { .sched_priority = priority };

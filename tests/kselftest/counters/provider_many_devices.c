@@ -8,6 +8,7 @@
  * numbers are left for another disk. When a provider cannot add instances for further devices, the
  * kernel log reports once that the devices without instances are counted together.
  */
+#include "links.h"
 #include "provider.h"
 
 /* The number of disks, as text for a shell command and as a number. */
@@ -31,12 +32,6 @@ static int count_live(const char *prefix, const char *suffix)
 	return nr;
 }
 
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
-}
-
 /* Unloads a provider. Returns how long the unload took, in nanoseconds. */
 static __u64 unload_time(const char *provider)
 {
@@ -55,7 +50,6 @@ static void run_and_close(const char *driver)
 static void test_interfaces(void)
 {
 	int log, nr = gate_or_long(1100, 10000);
-	char command[80];
 	__u64 changes, few, many;
 
 	load_provider("pfc_net");
@@ -64,8 +58,10 @@ static void test_interfaces(void)
 	if (errno)
 		bail("insmod pfc_net");
 	log = klog_open();
-	snprintf(command, sizeof(command), "ip link set lo up; modprobe dummy numdummies=%d", nr);
-	shell(command);
+	shell("ip link set lo up; modprobe veth");
+	errno = -add_veth_pairs(nr / 2);
+	if (errno)
+		bail("add veth interfaces");
 	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
 	   "9.4 %d interfaces: %d of them have instances", nr, MAX_ENTRIES);
 	is(klog_count(log, "reached; all others are counted together"), 1,
@@ -79,7 +75,7 @@ static void test_interfaces(void)
 	ok(many < 100 * few,
 	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)",
 	   MAX_ENTRIES, many / 1000, few / 1000);
-	run_and_close("rmmod dummy");
+	run_and_close("rmmod veth");
 }
 
 /* Reads a block from each disk. Returns the number of disks that could be read. */
@@ -109,8 +105,12 @@ static void test_disks(void)
 
 	load_provider("pfc_block");
 	log = klog_open();
+	/*
+	 * All disks share one set of tags, because rmmod waits for an SRCU barrier when it frees a
+	 * set.
+	 */
 	shell("modprobe null_blk nr_devices=" NR_DISKS_TEXT
-	      " submit_queues=1 hw_queue_depth=1 gb=1");
+	      " submit_queues=1 shared_tags=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DISKS, "9.4 %d disks: a block of each is read", NR_DISKS);
 	/*
 	 * pfc_block queues only a few requests for instances at a time. If the queue is full at the

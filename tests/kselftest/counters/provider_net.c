@@ -3,17 +3,8 @@
  * Tests pfc_net with a pair of virtual interfaces that is added, deleted and added again, and with
  * the loopback interface.
  */
-#include "provider.h"
+#include "net.h"
 #include <arpa/inet.h>
-#include <net/if.h>
-#include <netpacket/packet.h>
-#include <sys/socket.h>
-
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
-}
 
 /*
  * Returns true if interface @name has instances. While the instances of an earlier interface with
@@ -26,33 +17,18 @@ static bool has_instances(const char *name)
 	return pc_find(&pc, name);
 }
 
-static void add_pair(void)
+static void add_interfaces(void)
 {
-	/*
-	 * The ip command of busybox cannot name the second interface of a new pair. The kernel
-	 * names the second interface veth0, and a second command renames veth0 to pcv1.
-	 */
-	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
-	shell("ip link set pcv0 up && ip link set pcv1 up");
+	add_pair("pcv0", "pcv1");
+	shell("ip link set pcv1 up");
 	if (!has_instances("net/pcv0/tx_packets") || !has_instances("net/pcv1/tx_packets"))
 		bail("instances of a pair");
+	wait_for_link("pcv0", "pcv1");
 }
 
-/* Sends frames of an unknown protocol, which pcv1 receives and drops. */
-static void send_frames(void)
+static void send_to_pair(void)
 {
-	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
-	char frame[200] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
-	int64_t before = total_by_name("net/pcv1/rx_packets");
-	int fd = socket(AF_PACKET, SOCK_RAW, 0);
-
-	to.sll_ifindex = if_nametoindex("pcv0");
-	for (int i = 0; i < 200; i++)
-		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
-			bail("sendto");
-	close(fd);
-	/* A softirq, which may run later than sendto(), receives the frames. */
-	wait_until(total_by_name("net/pcv1/rx_packets") >= before + 200);
+	send_and_wait("pcv0", "pcv1", NR_FRAMES);
 }
 
 static void send_datagrams(void)
@@ -98,52 +74,16 @@ static void send_unknown_icmp(void)
 	wait_until(total_by_name("net/lo/rx_packets") >= before + 200);
 }
 
-struct counter {
-	const char *interface, *word;
-	int column;	/* column in /proc/net/dev, counted from the name */
-};
-
-static int64_t provider_total(const void *arg)
-{
-	const struct counter *counter = arg;
-	char name[80];
-
-	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
-	return total_by_name(name);
-}
-
-static int64_t proc_net_dev(const void *arg)
-{
-	const struct counter *counter = arg;
-	char first[40];
-
-	snprintf(first, sizeof(first), "%s:", counter->interface);
-	return proc_field("/proc/net/dev", first, counter->column);
-}
-
-static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
-{
-	char test[120];
-	/*
-	 * The tolerance for a packet that is in progress during a read is 1514 bytes, the largest
-	 * packet.
-	 */
-	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
-
-	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
-		 counter->interface);
-	test_matches_proc(test, provider_total, counter, proc_net_dev, counter, work, min, slack);
-}
-
 int main(void)
 {
 	static const struct counter counters[] = {
-		{ "pcv0", "tx_packets", 9 }, { "pcv0", "tx_bytes", 8 },
-		{ "pcv1", "rx_packets", 1 }, { "pcv1", "rx_bytes", 0 }, { "pcv1", "rx_drops", 3 },
-		{ "lo", "tx_packets", 9 }, { "lo", "tx_bytes", 8 },
-		{ "lo", "rx_packets", 1 }, { "lo", "rx_bytes", 0 },
+		{ "pcv0", "tx_packets", TX_PACKETS }, { "pcv0", "tx_bytes", TX_BYTES },
+		{ "pcv1", "rx_packets", RX_PACKETS }, { "pcv1", "rx_bytes", RX_BYTES },
+		{ "pcv1", "rx_drops", RX_DROPS },
+		{ "lo", "tx_packets", TX_PACKETS }, { "lo", "tx_bytes", TX_BYTES },
+		{ "lo", "rx_packets", RX_PACKETS }, { "lo", "rx_bytes", RX_BYTES },
 	};
-	static const struct counter drops = { "lo", "rx_drops", 3 };
+	static const struct counter drops = { "lo", "rx_drops", RX_DROPS };
 	uint32_t number, incarnation;
 
 	plan(1 + 9 + 1 + 7 + NR_RELOAD_TESTS);
@@ -151,9 +91,9 @@ int main(void)
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"),
 	   "0.14 net: interfaces that exist at load have instances");
-	add_pair();
+	add_interfaces();
 	for (int i = 0; i < 9; i++)
-		test_counter(&counters[i], i < 5 ? send_frames : send_datagrams, 200);
+		test_counter(&counters[i], i < 5 ? send_to_pair : send_datagrams, 200);
 	test_counter(&drops, send_unknown_icmp, 0);
 
 	number = pc_find(&pc, "net/pcv0/tx_packets");
@@ -165,7 +105,7 @@ int main(void)
 	   "0.14 net: an interface that is deleted leaves dormant instances");
 	ok(number && pc_total(&pc, number) > 0,
 	   "0.11 net: the dormant instances of an interface keep their values");
-	add_pair();
+	add_interfaces();
 	is(pc_find(&pc, "net/pcv0/tx_packets"), number,
 	   "0.11 net: an interface that is added again has its old numbers");
 	is(pc.desc[number].incarnation, incarnation + 1,

@@ -7,58 +7,7 @@
  * upper interface without a tracepoint, so that pfc_net cannot count what an upper interface
  * receives. An upper interface therefore has no counters of received packets and bytes.
  */
-#include "frames.h"
-
-#define NR_FRAMES 200
-
-static void shell(const char *command)
-{
-	if (system(command))
-		bail(command);
-}
-
-/* Adds a pair of interfaces, @a and @b. */
-static void add_pair(const char *a, const char *b)
-{
-	char command[160];
-
-	/* The kernel names the second interface of a new pair veth0: see provider_net.c. */
-	snprintf(command, sizeof(command),
-		 "ip link add %s type veth && ip link set veth0 name %s && ip link set %s up",
-		 a, b, a);
-	shell(command);
-}
-
-struct counter {
-	const char *interface, *word;
-	int column;
-};
-
-static int64_t provider_total(const void *arg)
-{
-	const struct counter *counter = arg;
-	char name[80];
-
-	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
-	return total_by_name(name);
-}
-
-static int64_t proc_value(const void *arg)
-{
-	const struct counter *counter = arg;
-
-	return proc_net_dev(counter->interface, counter->column);
-}
-
-static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
-{
-	char test[120];
-
-	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
-		 counter->interface);
-	test_matches_proc(test, provider_total, counter, proc_value, counter, work, min,
-			  SLACK_IN_FLIGHT);
-}
+#include "net.h"
 
 static void send_to_vlan(void)
 {

@@ -101,8 +101,7 @@ test_stat() {
 test_trace() {
 	rm -f events
 	hang_up /dev/perftrace pfc trace start t -o events --format perfetto
-	[ $rc = 0 ] && grep -q traceEvents events && pfc trace list >traces 2>&1
-	! grep -q '^t ' traces
+	[ $rc = 0 ] && grep -q traceEvents events && pfc trace list >traces 2>&1 && ! grep -q '^t ' traces
 }
 test_ppa() {
 	rm -f values

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Helpers for the tests of pfc_net: pairs of virtual interfaces, frames of an unknown protocol, which
+ * the receiving interface drops, and the comparison of counters with /proc/net/dev.
+ */
+#ifndef NET_H
+#define NET_H
+
+#include "provider.h"
+#include <net/if.h>
+#include <netpacket/packet.h>
+#include <sys/socket.h>
+
+#define NR_FRAMES 200
+
+/* Columns of /proc/net/dev, counted from the name of the interface. */
+enum { RX_BYTES = 0, RX_PACKETS = 1, RX_DROPS = 3, TX_BYTES = 8, TX_PACKETS = 9 };
+
+/* Adds a pair of interfaces, @a and @b, and sets @a up. */
+static void add_pair(const char *a, const char *b)
+{
+	char command[160];
+
+	/*
+	 * The ip command of busybox cannot name the second interface of a new pair. The kernel
+	 * names the second interface veth0, and a second command renames veth0.
+	 */
+	snprintf(command, sizeof(command),
+		 "ip link add %s type veth && ip link set veth0 name %s && ip link set %s up",
+		 a, b, a);
+	shell(command);
+}
+
+static int64_t proc_net_dev(const char *interface, int column)
+{
+	char first[40];
+
+	snprintf(first, sizeof(first), "%s:", interface);
+	return proc_field("/proc/net/dev", first, column);
+}
+
+/* Sends frames of 60 to 159 bytes. */
+static void send_frames(const char *sender, int nr)
+{
+	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
+	char frame[160] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
+	int fd = socket(AF_PACKET, SOCK_RAW, 0);
+
+	to.sll_ifindex = if_nametoindex(sender);
+	for (int i = 0; i < nr; i++)
+		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
+			bail("sendto");
+	close(fd);
+}
+
+/*
+ * Waits until frames from @sender reach @receiver. A kernel worker starts the queue of an interface
+ * shortly after the link is up; until then the kernel drops the frames.
+ */
+static void wait_for_link(const char *sender, const char *receiver)
+{
+	int64_t before = proc_net_dev(receiver, RX_PACKETS);
+
+	for (int left = 6000; left && proc_net_dev(receiver, RX_PACKETS) == before; left--) {
+		send_frames(sender, 1);
+		sleep_ms(10);
+	}
+	/* The receiver counts a frame shortly before the network stack drops the frame. */
+	sleep_ms(50);
+}
+
+/* Sends @nr frames, and waits until @receiver has received them and the stack has dropped them. */
+static void send_and_wait(const char *sender, const char *receiver, int nr)
+{
+	int64_t before = proc_net_dev(receiver, RX_PACKETS);
+
+	send_frames(sender, nr);
+	/* A softirq, which may run later than sendto(), receives the frames. */
+	wait_until(proc_net_dev(receiver, RX_PACKETS) >= before + nr);
+	sleep_ms(50);
+}
+
+/* A counter of an interface: the last part of its name, and its column in /proc/net/dev. */
+struct counter {
+	const char *interface, *word;
+	int column;
+};
+
+static int64_t provider_total(const void *arg)
+{
+	const struct counter *counter = arg;
+	char name[80];
+
+	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
+	return total_by_name(name);
+}
+
+static int64_t proc_value(const void *arg)
+{
+	const struct counter *counter = arg;
+
+	return proc_net_dev(counter->interface, counter->column);
+}
+
+static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
+{
+	char test[120];
+	/*
+	 * The tolerance for a packet that is in progress during a read is 1514 bytes, the largest
+	 * packet.
+	 */
+	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
+
+	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
+		 counter->interface);
+	test_matches_proc(test, provider_total, counter, proc_value, counter, work, min, slack);
+}
+
+#endif
