@@ -112,9 +112,19 @@ impl Registers {
     ///
     /// `EBUSY` if no description is registered, `ENOMEM`.
     pub(crate) fn current() -> Result<(Arc<Self>, Pins)> {
-        let mut pmus = PMUS.lock();
+        let mut pins = KVec::new();
+        let mut pmus = loop {
+            // The memory for the references is charged to the caller's control group. The
+            // allocation waits if the control group is at its limit, so `PMUS` is not held during
+            // the allocation.
+            let nr = PMUS.lock().all.len();
+            pins.reserve(nr, GFP_KERNEL_ACCOUNT)?;
+            let pmus = PMUS.lock();
+            if pmus.all.len() <= pins.capacity() {
+                break pmus;
+            }
+        };
         let Pmus { all, shared, .. } = &mut *pmus;
-        let mut pins = KVec::with_capacity(all.len(), GFP_KERNEL_ACCOUNT)?;
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }

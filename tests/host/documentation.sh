@@ -92,13 +92,13 @@ run_command() {
 has_printed() { [ -s "$work/said" ] || ! kill -0 "$1" 2>/dev/null; }
 # is_running PATTERN: true if a process executes a program whose path matches PATTERN.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds, five times a second.
+# within SECONDS COMMAND...: repeats a command until it succeeds, twenty times a second.
 within() {
-	local left=$((5 * $1))
+	local left=$((20 * $1))
 	shift
 	until "$@" >/dev/null; do
 		[ $((left -= 1)) -gt 0 ] || return 1
-		sleep 0.2
+		sleep 0.05
 	done
 }
 
@@ -201,16 +201,34 @@ done < <(blocks_of '[a-z]+ from=')
 
 mkdir -p "${driver_headers%/*}"
 ln -sfn "$TOP/include" "$driver_headers"
-while read -r page line _; do
-	dir=$work/$page
-	prepare "$page" "$dir"
-	while read -r command; do
-		at=$dir
-		[[ $command != *"cd tools"* ]] || at=$TOP
-		run_command "$at" "$command"
-		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said" "$work/errors")"
-	done < <(commands "$page" "$line")
-done < <(blocks_of 'sh host$')
+# run_page PAGE: runs the commands of a page's blocks for the host. For each command, prints a line
+# with the exit status and the command. If the command has failed, prints the last lines of its
+# output, each after a tab.
+run_page() {
+	local dir=$work/$1 work=$work/run.$1 line command at rc
+	mkdir "$work"
+	prepare "$1" "$dir"
+	while read -r _ line _; do
+		while read -r command; do
+			at=$dir
+			[[ $command != *"cd tools"* ]] || at=$TOP
+			rc=0
+			run_command "$at" "$command" || rc=$?
+			echo "$rc $command"
+			[ $rc = 0 ] || tail -n 20 "$work/said" "$work/errors" | sed 's/^/\t/'
+		done < <(commands "$1" "$line")
+	done < <(blocks_of 'sh host$' | grep "^$1 ")
+}
+# The commands of different pages run in different directories, so they run at the same time. The
+# results are printed in the order of the pages.
+mapfile -t host_pages < <(blocks_of 'sh host$' | cut -d' ' -f1 | uniq)
+for page in "${host_pages[@]}"; do run_page "$page" >"$work/ran.$page" & done
+wait
+for page in "${host_pages[@]}"; do
+	while read -r rc command; do
+		result "$rc" "$page: $(sed 's/ *#.*//' <<<"$command")" "$(sed -n 's/^\t//p' "$work/ran.$page")"
+	done < <(grep -v $'^\t' "$work/ran.$page")
+done
 
 while read -r page line _ _ why; do
 	said=$(commands "$page" "$line" | while read -r command; do print_missing "$command"; done)

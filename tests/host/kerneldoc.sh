@@ -23,14 +23,32 @@ headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
 # The sources include generated files from the directory PFC_OUT, which Kbuild sets.
 export RUSTC_BOOTSTRAP=1 PFC_OUT=$KBUILD_OUT/src
-for crate in "${crates[@]}"; do
-	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
+# document CRATE NAME: runs rustdoc on a crate. With --check rustdoc checks the documentation as
+# usual, but writes no pages. The output and the exit status go to $out/NAME.said and
+# $out/NAME.status.
+document() {
+	local command
+	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$1" | sed -E "s/ rustc / rustdoc -Zunstable-options --check --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
-	said=$(eval "$command" 2>&1)
-	result $? "rustdoc $(sed 's/^src\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate"): no warning" "$said"
+	eval "$command" >"$out/$2.said" 2>&1
+	echo $? >"$out/$2.status"
+}
+# At most $JOBS crates at a time.
+for i in "${!crates[@]}"; do
+	[ "$i" -lt "${JOBS:-1}" ] || wait -n
+	document "${crates[i]}" "$i" &
 done
+wait
+for i in "${!crates[@]}"; do
+	result "$(cat "$out/$i.status")" "rustdoc $(sed 's/^src\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"${crates[i]}"): no warning" "$(cat "$out/$i.said")"
+done
+# kernel_doc HEADER...: runs kernel-doc on headers.
+kernel_doc() { "$KTREE/scripts/kernel-doc" -none -Wall -Werror "$@" 2>&1; }
+# Check each header by itself only if kernel-doc has refused one of them.
+refused=""
+kernel_doc "${headers[@]}" >/dev/null || refused=1
 for header in "${headers[@]}"; do
-	said=$("$KTREE/scripts/kernel-doc" -none -Wall -Werror "$header" 2>&1)
+	said=$([ -z "$refused" ] || kernel_doc "$header")
 	result $? "kernel-doc ${header#"$TOP"/include/}: no warning" "$said"
 done
 exit $failed

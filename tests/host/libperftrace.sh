@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
+# cargo: debug
 #
 # Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
 # promised symbols, and programs in C and C++ find the libraries by pkg-config. The test also checks
@@ -89,8 +90,11 @@ as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace:
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
+# The program simulated prints the events in these files. It is built in the target directory of cargo
+# test: with --workspace the features of all packages are those of cargo test, so cargo compiles
+# nothing that cargo test has compiled already.
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
-	CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p perftrace --features simulate --example simulated >>"$work/log" 2>&1
+	CARGO_TARGET_DIR=$TARGET cargo build --manifest-path "$manifest" --locked --workspace --example simulated >>"$work/log" 2>&1
 result $? "3.8 the library can be built with memory in place of the kernel" "$(cat "$work/log")"
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
@@ -99,7 +103,7 @@ ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 run_traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
-	PERFTRACE_SIMULATE=$work/events LD_LIBRARY_PATH=$work/sim:$work "$@" && "$target/library/examples/simulated" "$work"/events/*
+	PERFTRACE_SIMULATE=$work/events LD_LIBRARY_PATH=$work/sim:$work "$@" && "$TARGET/debug/examples/simulated" "$work"/events/*
 }
 
 wanted='3 requests, 1

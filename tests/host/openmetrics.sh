@@ -38,23 +38,24 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# The program fake_device is built in the target directory of cargo test and with the same profile,
-# so that cargo reuses the crates that cargo test has built.
+# The program fake_device is built in the target directory of cargo test, with the same profile. With
+# --workspace the features of all packages are those of cargo test, so cargo compiles nothing that
+# cargo test has compiled already.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
-	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
+	--workspace --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
 fake=$!
 pids+=("$fake")
-for _ in $(seq 300); do
+for _ in $(seq 1500); do
 	"$pfc" --device "$device" list >"$work/list" 2>&1 && grep -q odd/ "$work/list" && break
-	sleep 0.1
+	sleep 0.02
 done
 
 test_scrapes() {
 	read_json_to "$work/before" && export_to "$work/a.prom" && read_json_to "$work/after" || return 1
 	# On a busy machine, it may take a while until the simulated counters have changed.
-	for _ in $(seq 60); do
-		sleep 1
+	for _ in $(seq 600); do
+		sleep 0.1
 		export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
 		[ "${PIPESTATUS[0]}" = 0 ] || return 1
 		! grep -qE '[1-9][0-9]* samples have grown' "$work/growth" || return 0
@@ -68,9 +69,9 @@ check "pfc export --sum: the Prometheus parser reads it" test_sums
 "$pfc" --device "$device" export --openmetrics --listen 127.0.0.1:0 >"$work/url" &
 server=$!
 pids+=("$server")
-for _ in $(seq 300); do
+for _ in $(seq 1500); do
 	[ -s "$work/url" ] && break
-	sleep 0.1
+	sleep 0.02
 done
 test_served() { parse "$(cat "$work/url")" "$(cat "$work/url")"; }
 check "pfc export --listen: the Prometheus parser reads it" test_served

@@ -29,8 +29,9 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	set_up base
 	# Each set of compiler flags has a target directory of its own, because in a shared
 	# directory cargo would compile everything again whenever the flags change. This function
-	# takes no lock, because cargo locks its target directory itself.
-	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
+	# takes no lock, because cargo locks its target directory itself. Two tests for each CPU run
+	# at the same time, because many tests wait for time limits of pfc and its libraries.
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" "RUST_TEST_THREADS=$((2 * JOBS))" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast "${exact[@]}" >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$log" | head -n 60 || tail -n 20 "$log")"
@@ -69,7 +70,7 @@ script() {
 	[ "$(id -u)" = 0 ] || alone=()
 	# Run cargo offline: all packages are in the cache by now, and a script that runs as root
 	# has no network.
-	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
+	inside "${alone[@]}" env CARGO_NET_OFFLINE=true ${CI:+CARGO_INCREMENTAL=0} "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
 		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
 		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?
 	collect host "$1" "$rc" "$limit" $((SECONDS - start)) <"$log"

@@ -18,18 +18,30 @@ list_files() {
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
-# Prints "FIELD<tab>TEXT" for each entry: the value of What: and the description, on one line.
+# Prints "FIELD<tab>MODE<tab>TEXT" for each entry: the value of What:, the last mode that the
+# description states, or "none", and the description, on one line.
 print_entries() {
-	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
+	awk 'function out(mode, rest) {
+			mode = "none"
+			rest = text
+			gsub(/ +/, " ", rest)
+			while (match(rest, /[Mm]ode 0[0-7][0-7][0-7]/)) {
+				mode = substr(rest, RSTART + 6, 3)
+				rest = substr(rest, RSTART + RLENGTH)
+			}
+			if (what != "") print what "\t" mode "\t" text
+		}
+		/^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
 }
 # Prints the globs of a What: field: <anything> becomes *, and {a,b} becomes two globs.
 expand_globs() {
-	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
-		if (match($0, /[{][^}]*[}]/)) {
-			n = split(substr($0, RSTART + 1, RLENGTH - 2), each, ",")
-			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
-		} else print }'
+	awk -v what="$1" 'BEGIN {
+		gsub(/<[^>]*>/, "*", what)
+		if (match(what, /[{][^}]*[}]/)) {
+			n = split(substr(what, RSTART + 1, RLENGTH - 2), each, ",")
+			for (i = 1; i <= n; i++) print substr(what, 1, RSTART - 1) each[i] substr(what, RSTART + RLENGTH)
+		} else print what }'
 }
 # Reads paths from standard input, and prints the paths that have no entry in
 # Documentation/ABI/testing. A path has an entry if an entry describes the path itself or a
@@ -63,7 +75,9 @@ list_files | sort >after
 print_entries >entries
 plan $(($(wc -l <entries) * 2 + 1 - $(grep -c '=, parameter of ' entries)))
 : >globs
-while IFS="$(printf '\t')" read -r what text; do
+tab=$(printf '\t')
+# $these is expanded without quotes where the names of files are wanted, and not the globs.
+while IFS=$tab read -r what mode text; do
 	case $what in
 	*'=, parameter of '*)
 		module=${what##* }
@@ -71,28 +85,30 @@ while IFS="$(printf '\t')" read -r what text; do
 		result $? "ABI: $what"
 		continue ;;
 	esac
-	expand_globs "$what" >these
-	[ -s these ] || echo "/no glob of $what" >these
-	cat these >>globs
+	these=$(expand_globs "$what")
+	[ -n "$these" ] || these="/no glob of $what"
+	echo "$these" >>globs
 	missing=
 	while read -r glob; do
-		[ -e "$(echo $glob | cut -d' ' -f1)" ] || missing="$missing $glob"
-	done <these
+		set -- $glob
+		[ -e "$1" ] || missing="$missing $glob"
+	done <<-END
+	$these
+	END
 	[ -z "$missing" ] || echo "# not there:$missing"
 	result $([ -z "$missing" ]; echo $?) "ABI: $what exists"
-	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
-	if [ -z "$mode" ]; then
+	if [ "$mode" = none ]; then
 		# If an entry of Documentation/ABI states no mode, its text must contain
 		# "read-only". For an entry without a mode, the first regular file at or below the
 		# entry's paths must have mode 04xx.
-		file=$(find $(cat these) -type f 2>/dev/null | head -n 1)
+		file=$(find $these -type f 2>/dev/null | head -n 1)
 		case $(stat -c %a "$file") in 4??) rc=0 ;; *) rc=1 ;; esac
 		echo "$text" | grep -qi 'read-only' || rc=1
 	else
 		rc=0
-		for file in $(cat these); do [ "$(stat -c %a "$file")" = "$mode" ] || rc=1; done
+		for file in $these; do [ "$(stat -c %a "$file")" = "$mode" ] || rc=1; done
 	fi
-	[ $rc = 0 ] || stat -c '# %a %n' $(cat these)
+	[ $rc = 0 ] || stat -c '# %a %n' $these
 	result $rc "ABI: $what has the documented mode"
 done <entries
 

@@ -14,11 +14,24 @@
 own_mounts
 
 program=/tests/pfc_follow
-# Shell code of a command that exits with 3 after SIGTERM and with 4 after SIGINT.
-until_signal="trap 'kill \$!; exit 3' TERM; trap 'kill \$!; exit 4' INT; $program calls 100000000000 & wait"
+# Milliseconds of CPU time for which a program runs before the signal. The recordings have 1,000
+# samples per second of CPU time, and need three samples: a busy host merges late ticks.
+nap=$((200 * PATIENCE))
+[ -z "${LONG:-}" ] || nap=800
+# Shell code of a command that exits with 3 after SIGTERM and with 4 after SIGINT. The command
+# writes the ID of the program that it runs to the file `child`.
+until_signal="trap 'kill \$!; exit 3' TERM; trap 'kill \$!; exit 4' INT; $program calls 100000000000 & echo \$! >child; wait"
 
-# Sends SIGHUP to a COMMAND when the COMMAND has opened the file OPEN and the victim has run for a
-# while. Sets $rc to the exit status of the COMMAND.
+# Waits until the program of $until_signal has run for a while. If the COMMAND does not contain
+# $until_signal, waits until the victim has run for a while.
+wait_run() { # COMMAND...
+	case $* in
+	*"$until_signal") within 100 test -s child && run_for "$(cat child)" $nap ;;
+	*) run_for $victim $nap ;;
+	esac
+}
+# Sends SIGHUP to a COMMAND when the COMMAND has opened the file OPEN and its program, or the
+# victim, has run for a while. Sets $rc to the exit status of the COMMAND.
 hang_up() { # OPEN COMMAND...
 	send_signal HUP "$@"
 }
@@ -26,9 +39,10 @@ hang_up() { # OPEN COMMAND...
 send_signal() { # SIGNAL OPEN COMMAND...
 	local signal=$1 open=$2
 	shift 2
+	rm -f child
 	"$@" >words 2>&1 &
 	command=$!
-	within 100 catches_hup $command && within 100 has_open $command $open && run_for $victim 800
+	within 100 catches_hup $command && within 100 has_open $command $open && wait_run "$@"
 	kill -$signal $command
 	within 20 has_ended $command || { echo "does not end"; busybox pkill -9 -P $command; kill -9 $command; }
 	wait $command
@@ -39,20 +53,20 @@ send_signal() { # SIGNAL OPEN COMMAND...
 
 test_record_all() {
 	rm -f r
-	hang_up /dev/perfmon pfc record -a -e task-clock -F 200 -o r
+	hang_up /dev/perfmon pfc record -a -e task-clock -F 1000 -o r
 	[ $rc = 0 ] && has_busy_samples r
 }
 # When pfc record gets SIGHUP, the command that it has started gets SIGTERM and ends by itself. The
 # exit status of pfc record must be that of the command.
 test_record_command() {
 	rm -f r
-	hang_up /dev/perfmon pfc record -e task-clock -F 200 -o r sh -c "$until_signal"
+	hang_up /dev/perfmon pfc record -e task-clock -F 1000 -o r sh -c "$until_signal"
 	[ $rc = 3 ] && pfc script -i r >samples && [ -s samples ]
 }
 # Like test_record_command, for a command beside which pfc records CPUs or threads.
 test_record_beside() {
 	rm -f r
-	hang_up /dev/perfmon pfc record "$@" -e task-clock -F 200 -o r -- sh -c "$until_signal"
+	hang_up /dev/perfmon pfc record "$@" -e task-clock -F 1000 -o r -- sh -c "$until_signal"
 	[ $rc = 3 ] && has_busy_samples r
 }
 test_stat_beside() {
@@ -64,7 +78,7 @@ test_stat_beside() {
 # SIGINT is sent to pfc alone, and not to the command, as by kill(1).
 test_record_int() {
 	rm -f r
-	send_signal INT /dev/perfmon pfc record "$@" -e task-clock -F 200 -o r -- sh -c "$until_signal"
+	send_signal INT /dev/perfmon pfc record "$@" -e task-clock -F 1000 -o r -- sh -c "$until_signal"
 	[ $rc = 4 ] && pfc script -i r >samples && [ -s samples ]
 }
 test_stat_int() {
@@ -81,11 +95,11 @@ test_trace_int() {
 # Tests pfc record with SIGHUP ignored: the recording continues until SIGINT.
 test_record_nohup() {
 	rm -f r
-	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 200 -o r) >words 2>&1 &
+	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 1000 -o r) >words 2>&1 &
 	command=$!
 	within 100 catches_int $command && within 100 has_open $command /dev/perfmon
 	kill -HUP $command
-	run_for $victim 800
+	run_for $victim $nap
 	! has_ended $command || { cat words; return 1; }
 	kill -INT $command
 	wait $command

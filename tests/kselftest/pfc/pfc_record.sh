@@ -14,8 +14,13 @@
 own_mounts
 
 program=/tests/pfc_follow
-rounds=20000000
-[ -z "${LONG:-}" ] || rounds=60000000
+# Rounds of the sampled programs, and samples per second of CPU time. The tests need 20 samples. If
+# a recording has too few, retry_longer repeats it with more rounds.
+rounds=10000000 rate=1000
+[ -z "${LONG:-}" ] || rounds=60000000 rate=500
+# Rounds of the program that runs beside sha256sum. The program needs half of the CPU time of both.
+child_rounds=20000000
+[ -z "${LONG:-}" ] || child_rounds=60000000
 
 has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -26,18 +31,26 @@ has_status() { # WANTED COMMAND...
 nr_samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
+has_state() { # PID STATE
+	local state
+	read -r _ _ state _ <"/proc/$1/stat"
+	[ "$state" = "$2" ]
+}
 # Succeeds if the process sleeps in three successive checks, which means that it waits for samples.
 has_slept() { # PID
 	for _ in 1 2 3; do
-		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
+		has_state $1 S || return 1
 		sleep 0.1
 	done
 }
-is_stopped() { # PID
-	[ "$(awk '{ print $3 }' "/proc/$1/stat")" = T ]
+# Succeeds if the process is blocked in poll() or ppoll(). pfc waits there for samples and signals.
+is_in_poll() { # PID
+	local call
+	read -r call _ <"/proc/$1/syscall"
+	[ "$call" = 7 ] || [ "$call" = 271 ]
 }
 wait_started() { # PID
-	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 has_slept $1
+	within 300 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
 }
 # Prints the percentage in the first row of the report of FILE if the row is that of FUNCTION, or 0
 # if the row is that of another function.
@@ -75,7 +88,7 @@ test_no_format() {
 	[ $rc = 2 ] && grep -q "modprobe pfm_ring" words && [ ! -e x ]
 }
 test_plain_record() {
-	pfc record -F 500 -o a $program calls $((rounds * factor)) 2>words || return 1
+	pfc record -F $rate -o a $program calls $((rounds * factor)) 2>words || return 1
 	cat words
 	grep -qE '^\[ pfc record: Captured and wrote [0-9.]+ MB a \([0-9]+ samples\), 0 lost \]$' words || return 1
 	[ "$(nr_samples a)" -ge 20 ]
@@ -89,7 +102,7 @@ test_busy_function() {
 	[ "$share" -ge 80 ]
 }
 test_stacks() {
-	pfc record -g -F 500 -o g $program calls $((rounds * factor)) || return 1
+	pfc record -g -F $rate -o g $program calls $((rounds * factor)) || return 1
 	pfc script --folded -i g >folded
 	sort -k2 -n folded | tail -n 3
 	all=$(awk '{ n += $NF } END { print n }' folded)
@@ -108,18 +121,18 @@ test_periods() {
 	[ "$all" -ge 5 ] && [ "$(grep -c '"period":5000000' lines)" = "$all" ] && grep -q '"event":"task-clock"' lines
 }
 test_threads() {
-	pfc record -F 500 -o t $program threads $((rounds * factor)) 3 || return 1
+	pfc record -F $rate -o t $program threads $((rounds * factor)) 3 || return 1
 	pfc script --json -i t >of_all
 	[ "$(grep -o '"tid":[0-9]*' of_all | sort -u | wc -l)" -ge 3 ]
 }
 test_children() {
-	pfc record -F 500 -o c sh -c "$program calls $((rounds * factor)); sha256sum $program ${LONG:+$program $program}; :" || return 1
+	pfc record -F $rate -o c sh -c "$program calls $((child_rounds * factor)); sha256sum $program ${LONG:+$program $program}; :" || return 1
 	pfc report -i c --sort comm >table
 	cat table
 	grep -q pfc_follow table && [ "$(percent_of c work_inner)" -ge 50 ]
 }
 test_no_inherit() {
-	pfc record -i -F 500 -o i $program threads $((rounds * factor)) 3 || return 1
+	pfc record -i -F $rate -o i $program threads $((rounds * factor)) 3 || return 1
 	[ "$(nr_samples i)" -lt "$(($(wc -l <of_all) / 2))" ]
 }
 test_kernel() {
@@ -127,7 +140,7 @@ test_kernel() {
 	# In make test the sampled command reads only the first lines of /proc/kallsyms.
 	set -- cat
 	[ -n "${LONG:-}" ] || set -- head -n $((20000 * factor))
-	pfc record -e task-clock -F 500 -g -o k "$@" /proc/kallsyms >/dev/null || return 1
+	pfc record -e task-clock -F $rate -g -o k "$@" /proc/kallsyms >/dev/null || return 1
 	pfc report -i k >table
 	begin_few_symbols
 	head -n 20 table
@@ -136,9 +149,9 @@ test_kernel() {
 test_all_targets() {
 	taskset -c 0 $program calls 100000000000 &
 	victim=$!
-	pfc record -a -F 500 -o all -- sh -c "$run_for" $victim $nap
+	pfc record -a -F $rate -o all -- sh -c "$run_for" $victim $nap
 	rc=$?
-	pfc record -p $victim -F 500 -o one -- sh -c "$run_for" $victim $nap || rc=1
+	pfc record -p $victim -F $rate -o one -- sh -c "$run_for" $victim $nap || rc=1
 	pfc record -C 0 -F 100 -o cpu -- sh -c "$run_for" $victim $nap || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
@@ -214,9 +227,9 @@ test_lost() {
 	wait_started $recorder
 	# Stops pfc record with SIGSTOP, so that the ring fills and samples are lost.
 	kill -STOP $recorder
-	within 60 is_stopped $recorder
+	within 60 has_state $recorder T
 	run_for $victim $nap
-	if [ -n "${1:-}" ]; then kill -STOP $victim && within 60 is_stopped $victim; fi
+	if [ -n "${1:-}" ]; then kill -STOP $victim && within 60 has_state $victim T; fi
 	kill -CONT $recorder
 	# The recorder reads the ring and waits again. Before the first sample after the loss, the
 	# kernel writes a LOST record to the ring.
@@ -244,7 +257,7 @@ test_truncated_file() {
 	[ $rc = 2 ] && grep -q "is truncated" words
 }
 test_two_events() {
-	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $((rounds * factor)) || return 1
+	pfc record -e cycles:u,instructions:u -F $rate -o two $program calls $((rounds * factor)) || return 1
 	pfc report -i two -e instructions:u | head -n 12
 	pfc report -i two >table
 	grep -q "event 'cycles:u'" table && grep -q "event 'instructions:u'" table

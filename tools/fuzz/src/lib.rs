@@ -20,7 +20,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 1.5 seconds and at most 4,096 cases, and 10 seconds with `LONG=1` |
+//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 10 seconds with `LONG=1` |
 //! | `FUZZ_SEED` | the first inputs, which a failure prints: by default 0, and random with `LONG=1` |
 //! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
 //! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
@@ -33,6 +33,7 @@
 mod input;
 mod memory;
 
+use std::cell::Cell;
 use std::env;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -60,14 +61,28 @@ const MAX_CPU_TIME: Duration = Duration::from_secs(20);
 /// The time after which a parser that has not returned is regarded as hanging; multiplied by
 /// `PATIENCE`.
 const HANG: Duration = Duration::from_secs(180);
-/// The maximum number of inputs of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. With a
-/// time limit only, a run on a fast machine would test more inputs than all earlier runs, and the
-/// additional inputs could make the run fail by chance.
-const MAX_SHORT_CASES: u64 = 4096;
+/// The limits of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The CPU time includes making
+/// the inputs, and does not depend on the load of the machine. With a time limit only, a run on a
+/// fast machine would test more inputs than all earlier runs, and the additional inputs could make
+/// the run fail by chance.
+const SHORT: Limits = Limits {
+    time: Duration::from_secs(5),
+    cpu_time: Duration::from_millis(500),
+    nr_cases: 1024,
+};
 /// The number of inputs that are tested before the fuzzer checks again whether its time is over.
 const CASES: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
 const MAX_SHRINKS: u32 = 3000;
+
+/// The limits of a fuzzer. A fuzzer ends when it has reached one of them.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    time: Duration,
+    /// The CPU time of the parser and of the thread that makes the inputs.
+    cpu_time: Duration,
+    nr_cases: u64,
+}
 
 /// A fuzzer of one parser: its name, and the limits on the parser's stack and memory.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +138,10 @@ impl Fuzzer {
                 .unwrap_or_else(|why| panic!("{why}"));
             return;
         }
-        let end = Instant::now() + duration();
+        let limits = limits();
+        let begun = Instant::now();
+        let cpu_time_begun = thread_cpu_time();
+        let parser_time = Cell::new(Duration::ZERO);
         let first_seed = first_seed();
         let mut nr_cases = 0_u64;
         for seed in first_seed.. {
@@ -137,7 +155,9 @@ impl Fuzzer {
             };
             let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &rng_seed);
             let result = TestRunner::new_with_rng(config, rng).run(&inputs, |Input(bytes)| {
-                self.run_case(&bytes, &parse).map_err(TestCaseError::fail)
+                let time = self.run_case(&bytes, &parse).map_err(TestCaseError::fail)?;
+                parser_time.set(parser_time.get() + time);
+                Ok(())
             });
             nr_cases += u64::from(CASES);
             match result {
@@ -148,7 +168,11 @@ impl Fuzzer {
                 ),
                 Err(TestError::Abort(why)) => panic!("{}: {why}", self.name),
             }
-            if Instant::now() >= end || nr_cases >= max_cases() {
+            let cpu_time = thread_cpu_time().saturating_sub(cpu_time_begun) + parser_time.get();
+            if begun.elapsed() >= limits.time
+                || cpu_time >= limits.cpu_time
+                || nr_cases >= limits.nr_cases
+            {
                 break;
             }
         }
@@ -166,8 +190,8 @@ impl Fuzzer {
     }
 
     /// Calls the parser in a new thread: the allocator counts memory for each thread, and the stack
-    /// of a new thread can have any size.
-    fn run_case(&self, bytes: &[u8], parse: &(impl Fn(&[u8]) + Sync)) -> Result<(), String> {
+    /// of a new thread can have any size. Returns the CPU time of the parser.
+    fn run_case(&self, bytes: &[u8], parse: &(impl Fn(&[u8]) + Sync)) -> Result<Duration, String> {
         self.save(bytes);
         let (sender, receiver) = mpsc::sync_channel(1);
         thread::scope(|scope| {
@@ -175,8 +199,7 @@ impl Fuzzer {
             let case = move || {
                 let before = memory::peak();
                 parse(bytes);
-                let time = clock_gettime(ClockId::ThreadCPUTime);
-                let time = Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32);
+                let time = thread_cpu_time();
                 let _ = sender.send(());
                 (memory::peak().saturating_sub(before), time)
             };
@@ -202,7 +225,7 @@ impl Fuzzer {
                 true => Err(format!(
                     "{time:?} of CPU time, {MAX_CPU_TIME:?} are allowed"
                 )),
-                false => Ok(()),
+                false => Ok(time),
             }
         })
     }
@@ -225,16 +248,22 @@ fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var_os(name)?.to_str()?.parse().ok()
 }
 
-fn duration() -> Duration {
-    let usual = if is_long_run() { 10.0 } else { 1.5 };
-    Duration::from_secs_f64(number("FUZZ_SECONDS").unwrap_or(usual))
+fn limits() -> Limits {
+    let usual = is_long_run().then_some(10.0);
+    match number("FUZZ_SECONDS").or(usual) {
+        Some(seconds) => Limits {
+            time: Duration::from_secs_f64(seconds),
+            cpu_time: Duration::MAX,
+            nr_cases: u64::MAX,
+        },
+        None => SHORT,
+    }
 }
 
-fn max_cases() -> u64 {
-    match number::<f64>("FUZZ_SECONDS") {
-        None if !is_long_run() => MAX_SHORT_CASES,
-        _ => u64::MAX,
-    }
+/// Returns the CPU time that the calling thread has used.
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// Returns the seed from which the first inputs are generated. Without `LONG` the seed is fixed, so
@@ -273,7 +302,7 @@ mod tests {
 
     fn run(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
         let fuzzer = Fuzzer::new("self test").memory(1 << 20, 16);
-        fuzzer.run_case(b"abc", &parse)
+        fuzzer.run_case(b"abc", &parse).map(|_| ())
     }
 
     #[test]

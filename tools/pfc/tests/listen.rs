@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
@@ -273,6 +273,9 @@ fn pfc_export_has_room_for_who_comes_last() {
     server.assert_responds();
 }
 
+/// Number of connections that a flood of clients keeps open, which is more than the server accepts.
+const NR_FLOOD: usize = 700;
+
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -286,21 +289,28 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let device = Device::with_instances();
     let server = Server::start(&device, &[]);
     let over = AtomicBool::new(false);
+    let nr_connected = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         // The thread that floods the server with connections must end also if an assertion fails.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
-            // This thread connects to the server in a loop. The thread keeps its newest 700
+            // This thread connects to the server in a loop. The thread keeps its newest `NR_FLOOD`
             // connections open and closes older connections.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
-                if flood.len() > 700 {
+                nr_connected.fetch_add(1, Ordering::Relaxed);
+                if flood.len() > NR_FLOOD {
                     flood.pop_front();
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(500));
+        // Wait until the thread has connected more often than it keeps connections open.
+        let begun = Instant::now();
+        while nr_connected.load(Ordering::Relaxed) <= NR_FLOOD {
+            assert!(begun.elapsed() < patience(TIMEOUT_SECONDS), "no flood");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
         // The server may disconnect a client that sends nothing for a second. On a busy machine,
