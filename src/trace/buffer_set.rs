@@ -145,8 +145,9 @@ impl LostStats {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
-            let (cut, refused) = buffer.loss_counts();
+            // `lost` comes first, because it adds to `cut` if the count of lost events is corrupt.
             self.lost = self.lost.wrapping_add(buffer.lost());
+            let (cut, refused) = buffer.loss_counts();
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
         }
