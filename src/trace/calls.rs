@@ -14,7 +14,7 @@ use trace_rules::abi::{
 
 use crate::buffers::Page;
 use crate::clock;
-use crate::ends::{each_member, free_trace, Member};
+use crate::ends::{each_member, free_trace, LongCall, Member};
 use crate::kernel_events::{KernelEvents, MARKERS};
 use crate::marker;
 use crate::membership::{add_processes, set_all_marker_bits};
@@ -159,11 +159,12 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         return Ok(());
     }
     let mut from = 0u64;
+    let mut call = LongCall::new();
     while !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
-                set_all_marker_bits(id, key);
+                set_all_marker_bits(id, key, &mut call);
                 key.wrapping_add(1)
             }
             Member::From(key) => key,

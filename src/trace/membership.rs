@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
 
-use crate::ends::MAX_PER_HOLD;
+use crate::ends::{LongCall, MAX_PER_HOLD};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
 use crate::process::Process;
@@ -127,6 +127,7 @@ impl Tracing {
 /// `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
+    let mut call = LongCall::new();
     loop {
         let could = |trace: &Trace, process: &Process| trace.may_join(process);
         let found = TRACING
@@ -139,7 +140,7 @@ pub(crate) fn join_traces(key: u64) {
         after = asks.id;
         if asks.allows(&leader) {
             TRACING.lock().join(asks.id, key);
-            set_all_marker_bits(asks.id, key);
+            set_all_marker_bits(asks.id, key, &mut call);
         }
     }
 }
@@ -180,6 +181,7 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 /// cache of glob matches is allocated, and names can be matched without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
+    let mut call = LongCall::new();
     loop {
         let next = TRACING.lock().next_process(id, after);
         let Some((key, could)) = next.filter(|_| !is_dying()) else {
@@ -188,14 +190,15 @@ pub(super) fn add_processes(id: u64) {
         after = key;
         if could.is_some_and(|(asks, leader)| asks.allows(&leader)) {
             TRACING.lock().join(id, key);
-            set_all_marker_bits(id, key);
+            set_all_marker_bits(id, key, &mut call);
         }
+        call.sleep_if_busy();
     }
 }
 
 /// Sets the bits of all markers of a process in a trace. `TRACING` is not held while names are
 /// matched with globs.
-pub(super) fn set_all_marker_bits(id: u64, key: u64) {
+pub(super) fn set_all_marker_bits(id: u64, key: u64, call: &mut LongCall) {
     let Some(wishes) = TRACING.lock().globs_of(id, key) else {
         return;
     };
@@ -210,6 +213,7 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
             }
             CacheScan::Done => return,
         };
+        call.sleep_if_busy();
     }
 }
 
