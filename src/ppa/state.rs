@@ -175,8 +175,8 @@ impl AccountingState {
 
     /// Adds a record like [`insert`](Self::insert), for a task that may be in a system call.
     ///
-    /// Whether the task is in a system call is determined after the insertion. A running task is
-    /// not examined, because a running task may leave its system call at any time.
+    /// Inserts the record first, and then checks whether the task is in a system call. The check
+    /// leaves out a running task, which may leave its system call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,

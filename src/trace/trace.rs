@@ -354,7 +354,8 @@ impl Trace {
     }
 
     /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
-    /// taken from `spare`. If `spare` lacks the memory, the error says which memory to allocate.
+    /// taken from `spare`. If `spare` has no memory for the buffer set, the error names the memory
+    /// that the caller has to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         let Err(place) = search(&self.sets, key, |set| set.key) else {
             return Ok(());
@@ -377,7 +378,8 @@ impl Trace {
 
     /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
     /// page is taken from `spare`. Returns `None` if the buffer cannot have the page `number`. If
-    /// `spare` lacks the memory, the error says which memory to allocate.
+    /// `spare` has no memory for the buffer or page, the error names the memory that the caller has
+    /// to allocate.
     pub(crate) fn page(
         &mut self,
         key: u64,
