@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 40
+plan 41
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -159,13 +159,20 @@ test_program_before_service() {
 	systemctl start perfcounters && return $rc
 }
 check "install service: a program that started before is traced, and does not pin the module" test_program_before_service
+# loaded_since: prints a number that changes when perfcounters.ko is loaded again.
+loaded_since() { stat -c %i /sys/module/perfcounters; }
+# Installs the package perfcounters again, which is an upgrade without a change of the modules.
+test_upgrade_of_tools() {
+	local before
+	before=$(loaded_since)
+	dpkg -i /packages/perfcounters_*.deb && is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
+}
+check "install perfcounters again: an upgrade without modules leaves the modules loaded" test_upgrade_of_tools
 # systemd units that are started at the same time while no module is loaded, as at boot.
 units="perfcounters-accounting perfcounters-openmetrics"
 # http_get PORT PATH: stores the response of a server on this guest in the file `answer`.
 http_get() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 has_task_metrics() { http_get 9464 /metrics && has_patterns answer '^pfc_task_.*comm=' >/dev/null; }
-# loaded_since: prints a number that changes when perfcounters.ko is loaded again.
-loaded_since() { stat -c %i /sys/module/perfcounters; }
 are_active() { is_equal "$(systemctl is-active perfcounters $units | xargs)" "active active active"; }
 test_fleet_units() {
 	systemctl reset-failed perfcounters
