@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 41
+plan 43
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -191,6 +191,29 @@ test_units_restart() {
 	systemctl restart perfcounters && within 30 are_active && [ "$(loaded_since)" != "$before" ] && within 30 has_task_metrics
 }
 check "install fleet units: a restart of the service loads the modules anew and restarts the units" test_units_restart
+# Starts the enabled units while the modules are not installed. Then installs the modules, as the
+# first installation of modules after the boot does.
+test_late_modules() {
+	local dir=/lib/modules/$release/updates/perfcounters rc=0
+	systemctl enable $units && systemctl stop $units perfcounters && mv $dir ./late || return 1
+	! systemctl start perfcounters && systemctl start $units && [ ! -d /sys/module/perfcounters ] || rc=1
+	mv ./late $dir
+	systemctl reset-failed
+	/usr/libexec/perfcounters/modules installed
+	within 30 are_active && within 30 has_task_metrics || rc=1
+	systemctl disable $units && return $rc
+}
+check "install fleet units: start accounting and export tasks when modules are installed later" test_late_modules
+has_metrics() { http_get 9464 /metrics && has_patterns answer '^perfcounters_sched_'; }
+# Turns accounting on after the exporter has started without /dev/ppa.
+test_late_accounting() {
+	systemctl stop $units && modprobe -r ppa && systemctl start perfcounters-openmetrics && within 30 has_metrics && [ ! -e /dev/ppa ] && ! has_task_metrics &&
+		pfc ppa on && within 30 has_task_metrics
+	local rc=$?
+	pfc ppa off
+	return $rc
+}
+check "install fleet units: export tasks when /dev/ppa appears after the start" test_late_accounting
 systemctl stop $units
 for unit in $units; do rm /etc/systemd/system/$unit.service; done
 systemctl daemon-reload
