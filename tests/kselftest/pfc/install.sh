@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 43
+plan 44
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -329,9 +329,20 @@ test_purge_while_open() {
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes the setting of sig_enforce, so this test is the last one.
-test_unsigned_refused() {
+# Only a reboot undoes the setting of sig_enforce, so these tests are the last ones.
+#
+# Installs unsigned modules while the kernel loads only signed modules.
+test_unsigned_upgrade() {
+	local before
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && systemctl is-active perfcounters || return 1
+	before=$(loaded_since)
 	echo 1 >/sys/module/module/parameters/sig_enforce
+	dpkg -i /packages/perfcounters-modules-*.deb >words 2>&1 && has_patterns words "perfcounters.ko is not signed, and this kernel loads only signed modules" &&
+		is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
+}
+check "install sig_enforce: an upgrade to unsigned modules says so, and leaves the old modules loaded" test_unsigned_upgrade
+test_unsigned_refused() {
+	systemctl stop perfcounters
 	! insmod ./signed.ko 2>words
 	cat words
 	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; has_patterns words "rejected|not available"; }
