@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-plan 21
+plan 22
 
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$top/tools/Cargo.toml" | head -n 1)
 got=$(cd "$packages" && printf '%s\n' *.deb | sed 's/_[a-z0-9]*\.deb$//' | xargs)
@@ -106,6 +106,8 @@ test_uninstall() {
 	done
 	dkms_results uninstall
 }
+as_wanted "packages make install: removes modules of an earlier version" "$(dkms_results install | grep '/old\.ko$')" \
+	"./lib/modules/7.0.1/updates/perfcounters/old.ko"
 nothing "packages make uninstall: removes all files of make install" "$(test_uninstall)"
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)

@@ -31,8 +31,17 @@ look() {
 	remove "$out" "$copy"
 	mkdir -p "$out/modules" "$trees"
 	# shellcheck disable=SC2016
-	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; (cd "$1" && find . ! -type d) >"$2"
-		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" || explain "make install, make uninstall"
+	quietly "make install, make uninstall" "$LOG" sh -ec '
+		# Modules of an earlier version, which make install removes for this kernel, and
+		# make uninstall for all kernels.
+		modules=$1/lib/modules/$3/updates/perfcounters
+		earlier=$1/lib/modules/7.0.1/updates/perfcounters
+		mkdir -p "$modules" "$earlier"
+		touch "$modules/old.ko" "$earlier/old.ko"
+		DESTDIR=$1 "$0/tools/rig/install.sh"
+		(cd "$1" && find . ! -type d) >"$2"
+		touch "$modules/old.ko"
+		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" "$RELEASE" || explain "make install, make uninstall"
 	[ -e "$root/.whole" ] || {
 		remove "$root"
 		debian "a Debian for DKMS" "$root" ""
