@@ -19,7 +19,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps the ring of a context.
+    /// Maps the ring of a context. In a ring without [`OVERWRITE`](super::OVERWRITE), the reader
+    /// continues where the previous reader of the ring stopped.
     ///
     /// # Errors
     ///
@@ -30,7 +31,7 @@ impl Ring {
             libc::EPROTO => io::ErrorKind::InvalidData.into(),
             error => io::Error::from_raw_os_error(error),
         })?;
-        let reader = Reader::default();
+        let reader = Reader::new(&mapping.shared());
         Ok(Self { mapping, reader })
     }
 
@@ -58,8 +59,8 @@ impl Ring {
     }
 }
 
-/// A reader of a ring. A reader starts at position 0, where the ring starts.
-#[derive(Debug, Default)]
+/// A reader of a ring.
+#[derive(Debug)]
 pub struct Reader {
     /// Position of the reader. In a forward ring, the reader has read the records below `position`.
     /// In a backward ring, the reader has read the records from `position` on.
@@ -71,6 +72,18 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Makes a reader that starts at the tail of the ring: at the position up to which earlier
+    /// readers have read the ring, or at position 0 if the ring had no reader yet. A ring with
+    /// [`OVERWRITE`](super::OVERWRITE) has no tail in its file, so each reader of the file starts
+    /// at position 0.
+    pub fn new(ring: &Shared<'_>) -> Self {
+        Self {
+            position: ring.tail.load_relaxed(),
+            buffer: Vec::new(),
+            broken: false,
+        }
+    }
+
     /// Returns the records that were written since the last call, the oldest first.
     ///
     /// The returned iterator ends at the head that the ring has when this function is called. In a
