@@ -48,7 +48,7 @@ pub unsafe extern "C" fn pfm_create_context(
 }
 
 /// Writes PMCs (control registers). Fails with `EINVAL` if a PMC selects an event that its counter
-/// cannot count.
+/// cannot count. On a hybrid processor, events are not checked.
 ///
 /// # Safety
 ///
