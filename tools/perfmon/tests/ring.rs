@@ -238,12 +238,16 @@ fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
         write_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
+    assert_eq!(reader.skips(), 0);
+    // 20 records have 80 words: five times the size of the ring.
     for n in 0..20 {
         write_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    assert_eq!(reader.skips(), 1);
     write_record(&mut writer, &memory, 20);
     assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
+    assert_eq!((reader.skips(), reader.is_broken()), (1, false));
 }
 
 #[test]
@@ -292,6 +296,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
                 }
             }
             assert!(nr_records > 0, "flags {flags}");
+            assert!(flags == OVERWRITE || reader.skips() == 0, "flags {flags}");
         });
     }
 }

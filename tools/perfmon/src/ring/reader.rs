@@ -52,6 +52,11 @@ impl Ring {
         self.mapping.shared().page.data_size()
     }
 
+    /// Returns how often the reader has skipped unread records: see [`Reader::skips`].
+    pub fn skips(&self) -> u64 {
+        self.reader.skips()
+    }
+
     /// Returns true if an invalid record was found. After an invalid record, no further records can
     /// be read.
     pub fn is_broken(&self) -> bool {
@@ -69,6 +74,8 @@ pub struct Reader {
     buffer: Vec<u64>,
     /// True if an invalid record was found.
     broken: bool,
+    /// Number of times that the kernel had overwritten unread records of a forward ring.
+    skips: u64,
 }
 
 impl Reader {
@@ -81,6 +88,7 @@ impl Reader {
             position: ring.tail.load_relaxed(),
             buffer: Vec::new(),
             broken: false,
+            skips: 0,
         }
     }
 
@@ -107,6 +115,16 @@ impl Reader {
     /// be read.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Returns how often the kernel had overwritten unread records of a forward ring. The reader
+    /// then skips all records up to the head: it cannot find out how many records it has missed. A
+    /// caller that wants no gaps compares this number before and after it reads the records.
+    ///
+    /// In a backward ring, each call of [`records`](Self::records) may miss old records, and the
+    /// reader does not count that.
+    pub fn skips(&self) -> u64 {
+        self.skips
     }
 
     /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
@@ -173,6 +191,7 @@ impl Reader {
                 // Continue at the head, where the next record will start: in a forward ring that
                 // was overwritten, the start of the oldest intact record cannot be found.
                 self.broken = error == ReadResult::Corrupt;
+                self.skips += u64::from(error == ReadResult::Overwritten);
                 self.position = head;
                 None
             }
