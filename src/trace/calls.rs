@@ -300,7 +300,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 
 /// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
-/// process.
+/// process; `EINTR` or `ENOMEM` if the permission could not be checked.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -314,7 +314,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
             process.leader().ok_or(ENOENT)?.clone(),
         )
     };
-    match caller.may_trace(&leader) {
+    match caller.may_trace(&leader)? {
         true => Ok(told),
         false => Err(ENOENT),
     }
@@ -367,7 +367,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
             return Err(EINTR);
         }
         let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
-        if caller.may_trace(&leader) {
+        if caller.may_trace(&leader)? {
             return Ok(found);
         }
         // The caller may not trace this process, so continue with the next process.

@@ -60,11 +60,6 @@ pub(crate) struct PermissionCheck {
 }
 
 impl PermissionCheck {
-    /// Calls [`check`](Self::check), and returns false if the check could not be made.
-    pub(crate) fn allows(&self, leader: &Task) -> bool {
-        self.check(leader) == Ok(true)
-    }
-
     /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
     /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
     /// hold `TRACING`.
@@ -72,11 +67,7 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(true);
         }
-        match access::check_access_as(&self.maker, leader, self.attach) {
-            Ok(()) => Ok(true),
-            Err(error) if error == EINTR || error == ENOMEM => Err(error),
-            Err(_) => Ok(false),
-        }
+        access::is_allowed(access::check_access_as(&self.maker, leader, self.attach))
     }
 
     /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
@@ -266,8 +257,8 @@ impl Trace {
         self.state.is_active() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
-    /// Counts a process or a marker that could not be traced, because memory was short or a limit
-    /// was reached.
+    /// Counts a process or a marker that could not be traced, because memory was short, a limit was
+    /// reached, or the permission to trace the process could not be checked.
     pub(crate) fn count_missed(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }

@@ -155,10 +155,14 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace the process with this thread-group leader. May sleep;
-    /// the caller does not hold `TRACING`.
-    pub(super) fn may_trace(&self, leader: &Task) -> bool {
-        self.capable || access::check_access(leader, false).is_ok()
+    /// Returns whether the caller may trace the process with this thread-group leader. Returns
+    /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
+    /// `TRACING`.
+    pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
+        match self.capable {
+            true => Ok(true),
+            false => access::is_allowed(access::check_access(leader, false)),
+        }
     }
 }
 
