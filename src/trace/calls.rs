@@ -359,14 +359,19 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// Returns the first marker that the caller may trace. The search starts at marker `number` of
 /// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
 /// such marker exists, or `EINTR` if the caller is being killed.
+///
+/// Processes that attach during the call are not searched. If a program created processes faster
+/// than the call searches them, the call would otherwise not end.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
+    let end = TRACING.lock().next_key;
     loop {
         if is_dying() {
             return Err(EINTR);
         }
-        let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
+        let found = TRACING.lock().marker_from(key, number);
+        let (found, leader) = found.filter(|(found, _)| found.key < end).ok_or(ENOENT)?;
         if caller.may_trace(&leader) {
             return Ok(found);
         }

@@ -563,6 +563,7 @@ struct perftrace_release {
  * traces that the caller may open, one at a time. PERFTRACE_NEXT_MARKER returns the markers of
  * processes that the caller may trace, one at a time. PERFTRACE_NEXT_TRACE and
  * PERFTRACE_NEXT_MARKER fail with ENOENT if no further trace or marker exists.
+ * PERFTRACE_NEXT_MARKER does not return markers of processes that attach during the call.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
