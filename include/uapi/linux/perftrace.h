@@ -414,7 +414,9 @@ struct perftrace_info {
  * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
  * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
  * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes from the trace the ended processes
- * whose records have all been read.
+ * whose records have all been read. In a trace with PERFTRACE_SHARED, these are the processes that
+ * had ended before the previous PERFTRACE_READ with @key 0, if a PERFTRACE_READ has since failed
+ * with ENOENT.
  *
  * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
  * this trace.
