@@ -36,7 +36,9 @@ pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace
     load_module();
     let trace = Device::open()?.create(&recipe)?;
     if config.kernel.is_empty() {
-        warn_if_unmatched(&config.events);
+        if let Some(globs) = program_globs(&config.events) {
+            warn_if_unmatched(&globs);
+        }
     }
     Ok(trace)
 }
@@ -71,6 +73,14 @@ fn filter_message(text: &str, error: &filter::Error) -> String {
     let blanks = " ".repeat(visible::escape(before).chars().count());
     let (text, message) = (visible::escape(text), &error.message);
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
+}
+
+/// Returns the globs that can match markers of programs: those that do not begin with `kernel:`.
+/// Returns `None` if all globs begin with `kernel:`.
+fn program_globs(globs: &[String]) -> Option<Vec<String>> {
+    let mut programs = globs.to_vec();
+    programs.retain(|glob| !glob.starts_with("kernel:"));
+    (globs.is_empty() || !programs.is_empty()).then_some(programs)
 }
 
 /// Prints a warning if no running program has a marker that matches one of the globs.
@@ -162,6 +172,10 @@ mod tests {
     fn r3_8_what_is_there_is_said_where_nothing_matches() {
         let names = set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
+        assert_eq!(program_globs(&globs(&["kernel:sched_switch"])), None);
+        assert_eq!(program_globs(&[]), Some(Vec::new()));
+        let both = globs(&["kernel:sched_switch", "app:*"]);
+        assert_eq!(program_globs(&both), Some(globs(&["app:*"])));
         let wanted = |words: &[&str]| names.iter().any(|name| is_wanted(&globs(words), name));
         assert!(wanted(&["app:*"]) && wanted(&["x", "app:end"]) && wanted(&[]));
         assert!(!wanted(&["app"]));
