@@ -143,6 +143,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         probes.state().pause(pause);
     }
     let slot = trace.state.slot().unwrap_or(NR_TRACES);
+    let end = all.next_key;
     drop(all);
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
@@ -160,7 +161,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     }
     let mut from = 0u64;
     let mut call = LongCall::new();
-    while !is_dying() {
+    // Processes that attach during the call set the bits of their markers themselves.
+    while from < end && !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
