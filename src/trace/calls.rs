@@ -143,6 +143,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         probes.state().pause(pause);
     }
     let slot = trace.state.slot().unwrap_or(NR_TRACES);
+    let end = all.next_key;
     drop(all);
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
@@ -160,7 +161,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     }
     let mut from = 0u64;
     let mut call = LongCall::new();
-    while !is_dying() {
+    // Processes that attach during the call set the bits of their markers themselves.
+    while from < end && !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
@@ -359,14 +361,19 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// Returns the first marker that the caller may trace. The search starts at marker `number` of
 /// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
 /// such marker exists, or `EINTR` if the caller is being killed.
+///
+/// Processes that attach during the call are not searched. If a program created processes faster
+/// than the call searches them, the call would otherwise not end.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
+    let end = TRACING.lock().next_key;
     loop {
         if is_dying() {
             return Err(EINTR);
         }
-        let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
+        let found = TRACING.lock().marker_from(key, number);
+        let (found, leader) = found.filter(|(found, _)| found.key < end).ok_or(ENOENT)?;
         if caller.may_trace(&leader)? {
             return Ok(found);
         }

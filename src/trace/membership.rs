@@ -199,12 +199,16 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 /// killed. The caller does not hold `TRACING`. If memory is short, a permission check can fail, and
 /// its process is counted in the trace. Otherwise only the cache of glob matches is allocated, and
 /// names can be matched without the cache.
+///
+/// Processes that attach during the call add themselves to the trace ([`join_traces`]). If they
+/// were added here as well, and attached faster than they are added, the call would not end.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     let mut call = LongCall::new();
+    let end = TRACING.lock().next_key;
     loop {
         let next = TRACING.lock().next_process(id, after);
-        let Some((key, could)) = next.filter(|_| !is_dying()) else {
+        let Some((key, could)) = next.filter(|(key, _)| *key < end && !is_dying()) else {
             return;
         };
         after = key;

@@ -117,6 +117,9 @@ pub(crate) struct Trace {
     pub(crate) filter: Option<Page>,
     /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
+    /// True if the reader's last pass over all buffers is complete: `PERFTRACE_READ` has returned
+    /// `ENOENT` since the pass began.
+    is_pass_complete: bool,
     /// The buffer sets of the trace, sorted by the key of the process.
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
@@ -195,6 +198,7 @@ impl Trace {
             glob_cache: GlobCache::default(),
             filter,
             began,
+            is_pass_complete: false,
             sets: KVVec::new(),
             module_ref: None,
             kernel: None,
@@ -429,8 +433,9 @@ impl Trace {
     }
 
     /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
-    /// after the buffer of process `key` and CPU `cpu`.
-    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<Unread> {
+    /// after the buffer of process `key` and CPU `cpu`. If there is no such buffer, the reader's
+    /// pass over all buffers is complete.
+    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> Option<Unread> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
@@ -442,6 +447,7 @@ impl Trace {
                 }
             }
         }
+        self.is_pass_complete = true;
         None
     }
 
@@ -456,16 +462,29 @@ impl Trace {
         }
     }
 
-    /// Removes the buffer sets of ended processes if all their data were read.
+    /// Removes the buffer sets of ended processes if all their data were read. Called when the
+    /// reader begins a pass over all buffers.
     pub(crate) fn reap(&mut self) {
-        if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
+        let was_complete = core::mem::take(&mut self.is_pass_complete);
+        if self.has_flag(flag::FLIGHT) || self.ended_nr == 0 {
             return;
         }
+        let is_shared = self.has_flag(flag::SHARED);
         self.sets.retain(|set| {
-            let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
-            let Some(bytes) = set.ended().filter(|_| is_read()) else {
+            let Some(bytes) = set.ended() else {
                 return true;
             };
+            // The records of a process in a shared trace are in the buffers of all processes, which
+            // other processes may fill all the time. Such records were read if the process ended
+            // before the last complete pass began.
+            let is_read = match is_shared {
+                true => was_complete && set.ended_before_pass,
+                false => set.iter().all(|buffer| buffer.unread().is_none()),
+            };
+            if !is_read {
+                set.ended_before_pass = true;
+                return true;
+            }
             self.sets_removed = true;
             self.freed_losses.add(set);
             self.charge.uncharge(set.memory() as usize);
