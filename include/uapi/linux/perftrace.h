@@ -414,9 +414,7 @@ struct perftrace_info {
  * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
  * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
  * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes from the trace the ended processes
- * whose records have all been read. In a trace with PERFTRACE_SHARED, these are the processes that
- * had ended before the previous PERFTRACE_READ with @key 0, if a PERFTRACE_READ has since failed
- * with ENOENT.
+ * whose records have all been read; with PERFTRACE_SHARED one pass over all buffers later.
  *
  * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
  * this trace.
@@ -563,9 +561,8 @@ struct perftrace_release {
 /*
  * The following calls can be made on any file of the device. PERFTRACE_NEXT_TRACE returns the
  * traces that the caller may open, PERFTRACE_NEXT_MARKER the markers of processes that the caller
- * may trace, one at a time. Both calls fail with ENOENT if no further trace or marker exists.
- * PERFTRACE_NEXT_MARKER does not return markers of processes that attach during the call, and fails
- * with ENOMEM if the permission could not be checked.
+ * may trace, one at a time. Both fail with ENOENT after the last, PERFTRACE_NEXT_MARKER with ENOMEM
+ * if a permission could not be checked. Processes that attach during the call are left out.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
