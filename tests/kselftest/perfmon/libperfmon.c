@@ -469,8 +469,12 @@ static void test_ring_after_fork(void)
 	char format[] = "ring";
 	struct pfm_ring *ring;
 	uint64_t lost;
-	int fd = pfm_create_context(&ctx, format, &arg, sizeof(arg)), nr;
+	int fd, nr;
 
+	errno = -insmod("pfm_ring", "");
+	if (errno)
+		bail("insmod pfm_ring");
+	fd = pfm_create_context(&ctx, format, &arg, sizeof(arg));
 	if (fd < 0 || pfm_ring_open(fd, &ring))
 		bail("a context with a ring");
 	nr = find_mappings(ranges, 4);
@@ -501,6 +505,7 @@ static void test_ring_after_fork(void)
 	   "1.9 pfm_ring_read: succeeds after a child has closed the ring");
 	pfm_ring_close(ring);
 	close(fd);
+	rmmod("pfm_ring");
 }
 
 int main(void)
