@@ -126,6 +126,16 @@ impl Metadata {
         Ok(Some(cached))
     }
 
+    /// Looks up a process. Returns `None` if the process does not exist.
+    pub fn process(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+    ) -> Result<Option<Rc<Process>>, Error> {
+        let cached = self.cached_process(source, key)?;
+        Ok(cached.map(|cached| Rc::clone(&cached.process)))
+    }
+
     /// Looks up a process and one of its markers. Returns `None` if the process or the marker does
     /// not exist.
     pub fn look_up(

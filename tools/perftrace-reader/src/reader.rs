@@ -93,29 +93,38 @@ impl Reader {
             output.process_exited(key).map_err(Error::Write)?;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut after = BufferId::BEFORE_FIRST;
-        let mut nr = 0;
-        let result = loop {
-            match source.read(after, &mut buffer) {
-                Ok(Some(chunk)) if chunk.buffer == after => {
-                    break Err(Error::Corrupt("buffer returned twice".to_owned()));
-                }
-                Ok(Some(chunk)) => {
-                    after = chunk.buffer;
-                    nr += 1;
-                    if let Err(error) = self.process_chunk(source, output, &chunk, &buffer) {
-                        break Err(error);
-                    }
-                }
-                Ok(None) => break Ok(nr),
-                Err(error) => break Err(error),
-            }
-        };
+        let result = self.read_buffers(source, output, &mut buffer);
         self.buffer = buffer;
         output
             .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
             .map_err(Error::Write)?;
         result
+    }
+
+    /// Reads each buffer with new records once, in the order of the keys. Returns the number of
+    /// buffers that were read.
+    fn read_buffers(
+        &mut self,
+        source: &impl Source,
+        output: &mut dyn Output,
+        bytes: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        let mut after = BufferId::BEFORE_FIRST;
+        let mut nr = 0;
+        while let Some(chunk) = source.read(after, bytes)? {
+            if chunk.buffer == after {
+                return Err(Error::Corrupt("buffer returned twice".to_owned()));
+            }
+            after = chunk.buffer;
+            // Look up the process even if its records are invalid, so that `begin_round` notices
+            // when the process has exited. If the process does not exist, the kernel has removed it
+            // from the trace since the read, and has counted it as dropped or denied.
+            if self.metadata.process(source, after.key)?.is_some() {
+                nr += 1;
+                self.process_chunk(source, output, &chunk, bytes)?;
+            }
+        }
+        Ok(nr)
     }
 
     /// Processes the records that were read from a buffer.

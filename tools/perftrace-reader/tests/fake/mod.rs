@@ -135,7 +135,10 @@ impl Source for Fake {
     }
 
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error> {
-        Ok(self.processes.get(&key).cloned())
+        Ok(match key {
+            KEY_SHARED => Some(ProcessInfo::default()),
+            key => self.processes.get(&key).cloned(),
+        })
     }
 
     fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
