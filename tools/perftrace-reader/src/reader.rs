@@ -21,6 +21,10 @@ const IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
 /// the record was read. The clocks of different CPUs differ by less than `MAX_AHEAD_MS`.
 const MAX_AHEAD_MS: u64 = 1000;
+/// Maximum number of buffers that one round reads of processes that began during the round, or that
+/// the kernel has removed from the trace since the read. The maximum is well above 1, because a child
+/// of fork() gets its key at the fork and may begin later than processes with higher keys.
+const MAX_LATE_BUFFERS: usize = 1024;
 /// Number of milliseconds within which a writer usually commits a record, after it has read the
 /// clock for the record.
 const MAX_LATE_MS: u64 = 10;
@@ -81,7 +85,8 @@ impl Reader {
     }
 
     /// Makes one pass over all buffers, and reads those with new records. Returns the number of
-    /// buffers that were read.
+    /// buffers that were read. The pass ends early if too many processes begin during the pass; the
+    /// next round reads the rest of their events.
     pub fn read_round(
         &mut self,
         source: &impl Source,
@@ -93,7 +98,7 @@ impl Reader {
             output.process_exited(key).map_err(Error::Write)?;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let result = self.read_buffers(source, output, &mut buffer);
+        let result = self.read_buffers(source, output, begin, &mut buffer);
         self.buffer = buffer;
         output
             .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
@@ -101,17 +106,24 @@ impl Reader {
         result
     }
 
-    /// Reads each buffer with new records once, in the order of the keys. Returns the number of
-    /// buffers that were read.
+    /// Reads each buffer with new records once, in the order of the keys, in a round that began at
+    /// the time `begin`. Returns the number of buffers that were read.
     fn read_buffers(
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
+        begin: u64,
         bytes: &mut Vec<u8>,
     ) -> Result<usize, Error> {
         let mut after = BufferId::BEFORE_FIRST;
-        let mut nr = 0;
-        while let Some(chunk) = source.read(after, bytes)? {
+        let (mut nr, mut nr_late) = (0, 0);
+        // New processes get the highest keys. Without the limit, the round would not end while
+        // processes begin faster than the reader reads their buffers. The events of a process that
+        // began during the round are later than `begin`, so the next round may read them.
+        while nr_late < MAX_LATE_BUFFERS {
+            let Some(chunk) = source.read(after, bytes)? else {
+                break;
+            };
             if chunk.buffer == after {
                 return Err(Error::Corrupt("buffer returned twice".to_owned()));
             }
@@ -119,10 +131,13 @@ impl Reader {
             // Look up the process even if its records are invalid, so that `begin_round` notices
             // when the process has exited. If the process does not exist, the kernel has removed it
             // from the trace since the read, and has counted it as dropped or denied.
-            if self.metadata.process(source, after.key)?.is_some() {
-                nr += 1;
-                self.process_chunk(source, output, &chunk, bytes)?;
-            }
+            let Some(process) = self.metadata.process(source, after.key)? else {
+                nr_late += 1;
+                continue;
+            };
+            nr_late += usize::from(process.info.began > begin);
+            nr += 1;
+            self.process_chunk(source, output, &chunk, bytes)?;
         }
         Ok(nr)
     }

@@ -6,11 +6,14 @@
 
 mod fake;
 
+use std::cell::Cell;
 use std::io;
 
-use fake::Fake;
+use fake::{Fake, RecordBytes, KHZ, NOW, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet};
-use perftrace_reader::{Reader, Totals};
+use perftrace_reader::{
+    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
+};
 
 /// An output that counts events and packets, and keeps the keys of processes that have exited.
 #[derive(Default)]
@@ -47,6 +50,85 @@ impl Output for CountingOutput {
     fn events(&self) -> u64 {
         self.events
     }
+}
+
+/// A trace in which a process starts after each read of a buffer.
+struct ForkStorm {
+    /// Result of the calls of [`Source::process`].
+    process: Option<ProcessInfo>,
+    nr_reads: Cell<u64>,
+}
+
+impl Source for ForkStorm {
+    fn info(&self) -> Result<Info, Error> {
+        Ok(Info {
+            khz: KHZ,
+            ticks: NOW,
+            ..Info::default()
+        })
+    }
+
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+        let nr_reads = self.nr_reads.get() + 1;
+        assert!(nr_reads < 100_000, "the round does not end");
+        self.nr_reads.set(nr_reads);
+        *to = RecordBytes::default().event(0, 1, NOW + 1, &[]).0;
+        Ok(Some(Chunk {
+            buffer: BufferId {
+                key: after.key.max(SHARED_KEY) + 1,
+                cpu: 0,
+            },
+            lost: 0,
+            position: 0,
+            ticks: NOW + 1,
+        }))
+    }
+
+    fn process(&self, _: u64) -> Result<Option<ProcessInfo>, Error> {
+        Ok(self.process.clone())
+    }
+
+    fn describe(&self, _: u64, _: u32) -> Result<Option<MarkerInfo>, Error> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn r3_7_a_round_ends_although_processes_start_faster_than_they_are_read() {
+    let late = ProcessInfo {
+        began: NOW + 1,
+        ..ProcessInfo::default()
+    };
+    // The process of a buffer is unknown if the kernel has dropped the process after the read.
+    for process in [Some(late), None] {
+        let storm = ForkStorm {
+            process,
+            nr_reads: Cell::new(0),
+        };
+        let info = storm.info().expect("it is there");
+        let mut reader = Reader::new(&info);
+        reader
+            .read_round(&storm, &mut CountingOutput::default())
+            .expect("it is read");
+        assert!(storm.nr_reads.get() < 10_000);
+    }
+}
+
+#[test]
+fn r3_7_a_round_reads_all_buffers_of_processes_that_began_before_it() {
+    let bytes = RecordBytes::default().event(0, 1, NOW, &[]);
+    let mut fake = Fake::new();
+    let mut buffers = Vec::new();
+    for key in 17..3017 {
+        fake = fake.process(key, 1, "app").marker(key, 0, "app:event", "");
+        buffers.push((key, 0, &bytes.0[..], 0));
+    }
+    fake.add_round(&buffers);
+    let mut output = CountingOutput::default();
+    let nr = Reader::new(&fake.info)
+        .read_round(&fake, &mut output)
+        .expect("it is read");
+    assert_eq!((nr, output.events), (3000, 3000));
 }
 
 #[test]
