@@ -85,8 +85,8 @@ impl Reader {
     }
 
     /// Makes one pass over all buffers, and reads those with new records. Returns the number of
-    /// buffers that were read. The pass ends early if too many processes begin during the pass; the
-    /// next round reads the rest of their events.
+    /// buffers that had new records or new losses. The pass ends early if too many processes begin
+    /// during the pass; the next round reads the rest of their events.
     pub fn read_round(
         &mut self,
         source: &impl Source,
@@ -107,7 +107,7 @@ impl Reader {
     }
 
     /// Reads each buffer with new records once, in the order of the keys, in a round that began at
-    /// the time `begin`. Returns the number of buffers that were read.
+    /// the time `begin`. Returns the number of buffers that had new records or new losses.
     fn read_buffers(
         &mut self,
         source: &impl Source,
@@ -136,35 +136,41 @@ impl Reader {
                 continue;
             };
             nr_late += usize::from(process.info.began > begin);
-            nr += 1;
-            self.process_chunk(source, output, &chunk, bytes)?;
+            nr += usize::from(self.process_chunk(source, output, &chunk, bytes)?);
         }
         Ok(nr)
     }
 
-    /// Processes the records that were read from a buffer.
+    /// Processes the records that were read from a buffer. Returns true if the buffer had new records
+    /// or new losses. The kernel returns each buffer of a flight recorder that has records in each
+    /// round, even if none of the records is new.
     fn process_chunk(
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
         chunk: &Chunk,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut stream = self.streams.remove(&chunk.buffer).unwrap_or_default();
         let lost = stream.lost;
-        let result = self.parse_packet(source, chunk, bytes, &mut stream);
+        let new_bytes = match self.flight {
+            true => chunk.position.wrapping_sub(stream.position),
+            false => bytes.len() as u64,
+        };
+        let result = self.parse_packet(source, chunk, bytes, &mut stream, new_bytes);
         self.streams.insert(chunk.buffer, stream);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
+        let is_new = new_bytes > 0 || packet.lost > lost;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
         // The count of losses may have grown even if no bytes were read, because no `LOST` record
         // reports the latest losses yet.
-        if is_empty && packet.lost == lost {
-            return Ok(());
+        if !is_empty || packet.lost > lost {
+            output.packet(&packet).map_err(Error::Write)?;
         }
-        output.packet(&packet).map_err(Error::Write)
+        Ok(is_new)
     }
 
     fn parse_packet<'a>(
@@ -173,6 +179,7 @@ impl Reader {
         chunk: &Chunk,
         bytes: &'a [u8],
         stream: &mut Stream,
+        new_bytes: u64,
     ) -> Result<Packet<'a>, Error> {
         let layout = Layout {
             shared: chunk.buffer.key == KEY_SHARED,
@@ -180,13 +187,8 @@ impl Reader {
         };
         let mut records = Records::new(bytes, layout);
         let mut items = Vec::new();
-        let new_bytes = chunk.position.wrapping_sub(stream.position);
-        loop {
-            let at = bytes.len() - records.remaining();
-            // A flight recorder returns old records again, after the new records.
-            if self.flight && at as u64 >= new_bytes {
-                break;
-            }
+        // A flight recorder returns old records again, after the new records.
+        while ((bytes.len() - records.remaining()) as u64) < new_bytes {
             match records.next() {
                 Some(item) => items.push(item),
                 None => break,

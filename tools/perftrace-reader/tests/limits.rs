@@ -155,3 +155,19 @@ fn r3_7_a_buffer_of_a_process_that_the_kernel_has_dropped_is_skipped() {
     assert_eq!((nr, output.packets), (0, 0));
     assert_eq!(reader.totals(), Totals::default());
 }
+
+#[test]
+fn r3_11_flight_recorder_without_new_events_is_not_counted_as_read() {
+    let mut fake = Fake::flight()
+        .process(17, 100, "app")
+        .marker(17, 0, "app:event", "n:u8");
+    let bytes = RecordBytes::default().event(0, 1, 5000, &[1]).0;
+    let mut output = CountingOutput::default();
+    let mut reader = Reader::new(&fake.info);
+    for expected in [1, 0] {
+        fake.add_round_at(17, 0, &bytes, bytes.len() as u64);
+        let nr = reader.read_round(&fake, &mut output).expect("it is read");
+        assert_eq!(nr, expected);
+    }
+    assert_eq!(output.events, 1);
+}
