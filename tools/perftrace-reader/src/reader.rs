@@ -41,6 +41,8 @@ pub struct Totals {
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
     pub cut: u64,
+    /// Number of bytes that a flight recorder overwrote between two rounds, before they were read.
+    pub overwritten: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
     pub bad_times: u64,
@@ -60,6 +62,8 @@ struct Stream {
 pub struct Reader {
     flight: bool,
     khz: u64,
+    /// True until the first round has ended.
+    is_first_round: bool,
     metadata: Metadata,
     streams: HashMap<BufferId, Stream>,
     buffer: Vec<u8>,
@@ -72,6 +76,7 @@ impl Reader {
         Self {
             flight: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
+            is_first_round: true,
             metadata: Metadata::default(),
             streams: HashMap::new(),
             buffer: Vec::with_capacity(info.bytes as usize),
@@ -100,6 +105,7 @@ impl Reader {
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = self.read_buffers(source, output, begin, &mut buffer);
         self.buffer = buffer;
+        self.is_first_round = false;
         output
             .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
             .map_err(Error::Write)?;
@@ -163,6 +169,7 @@ impl Reader {
         self.totals.bytes += bytes.len() as u64;
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
+        self.totals.overwritten = self.totals.overwritten.saturating_add(packet.overwritten);
         let is_new = new_bytes > 0 || packet.lost > lost;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
         // The count of losses may have grown even if no bytes were read, because no `LOST` record
@@ -197,6 +204,12 @@ impl Reader {
         if self.flight {
             items.reverse();
         }
+        // A reader that starts cannot expect the bytes from before its first round. If the position
+        // has decreased, the buffer is a new one, or its program has overwritten its counts.
+        let overwritten = match self.is_first_round || chunk.position < stream.position {
+            true => 0,
+            false => new_bytes.saturating_sub(bytes.len() as u64),
+        };
         stream.position = chunk.position;
         let lost = stream.lost.max(chunk.lost);
         self.totals.lost = self.totals.lost.saturating_add(lost - stream.lost);
@@ -206,6 +219,7 @@ impl Reader {
             events: Vec::with_capacity(items.len()),
             losses: Vec::new(),
             lost,
+            overwritten,
             cut: records.cut() as u64,
         };
         for item in items {

@@ -10,9 +10,9 @@ use std::cell::Cell;
 use std::io;
 
 use fake::{Fake, RecordBytes, KHZ, NOW, SHARED_KEY};
-use perftrace_reader::output::{Output, Packet};
+use perftrace_reader::output::{Output, Packet, Text};
 use perftrace_reader::{
-    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
+    BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
 };
 
 /// An output that counts events and packets, and keeps the keys of processes that have exited.
@@ -170,4 +170,43 @@ fn r3_11_flight_recorder_without_new_events_is_not_counted_as_read() {
         assert_eq!(nr, expected);
     }
     assert_eq!(output.events, 1);
+}
+
+/// Reads a flight recorder with a buffer at each of these positions. Returns the lines of the text
+/// output, and the number of overwritten bytes.
+fn read_flight(positions: &[u64]) -> (Vec<String>, u64) {
+    let mut fake = Fake::flight()
+        .process(17, 100, "app")
+        .marker(17, 0, "app:event", "n:u8");
+    let mut text = Vec::new();
+    let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
+    let mut reader = Reader::new(&fake.info);
+    for (n, position) in (1..).zip(positions) {
+        let bytes = RecordBytes::default()
+            .event(0, 1, NOW + u64::from(n), &[n])
+            .0;
+        fake.add_round_at(17, 0, &bytes, *position);
+        reader.read_round(&fake, &mut output).expect("it is read");
+    }
+    output.finish().expect("it is written");
+    let text = String::from_utf8(text).expect("text");
+    let lines = text.lines().map(str::to_owned).collect();
+    (lines, reader.totals().overwritten)
+}
+
+#[test]
+fn r3_11_text_reports_bytes_of_a_flight_recorder_overwritten_between_reads() {
+    let (lines, overwritten) = read_flight(&[96, 100_000]);
+    assert!(lines[0].starts_with("app") && lines[2].starts_with("app"));
+    assert_eq!(
+        lines[1],
+        "# 99880 bytes overwritten [000] 1700000005.000000001"
+    );
+    assert_eq!(overwritten, 100_000 - 96 - 24);
+    // In the second round, the new record directly follows the records of the first round.
+    let (lines, overwritten) = read_flight(&[96, 120]);
+    assert_eq!((lines.len(), overwritten), (2, 0));
+    // The buffer of the second round is a new one.
+    let (lines, overwritten) = read_flight(&[96, 24]);
+    assert_eq!((lines.len(), overwritten), (2, 0));
 }
