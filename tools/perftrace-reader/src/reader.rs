@@ -41,11 +41,23 @@ pub struct Totals {
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
     pub cut: u64,
+    /// Number of events that were dropped because too many classes (distinct pairs of marker name and
+    /// fields) exist: a quarter of 65,536 for each user, and 65,536 in all.
+    pub over_class_limit: u64,
     /// Number of bytes that a flight recorder overwrote between two rounds, before they were read.
     pub overwritten: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
     pub bad_times: u64,
+}
+
+/// The result of resolving a record.
+enum Resolved<'a> {
+    Event(Event<'a>),
+    /// The marker does not exist, or its fields do not match the payload.
+    Invalid,
+    /// The event is dropped, because its class exceeds a limit of classes.
+    OverClassLimit,
 }
 
 /// The state of a buffer that the reader has read.
@@ -226,13 +238,14 @@ impl Reader {
             match item {
                 Item::Event(record) => {
                     match self.resolve_event(source, chunk.buffer.key, &record)? {
-                        Some(event) => {
+                        Resolved::Event(event) => {
                             let time = self.correct_time(stream, chunk, record.time);
                             packet.events.push(Event { time, ..event });
                         }
                         // The record's length is valid, so parsing can continue with the next
                         // record.
-                        None => packet.cut += record.bytes as u64,
+                        Resolved::Invalid => packet.cut += record.bytes as u64,
+                        Resolved::OverClassLimit => self.totals.over_class_limit += 1,
                     }
                 }
                 // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
@@ -257,29 +270,32 @@ impl Reader {
         Ok(packet)
     }
 
-    /// Returns the event of a record. Returns `None` if the marker does not exist, or if its fields
-    /// do not match the payload.
+    /// Returns the event of a record.
     fn resolve_event<'a>(
         &mut self,
         source: &impl Source,
         key: u64,
         record: &Record<'a>,
-    ) -> Result<Option<Event<'a>>, Error> {
+    ) -> Result<Resolved<'a>, Error> {
         let key = record.key.unwrap_or(key);
-        let Some((process, marker)) = self.metadata.look_up(source, key, record.marker)? else {
-            return Ok(None);
+        let (process, marker) = match self.metadata.look_up(source, key, record.marker)? {
+            Some((process, Some(marker))) => (process, marker),
+            Some((_, None)) => return Ok(Resolved::OverClassLimit),
+            None => return Ok(Resolved::Invalid),
         };
         let size = fields::encoded_size(&marker.fields, record.payload);
         let payload = size.and_then(|size| {
             let (payload, zeroes) = record.payload.split_at_checked(size)?;
             (zeroes.len() < 8).then_some(payload)
         });
-        Ok(payload.map(|payload| Event {
-            time: record.time,
-            thread: record.thread,
-            process,
-            marker,
-            payload,
+        Ok(payload.map_or(Resolved::Invalid, |payload| {
+            Resolved::Event(Event {
+                time: record.time,
+                thread: record.thread,
+                process,
+                marker,
+                payload,
+            })
         }))
     }
 

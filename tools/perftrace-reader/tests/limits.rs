@@ -210,3 +210,30 @@ fn r3_11_text_reports_bytes_of_a_flight_recorder_overwritten_between_reads() {
     let (lines, overwritten) = read_flight(&[96, 24]);
     assert_eq!((lines.len(), overwritten), (2, 0));
 }
+
+#[test]
+fn r3_7_classes_of_one_user_leave_room_for_classes_of_other_users() {
+    const LIMIT: u16 = 1 << 14;
+    let mut fake = Fake::new()
+        .process(17, 100, "many")
+        .process(18, 200, "other")
+        .marker(18, 0, "other:event", "");
+    fake.set_uid(17, 1000);
+    fake.set_uid(18, 1001);
+    let mut many = RecordBytes::default();
+    for number in 0..LIMIT + 1 {
+        fake = fake.marker(17, number.into(), &format!("many:event{number}"), "");
+        many = many.event(number, 1, NOW, &[]);
+    }
+    many = many.event(LIMIT, 1, NOW, &[]);
+    let one = RecordBytes::default().event(0, 1, NOW, &[]);
+    fake.add_round(&[(17, 0, &many.0, 0), (18, 0, &one.0, 0)]);
+    let mut output = CountingOutput::default();
+    let mut reader = Reader::new(&fake.info);
+    reader.read_round(&fake, &mut output).expect("it is read");
+    let totals = reader.totals();
+    assert_eq!(output.events, u64::from(LIMIT) + 1);
+    assert_eq!((totals.cut, totals.over_class_limit), (0, 2));
+    // The reader requests each marker once, also the marker whose class is one too many.
+    assert_eq!(fake.nr_described(), usize::from(LIMIT) + 2);
+}
