@@ -277,6 +277,11 @@ impl Reader {
         key: u64,
         record: &Record<'a>,
     ) -> Result<Resolved<'a>, Error> {
+        // The key of a record in a shared buffer is written by a program, which could otherwise write
+        // events in the name of the kernel.
+        if record.key.is_some_and(|key| key <= KEY_SHARED) {
+            return Ok(Resolved::Invalid);
+        }
         let key = record.key.unwrap_or(key);
         let (process, marker) = match self.metadata.look_up(source, key, record.marker)? {
             Some((process, Some(marker))) => (process, marker),

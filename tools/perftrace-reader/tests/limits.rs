@@ -13,6 +13,7 @@ use fake::{Fake, RecordBytes, KHZ, NOW, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet, Text};
 use perftrace_reader::{
     BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
+    KEY_KERNEL,
 };
 
 /// An output that counts events and packets, and keeps the keys of processes that have exited.
@@ -236,4 +237,21 @@ fn r3_7_classes_of_one_user_leave_room_for_classes_of_other_users() {
     assert_eq!((totals.cut, totals.over_class_limit), (0, 2));
     // The reader requests each marker once, also the marker whose class is one too many.
     assert_eq!(fake.nr_described(), usize::from(LIMIT) + 2);
+}
+
+#[test]
+fn r3_7_a_record_in_a_shared_buffer_cannot_have_the_key_of_the_kernel() {
+    let mut fake = Fake::shared().process(17, 100, "app");
+    let mut bytes = RecordBytes::default();
+    for key in [0, KEY_KERNEL, SHARED_KEY] {
+        fake = fake
+            .process(key, 0, "kernel")
+            .marker(key, 0, "kernel:sched_switch", "");
+        bytes = bytes.shared_event(key, 0, 1, NOW, &[]);
+    }
+    fake.add_round(&[(SHARED_KEY, 0, &bytes.0, 0)]);
+    let mut output = CountingOutput::default();
+    let mut reader = Reader::new(&fake.info);
+    reader.read_round(&fake, &mut output).expect("it is read");
+    assert_eq!((output.events, reader.totals().cut), (0, 3 * 24));
 }
