@@ -8,38 +8,39 @@
 
 use kernel::alloc::KBox;
 use kernel::time::delay::fsleep;
-use kernel::time::{Delta, Instant, Monotonic};
+use kernel::time::Delta;
 
 use crate::process::Process;
 use crate::sorted::search;
 use crate::trace::Trace;
 use crate::traces::{DropAfterUnlock, Tracing, TRACING};
+use base::clock;
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;
-/// A call that takes `TRACING` again and again sleeps after this time.
-const MAX_BUSY: Delta = Delta::from_micros(300);
+/// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
+const MAX_BUSY: u64 = 300_000;
 /// The duration of such a sleep.
 const SLEEP: Delta = Delta::from_micros(50);
 
 /// Lets other tasks take `TRACING` during a call that takes it again and again. A task that waits
 /// for a mutex on another CPU does not get the mutex if the call takes the mutex again at once.
 pub(super) struct LongCall {
-    /// The beginning of the call, or the end of its last sleep.
-    since: Instant<Monotonic>,
+    /// The beginning of the call, or the end of its last sleep, in CLOCK_MONOTONIC.
+    since: u64,
 }
 
 impl LongCall {
     pub(super) fn new() -> Self {
-        let since = Instant::now();
+        let since = clock::monotonic_ns();
         Self { since }
     }
 
     /// Sleeps if the call has not slept for [`MAX_BUSY`]. The caller does not hold `TRACING`.
     pub(super) fn sleep_if_busy(&mut self) {
-        if self.since.elapsed() >= MAX_BUSY {
+        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY {
             fsleep(SLEEP);
-            self.since = Instant::now();
+            self.since = clock::monotonic_ns();
         }
     }
 }
