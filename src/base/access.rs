@@ -158,6 +158,19 @@ pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     to_result(unsafe { helpers::pfc_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
+/// Converts the result of [`check_access`] or [`check_access_as`] into whether access is allowed.
+///
+/// # Errors
+///
+/// `EINTR` or `ENOMEM` if the check could not be made.
+pub fn is_allowed(checked: Result) -> Result<bool> {
+    match checked {
+        Ok(()) => Ok(true),
+        Err(error) if error == EINTR || error == ENOMEM => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Returns whether the rules of ptrace alone let a user with the credentials `cred` read the memory
 /// of a process. The rules are applied to the present credentials of the process, and to the
 /// program that the process ran when the snapshot `seen` was taken.

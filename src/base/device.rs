@@ -104,6 +104,10 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
     const HAS_POSITION: bool = false;
 
     /// Opens a file, and returns its private data.
+    ///
+    /// The kernel holds the mutex `misc_mtx` during the call, and each open() of a misc device of
+    /// the machine takes this mutex. An implementation therefore allocates little memory and does
+    /// not wait: a large allocation that is charged to a full control group can take seconds.
     fn open(file: &LocalFile) -> Result<Pin<KBox<Self>>>;
 
     /// Closes a file, to which no reference is left. The private data of the file is dropped when

@@ -9,8 +9,10 @@
 //!
 //! Every handler runs in the context of its tracepoint, which is often a hard interrupt. Handlers
 //! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
-//! or panic. In a handler preemption may be on. Therefore handlers update counters by single
-//! instructions or in a `Group` of the driver interface.
+//! or panic. Handlers of rare events are exceptions: they may take locks and allocate if their
+//! tracepoint's context allows it, but must not sleep, because detaching a handler from any
+//! tracepoint waits until no handler runs. In a handler preemption may be on. Therefore handlers
+//! update counters by single instructions or in a `Group` of the driver interface.
 
 use core::ffi::CStr;
 use core::marker::PhantomData;

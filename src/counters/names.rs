@@ -8,10 +8,10 @@
 //! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
-//! The name is the last column because it may contain blanks. The text is generated when the file
-//! is opened, so that all reads of the open file see the same generation of the registry. The
-//! memory of the text is charged to the control group of the process that opens the file, and to
-//! the user that opens the file.
+//! The name is the last column because it may contain blanks. The text is generated once for each
+//! open file, by the first read(), so that all reads of the open file see the same generation of
+//! the registry. The memory of the text is charged to the control group of the process that first
+//! reads the file, and to the user of this process.
 //!
 //! The text is generated in parts of [`BATCH_SIZE`] instances, and the lock `REGISTRY` is released
 //! after each part. A driver that adds or deletes an instance waits at most until one part of the

@@ -5,9 +5,9 @@
 //!
 //! CPUs with the same PMU registers and the same core type are of one kind. The module determines
 //! the kind of each CPU when the description of the hardware PMU is registered, and when a CPU
-//! comes online. A context remembers the last kind of CPU that had all registers of the context.
-//! The registers of a CPU are compared only if the CPU is not of the kind that the context
-//! remembers ([`CpuKind::id`]).
+//! comes online. A context remembers the kind ([`CpuKind::id`]) of the last CPU that was compared,
+//! if that CPU had all registers of the context. The registers of a CPU are compared only if the
+//! CPU is not of the remembered kind.
 //!
 //! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
 //! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long a
@@ -107,8 +107,8 @@ pub(crate) struct Elsewhere {
     pub(crate) core: u32,
     /// The hardware registers that a CPU needs to count all event sets of the context.
     pub(crate) required: RegisterMask,
-    /// The `id` of the last kind of CPU that had all registers in `required`, or `None` if no such
-    /// kind is known.
+    /// The `id` of the kind of the last CPU that was compared, or `None` if that CPU lacked one of
+    /// the registers in `required`, or if no CPU was compared yet.
     pub(crate) fitting_kind: Option<u32>,
     /// Set while the context's thread is on a CPU that lacks registers in `required`: the run time
     /// of the thread when `time` was last updated.

@@ -3,7 +3,7 @@
 //! The settings and the readers of process accounting. The probes of accounting are in
 //! [`crate::probes`], its arithmetic is in `ppa_rules`.
 
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KVVec, KVec};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
@@ -212,7 +212,8 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
     for _ in 0..missing {
-        blanks.push(TaskRecord::alloc(accounts.cpus_per_group)?, GFP_KERNEL)?;
+        let blank = TaskRecord::alloc(accounts.cpus_per_group, GFP_KERNEL_ACCOUNT)?;
+        blanks.push(blank, GFP_KERNEL)?;
     }
     let latencies = accounts.latency_hist.load_relaxed() != 0;
     task::each_task(&mut |task| {

@@ -11,9 +11,10 @@
 //! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
 //! take locks, allocate memory or queue a worker:
 //!
-//! - `task_newtask` allocates the record of the new task, in process context. The probe charges the
-//!   record's memory to the user of the task under `users_lock`, and inserts the record under
-//!   `index_lock`, a raw spinlock that is taken with interrupts off;
+//! - `task_newtask` allocates the record of the new task, in process context. The allocation does
+//!   not sleep, because removing a probe of any tracepoint waits until no probe runs. The probe
+//!   charges the record's memory to the user of the task under `users_lock`, and inserts the record
+//!   under `index_lock`, a raw spinlock that is taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 //!

@@ -118,11 +118,11 @@ impl AccountingState {
         })
     }
 
-    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM`, or `EDQUOT` if the
-    /// user of the task would exceed `user_kb`.
+    /// Creates and inserts the record of a new task. Does not sleep. Returns `ENOMEM`, or `EDQUOT`
+    /// if the user of the task would exceed `user_kb`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = TaskRecord::new(
+        let record = TaskRecord::new_atomic(
             task,
             calling,
             self.cpus_per_group,
@@ -175,8 +175,8 @@ impl AccountingState {
 
     /// Adds a record like [`insert`](Self::insert), for a task that may be in a system call.
     ///
-    /// Whether the task is in a system call is determined after the insertion. A running task is
-    /// not examined, because a running task may leave its system call at any time.
+    /// Inserts the record first, and then checks whether the task is in a system call. The check
+    /// leaves out a running task, which may leave its system call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,
@@ -226,7 +226,7 @@ impl AccountingState {
         let now = self.clock.now();
         match has_record {
             true => TaskRecord::replacing(task, scaling, latencies, now),
-            false => TaskRecord::new(task, false, scaling, latencies, now),
+            false => TaskRecord::new(task, scaling, latencies, now),
         }
     }
 

@@ -8,8 +8,8 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KBox, KVVec};
+use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL, GFP_KERNEL_ACCOUNT, __GFP_NOWARN};
+use kernel::alloc::{Flags, KBox, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -59,23 +59,40 @@ unsafe impl Send for TaskRecord {}
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
-    /// whether the task is in a system call. May sleep.
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. May sleep.
     ///
     /// # Errors
     ///
     /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
     pub(crate) fn new(
         task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+        now: u64,
+    ) -> Result<KBox<Self>> {
+        let record = Self::alloc(scaling, GFP_KERNEL_ACCOUNT)?;
+        Self::begin(record, task, false, latencies, now)
+    }
+
+    /// Creates the record of a new task, with values for each group of `scaling` CPUs. `calling`
+    /// says whether the task is in a system call. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    pub(crate) fn new_atomic(
+        task: TaskRef<'_>,
         calling: bool,
         scaling: u32,
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        let mut record = Self::alloc(scaling)?;
-        record.words.begin(calling, latencies, now);
-        record.fill(task)?;
-        Ok(record)
+        // The kernel charges an allocation with GFP_ATOMIC to the control group even if the group
+        // exceeds its limit, so a full control group does not leave its tasks without records.
+        // `GFP_KERNEL_ACCOUNT & !GFP_KERNEL` is `__GFP_ACCOUNT`.
+        let account = GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
+        let record = Self::alloc(scaling, GFP_ATOMIC | account | __GFP_NOWARN)?;
+        Self::begin(record, task, calling, latencies, now)
     }
 
     /// Creates a record, with an empty history, that will replace the record of a task. May sleep.
@@ -89,24 +106,37 @@ impl TaskRecord {
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        let mut record = Self::alloc(scaling)?;
-        let values = words(record.words.nr_groups().wrapping_mul(NR_VALUES))?;
+        let mut record = Self::alloc(scaling, GFP_KERNEL_ACCOUNT)?;
+        let nr_values = record.words.nr_groups().wrapping_mul(NR_VALUES);
+        let values = words(nr_values, GFP_KERNEL_ACCOUNT)?;
         record.history = Some(Arc::new(
             TaskHistory::new(values, scaling),
             GFP_KERNEL_ACCOUNT,
         )?);
-        record.words.begin(false, latencies, now);
+        Self::begin(record, task, false, latencies, now)
+    }
+
+    /// Makes `record` the record of a task by [`fill`](Self::fill), and begins to count at time
+    /// `now`.
+    fn begin(
+        mut record: KBox<Self>,
+        task: TaskRef<'_>,
+        calling: bool,
+        latencies: bool,
+        now: u64,
+    ) -> Result<KBox<Self>> {
+        record.words.begin(calling, latencies, now);
         record.fill(task)?;
         Ok(record)
     }
 
-    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
-    /// sleep.
-    pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
+    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May sleep
+    /// if the allocation flags `flags` allow it.
+    pub(crate) fn alloc(scaling: u32, flags: Flags) -> Result<KBox<Self>> {
         let others = Self::groups(scaling).saturating_sub(1);
         Ok(KBox::new(
             Self {
-                words: Task::new(words(others.wrapping_mul(NR_VALUES))?, scaling),
+                words: Task::new(words(others.wrapping_mul(NR_VALUES), flags)?, scaling),
                 address: 0,
                 kernel: false,
                 softirqd: false,
@@ -119,7 +149,7 @@ impl TaskRecord {
                 list_next: Word::new(0),
                 rcu: Opaque::uninit(),
             },
-            GFP_KERNEL_ACCOUNT,
+            flags,
         )?)
     }
 
@@ -258,7 +288,7 @@ impl TaskIndex {
     /// Creates an empty index. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
         // INVARIANT: The index has `NR_BUCKETS` heads, which are all 0.
-        Ok(Self(words(NR_BUCKETS)?))
+        Ok(Self(words(NR_BUCKETS, GFP_KERNEL_ACCOUNT)?))
     }
 
     #[inline(always)]
@@ -398,10 +428,12 @@ impl Drop for TaskIndex {
     }
 }
 
-fn words(nr: usize) -> Result<KVVec<Word>> {
-    let mut words = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+/// Creates `nr` words with the value 0. Returns `ENOMEM` if memory is short. May sleep if the
+/// allocation flags `flags` allow it.
+fn words(nr: usize, flags: Flags) -> Result<KVVec<Word>> {
+    let mut words = KVVec::with_capacity(nr, flags)?;
     for _ in 0..nr {
-        words.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
+        words.push(Word::new(0), flags)?;
     }
     Ok(words)
 }

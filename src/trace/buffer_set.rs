@@ -21,6 +21,8 @@ pub(crate) struct BufferSet {
     /// Size in bytes of the state of an ended process, without its buffers; `None` before the
     /// process has ended. The state and the buffers of an ended process do not change in size.
     pub(crate) ended: Option<u64>,
+    /// True if the process had ended before the present pass of the reader over all buffers began.
+    pub(crate) ended_before_pass: bool,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
@@ -38,6 +40,7 @@ impl BufferSet {
         Ok(Self {
             key,
             ended: None,
+            ended_before_pass: false,
             buffers: KVec::from_elem(None, nr as usize, GFP_NO_OOM)?,
         })
     }
@@ -145,8 +148,9 @@ impl LostStats {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
-            let (cut, refused) = buffer.loss_counts();
+            // `lost` comes first, because it adds to `cut` if the count of lost events is corrupt.
             self.lost = self.lost.wrapping_add(buffer.lost());
+            let (cut, refused) = buffer.loss_counts();
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
         }

@@ -14,7 +14,7 @@ use trace_rules::abi::{
 
 use crate::buffers::Page;
 use crate::clock;
-use crate::ends::{each_member, free_trace, Member};
+use crate::ends::{each_member, free_trace, LongCall, Member};
 use crate::kernel_events::{KernelEvents, MARKERS};
 use crate::marker;
 use crate::membership::{add_processes, set_all_marker_bits};
@@ -143,6 +143,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         probes.state().pause(pause);
     }
     let slot = trace.state.slot().unwrap_or(NR_TRACES);
+    let end = all.next_key;
     drop(all);
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
@@ -159,11 +160,13 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         return Ok(());
     }
     let mut from = 0u64;
-    while !is_dying() {
+    let mut call = LongCall::new();
+    // Processes that attach during the call set the bits of their markers themselves.
+    while from < end && !is_dying() {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
-                set_all_marker_bits(id, key);
+                set_all_marker_bits(id, key, &mut call);
                 key.wrapping_add(1)
             }
             Member::From(key) => key,
@@ -299,7 +302,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 
 /// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
-/// process.
+/// process; `EINTR` or `ENOMEM` if the permission could not be checked.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -313,7 +316,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
             process.leader().ok_or(ENOENT)?.clone(),
         )
     };
-    match caller.may_trace(&leader) {
+    match caller.may_trace(&leader)? {
         true => Ok(told),
         false => Err(ENOENT),
     }
@@ -358,15 +361,20 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// Returns the first marker that the caller may trace. The search starts at marker `number` of
 /// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
 /// such marker exists, or `EINTR` if the caller is being killed.
+///
+/// Processes that attach during the call are not searched. If a program created processes faster
+/// than the call searches them, the call would otherwise not end.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
+    let end = TRACING.lock().next_key;
     loop {
         if is_dying() {
             return Err(EINTR);
         }
-        let (found, leader) = TRACING.lock().marker_from(key, number).ok_or(ENOENT)?;
-        if caller.may_trace(&leader) {
+        let found = TRACING.lock().marker_from(key, number);
+        let (found, leader) = found.filter(|(found, _)| found.key < end).ok_or(ENOENT)?;
+        if caller.may_trace(&leader)? {
             return Ok(found);
         }
         // The caller may not trace this process, so continue with the next process.

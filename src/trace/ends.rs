@@ -4,16 +4,46 @@
 //!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
 //! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
+//! [`LongCall`] lets other tasks take `TRACING` then.
 
 use kernel::alloc::KBox;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 use crate::process::Process;
 use crate::sorted::search;
 use crate::trace::Trace;
 use crate::traces::{DropAfterUnlock, Tracing, TRACING};
+use base::clock;
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;
+/// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
+const MAX_BUSY: u64 = 300_000;
+/// The duration of such a sleep.
+const SLEEP: Delta = Delta::from_micros(50);
+
+/// Lets other tasks take `TRACING` during a call that takes it again and again. A task that waits
+/// for a mutex on another CPU does not get the mutex if the call takes the mutex again at once.
+pub(super) struct LongCall {
+    /// The beginning of the call, or the end of its last sleep, in CLOCK_MONOTONIC.
+    since: u64,
+}
+
+impl LongCall {
+    pub(super) fn new() -> Self {
+        let since = clock::monotonic_ns();
+        Self { since }
+    }
+
+    /// Sleeps if the call has not slept for [`MAX_BUSY`]. The caller does not hold `TRACING`.
+    pub(super) fn sleep_if_busy(&mut self) {
+        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY {
+            fsleep(SLEEP);
+            self.since = clock::monotonic_ns();
+        }
+    }
+}
 
 /// The result of [`Tracing::next_member`]: the key of a process in the trace, the key from which to
 /// continue the search, or the end of the list of processes.
@@ -27,6 +57,7 @@ pub(super) enum Member {
 /// `TRACING` is released and taken again between two processes.
 pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;
+    let mut call = LongCall::new();
     loop {
         let mut all = TRACING.lock();
         from = match all.next_member(from, slot) {
@@ -37,6 +68,8 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
             Member::From(key) => key,
             Member::None => return,
         };
+        drop(all);
+        call.sleep_if_busy();
     }
 }
 
@@ -52,11 +85,14 @@ pub(super) fn free_trace(id: u64) {
         return;
     };
     drop(all);
+    let mut call = LongCall::new();
     for some in trace.sets.chunks(MAX_PER_HOLD) {
         let mut all = TRACING.lock();
         for set in some {
             all.take_unreferenced(set.key);
         }
+        drop(all);
+        call.sleep_if_busy();
     }
 }
 

@@ -5,17 +5,19 @@
 //!
 //! `TRACING` is not held while permission is checked or while marker names are matched with globs.
 
+use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
 
-use crate::ends::MAX_PER_HOLD;
+use crate::ends::{LongCall, MAX_PER_HOLD};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
 use crate::process::Process;
 use crate::sorted::search;
 use crate::trace::{PermissionCheck, Trace};
+use crate::traced::log_unchecked;
 use crate::traces::{Tracing, TRACING};
 use base::account::Charge;
 use base::task::is_dying;
@@ -127,6 +129,7 @@ impl Tracing {
 /// `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
+    let mut call = LongCall::new();
     loop {
         let could = |trace: &Trace, process: &Process| trace.may_join(process);
         let found = TRACING
@@ -137,11 +140,28 @@ pub(crate) fn join_traces(key: u64) {
             return;
         };
         after = asks.id;
-        if asks.allows(&leader) {
+        if may_be_traced(&asks, &leader) {
             TRACING.lock().join(asks.id, key);
-            set_all_marker_bits(asks.id, key);
+            set_all_marker_bits(asks.id, key, &mut call);
         }
     }
+}
+
+/// Returns whether a trace's creator may trace the process with this thread-group leader. A process
+/// whose check could not be made does not join the trace: the process is logged, and counted in the
+/// trace. May sleep; the caller does not hold `TRACING`.
+fn may_be_traced(asks: &PermissionCheck, leader: &Task) -> bool {
+    asks.check(leader).unwrap_or_else(|error| {
+        // After `EINTR` the current task is being killed, and either the traced process ends or the
+        // creation of the trace ends early.
+        if error != EINTR {
+            if let Ok(trace) = TRACING.lock().trace(asks.id) {
+                trace.count_missed();
+            }
+            log_unchecked(leader, error);
+        }
+        false
+    })
 }
 
 /// Returns the permission check to make before a process joins a trace, or `None` if the process
@@ -176,26 +196,33 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 }
 
 /// Adds to a new trace all processes that can join it, one at a time. Stops early if the caller is
-/// killed. The caller does not hold `TRACING`. If memory is short, no process is missed: only the
-/// cache of glob matches is allocated, and names can be matched without the cache.
+/// killed. The caller does not hold `TRACING`. If memory is short, a permission check can fail, and
+/// its process is counted in the trace. Otherwise only the cache of glob matches is allocated, and
+/// names can be matched without the cache.
+///
+/// Processes that attach during the call add themselves to the trace ([`join_traces`]). If they
+/// were added here as well, and attached faster than they are added, the call would not end.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
+    let mut call = LongCall::new();
+    let end = TRACING.lock().next_key;
     loop {
         let next = TRACING.lock().next_process(id, after);
-        let Some((key, could)) = next.filter(|_| !is_dying()) else {
+        let Some((key, could)) = next.filter(|(key, _)| *key < end && !is_dying()) else {
             return;
         };
         after = key;
-        if could.is_some_and(|(asks, leader)| asks.allows(&leader)) {
+        if could.is_some_and(|(asks, leader)| may_be_traced(&asks, &leader)) {
             TRACING.lock().join(id, key);
-            set_all_marker_bits(id, key);
+            set_all_marker_bits(id, key, &mut call);
         }
+        call.sleep_if_busy();
     }
 }
 
 /// Sets the bits of all markers of a process in a trace. `TRACING` is not held while names are
 /// matched with globs.
-pub(super) fn set_all_marker_bits(id: u64, key: u64) {
+pub(super) fn set_all_marker_bits(id: u64, key: u64, call: &mut LongCall) {
     let Some(wishes) = TRACING.lock().globs_of(id, key) else {
         return;
     };
@@ -210,6 +237,7 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
             }
             CacheScan::Done => return,
         };
+        call.sleep_if_busy();
     }
 }
 

@@ -60,11 +60,6 @@ pub(crate) struct PermissionCheck {
 }
 
 impl PermissionCheck {
-    /// Calls [`check`](Self::check), and returns false if the check could not be made.
-    pub(crate) fn allows(&self, leader: &Task) -> bool {
-        self.check(leader) == Ok(true)
-    }
-
     /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
     /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
     /// hold `TRACING`.
@@ -72,11 +67,7 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(true);
         }
-        match access::check_access_as(&self.maker, leader, self.attach) {
-            Ok(()) => Ok(true),
-            Err(error) if error == EINTR || error == ENOMEM => Err(error),
-            Err(_) => Ok(false),
-        }
+        access::is_allowed(access::check_access_as(&self.maker, leader, self.attach))
     }
 
     /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
@@ -126,6 +117,9 @@ pub(crate) struct Trace {
     pub(crate) filter: Option<Page>,
     /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
+    /// True if the reader's last pass over all buffers is complete: `PERFTRACE_READ` has returned
+    /// `ENOENT` since the pass began.
+    is_pass_complete: bool,
     /// The buffer sets of the trace, sorted by the key of the process.
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
@@ -204,6 +198,7 @@ impl Trace {
             glob_cache: GlobCache::default(),
             filter,
             began,
+            is_pass_complete: false,
             sets: KVVec::new(),
             module_ref: None,
             kernel: None,
@@ -266,8 +261,8 @@ impl Trace {
         self.state.is_active() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
-    /// Counts a process or a marker that could not be traced, because memory was short or a limit
-    /// was reached.
+    /// Counts a process or a marker that could not be traced, because memory was short, a limit was
+    /// reached, or the permission to trace the process could not be checked.
     pub(crate) fn count_missed(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
@@ -354,7 +349,8 @@ impl Trace {
     }
 
     /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
-    /// taken from `spare`. If `spare` lacks the memory, the error says which memory to allocate.
+    /// taken from `spare`. If `spare` has no memory for the buffer set, the error names the memory
+    /// that the caller has to allocate.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         let Err(place) = search(&self.sets, key, |set| set.key) else {
             return Ok(());
@@ -377,7 +373,8 @@ impl Trace {
 
     /// Returns the address of page `number` of a process's buffer in the trace. A missing buffer or
     /// page is taken from `spare`. Returns `None` if the buffer cannot have the page `number`. If
-    /// `spare` lacks the memory, the error says which memory to allocate.
+    /// `spare` has no memory for the buffer or page, the error names the memory that the caller has
+    /// to allocate.
     pub(crate) fn page(
         &mut self,
         key: u64,
@@ -436,8 +433,9 @@ impl Trace {
     }
 
     /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
-    /// after the buffer of process `key` and CPU `cpu`.
-    pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<Unread> {
+    /// after the buffer of process `key` and CPU `cpu`. If there is no such buffer, the reader's
+    /// pass over all buffers is complete.
+    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> Option<Unread> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
@@ -449,6 +447,7 @@ impl Trace {
                 }
             }
         }
+        self.is_pass_complete = true;
         None
     }
 
@@ -463,16 +462,29 @@ impl Trace {
         }
     }
 
-    /// Removes the buffer sets of ended processes if all their data were read.
+    /// Removes the buffer sets of ended processes if all their data were read. Called when the
+    /// reader begins a pass over all buffers.
     pub(crate) fn reap(&mut self) {
-        if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
+        let was_complete = core::mem::take(&mut self.is_pass_complete);
+        if self.has_flag(flag::FLIGHT) || self.ended_nr == 0 {
             return;
         }
+        let is_shared = self.has_flag(flag::SHARED);
         self.sets.retain(|set| {
-            let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
-            let Some(bytes) = set.ended().filter(|_| is_read()) else {
+            let Some(bytes) = set.ended() else {
                 return true;
             };
+            // The records of a process in a shared trace are in the buffers of all processes, which
+            // other processes may fill all the time. Such records were read if the process ended
+            // before the last complete pass began.
+            let is_read = match is_shared {
+                true => was_complete && set.ended_before_pass,
+                false => set.iter().all(|buffer| buffer.unread().is_none()),
+            };
+            if !is_read {
+                set.ended_before_pass = true;
+                return true;
+            }
             self.sets_removed = true;
             self.freed_losses.add(set);
             self.charge.uncharge(set.memory() as usize);

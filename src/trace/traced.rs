@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "calls of C")]
 
 use kernel::error::Error;
+use kernel::task::Task;
 
 use crate::helpers;
 use base::task::TaskRef;
@@ -22,6 +23,12 @@ pub(crate) fn max_traced() -> usize {
 pub(crate) fn log_refused(markers: bool, error: Error) {
     // SAFETY: The caller is in process context, as `pt_log_refused()` requires.
     unsafe { helpers::pt_log_refused(markers, error.to_errno()) }
+}
+
+/// Logs that a process is not traced because the permission to trace it could not be checked.
+pub(crate) fn log_unchecked(leader: &Task, error: Error) {
+    // SAFETY: The reference keeps the task alive.
+    unsafe { helpers::pt_log_unchecked(leader.as_ptr(), error.to_errno()) }
 }
 
 /// Records that an address space is traced, or is no longer traced. A child process may share a

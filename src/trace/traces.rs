@@ -155,10 +155,14 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace the process with this thread-group leader. May sleep;
-    /// the caller does not hold `TRACING`.
-    pub(super) fn may_trace(&self, leader: &Task) -> bool {
-        self.capable || access::check_access(leader, false).is_ok()
+    /// Returns whether the caller may trace the process with this thread-group leader. Returns
+    /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
+    /// `TRACING`.
+    pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
+        match self.capable {
+            true => Ok(true),
+            false => access::is_allowed(access::check_access(leader, false)),
+        }
     }
 }
 
@@ -397,8 +401,10 @@ impl Tracing {
     /// If the process `key` has no registered marker from `number` on, returns the first registered
     /// marker of a process with a higher key. The leader of the marker's process is returned too.
     pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
-        let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
-        self.processes.iter().filter(alive).find_map(|process| {
+        let (Ok(at) | Err(at)) = search(&self.processes, key, |process| process.key);
+        let rest = self.processes.iter().skip(at);
+        let mut alive = rest.filter(|process| !process.has_ended());
+        alive.find_map(|process| {
             let from = if process.key == key { number } else { 0 };
             let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
             let (known, number) = rest.find(|(_, number)| process.refs(*number) != 0)?;

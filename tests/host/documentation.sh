@@ -129,7 +129,7 @@ not_of_pfc() {
 # a Debian package that the pages name.
 is_package() {
 	local package
-	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
+	case ${1%/trixie-backports} in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source | mokutil) return ;; esac
 	while read -r package; do
 		# shellcheck disable=SC2053 # a glob
 		[[ $package != $1 ]] || return 0

@@ -16,6 +16,7 @@ cat >"$work/ring.c" <<'END'
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <perfmon/perfmon.h>
 
@@ -131,6 +132,60 @@ static bool newest(struct pfm_ring *ring)
 	return !end(ring) && !end(ring);
 }
 
+/* The mappings of all rings, those of the earlier tests included. */
+static struct { unsigned long start, end; } maps[64];
+static int nr_maps;
+
+static void find_maps(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512];
+
+	for (nr_maps = 0; f && nr_maps < 64 && fgets(line, sizeof(line), f); )
+		if (strstr(line, "memfd:ring") &&
+		    sscanf(line, "%lx-%lx", &maps[nr_maps].start, &maps[nr_maps].end) == 2)
+			nr_maps++;
+	if (f)
+		fclose(f);
+}
+
+/*
+ * Forks a child without the mappings of the ring, as for a ring of the kernel. The child maps other
+ * memory at their addresses. Returns true if reading the ring fails with EPERM in the child, and if
+ * the memory is still mapped after the child has closed the ring.
+ */
+static bool child_keeps_memory(struct pfm_ring *ring)
+{
+	uint64_t lost;
+	int status;
+	pid_t pid;
+
+	find_maps();
+	for (int i = 0; i < nr_maps; i++)
+		madvise((void *)maps[i].start, maps[i].end - maps[i].start, MADV_DONTFORK);
+	pid = fork();
+	if (!pid) {
+		bool good = nr_maps >= 2;
+
+		for (int i = 0; i < nr_maps; i++) {
+			size_t bytes = maps[i].end - maps[i].start;
+			void *at = mmap((void *)maps[i].start, bytes, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+			if (at != (void *)maps[i].start)
+				_exit(1);
+			memset(at, 42, bytes);
+		}
+		good &= end(ring) == -EPERM && pfm_ring_snapshot(ring) && errno == EPERM &&
+			pfm_ring_lost(ring, &lost) && errno == EPERM && !pfm_ring_close(ring);
+		for (int i = 0; i < nr_maps; i++)
+			good &= *(volatile char *)maps[i].start == 42 &&
+				*(volatile char *)(maps[i].end - 1) == 42;
+		_exit(good ? 42 : 2);
+	}
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 42;
+}
+
 int main(void)
 {
 	struct pfm_ring *ring;
@@ -222,6 +277,13 @@ int main(void)
 	   *tail == page->head + 48, "2.7 backward with a tail: the space of a snapshot is freed once it is read");
 	ok(!end(ring) && !pfm_ring_snapshot(ring) && next(ring, first + 1, 6) && !end(ring) &&
 	   *tail == page->head, "2.7 backward with a tail: the next snapshot has only the newer record");
+	pfm_ring_close(ring);
+	close(fd);
+
+	ring = opened(0, 0);
+	put(3);
+	ok(child_keeps_memory(ring), "1.9 a child: reading the ring is EPERM, and closing the ring unmaps nothing");
+	ok(next(ring, serial, 3) && !end(ring), "1.9 after a child has closed the ring, the parent reads it");
 	pfm_ring_close(ring);
 	printf("1..%d\n", tests);
 	return failed;

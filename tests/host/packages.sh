@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-plan 19
+plan 22
 
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$top/tools/Cargo.toml" | head -n 1)
 got=$(cd "$packages" && printf '%s\n' *.deb | sed 's/_[a-z0-9]*\.deb$//' | xargs)
@@ -62,6 +62,9 @@ got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F signer "$ko"; done | sort -u
 result "$([ -n "$got" ]; echo $?)" "packages dkms: the modules are signed" "no signer"
 as_wanted "packages dkms: a kernel source of another version is refused, with the command to install the right one" "$(dkms_results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
+as_wanted "packages dkms: a prepared tree is used without its source" "$(dkms_results prepared)" "used"
+as_wanted "packages dkms: a kernel whose source is missing is skipped, with the command to install the source; its headers install" \
+	"$(dkms_results skipped | xargs)" "headers installed apt install linux-source-$(cut -d. -f1,2 <<<"$release")=7.1-1"
 as_wanted "packages dkms: apt purge leaves no file behind and removes no other file" "$(dkms_results left)" ""
 
 # tools/rig/tree.sh must refuse a rustc that differs from the rustc that built the kernel.
@@ -103,6 +106,8 @@ test_uninstall() {
 	done
 	dkms_results uninstall
 }
+as_wanted "packages make install: removes modules of an earlier version" "$(dkms_results install | grep '/old\.ko$')" \
+	"./lib/modules/7.0.1/updates/perfcounters/old.ko"
 nothing "packages make uninstall: removes all files of make install" "$(test_uninstall)"
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)

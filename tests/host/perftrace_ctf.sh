@@ -49,8 +49,9 @@ is_same() {
 	! grep -v '^WARNING: Tracer discarded ' "$work/words"
 }
 while read -r case; do
-	# The trace `corrupt` proves row 3.7 of Documentation/rows.md: pfc leaves out invalid
-	# records.
+	# The trace `corrupt` contains invalid records, which pfc must leave out. Row 3.7 of
+	# Documentation/rows.md promises that invalid records damage only the events of the process
+	# that wrote them.
 	row="pfc trace:"
 	[ "$case" != corrupt ] || row=3.7
 	check "$row babeltrace2 reads the trace '$case' as it was written" is_same "$case"

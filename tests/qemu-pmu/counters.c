@@ -1,7 +1,7 @@
 /*
- * The counters of the emulated PMU. The counters follow the instructions that retire
- * and compute how many instructions remain until the next overflow. Vendors differ
- * in registers only (intel.c, amd.c).
+ * The counters of the emulated PMU. This file counts the instructions that have
+ * retired, and computes how many more instructions may retire until the next
+ * overflow. Vendors differ in registers only (intel.c, amd.c).
  *
  * A read does not count the reading instruction. The instruction that writes a
  * register is counted with the configuration before the write.

@@ -33,10 +33,11 @@ inputs() {
 # stage_source: makes the source package. The source package consists of the directory debian/ with
 # all @NAMES@ replaced, the built files, and the sources for the package perfcounters-dkms.
 stage_source() {
-	local version series sources kernels
+	local version series sources kernels oldest
 	# List the kernel series of the stock kernel first, then the other supported kernel series.
 	series=$({ cut -d. -f1,2 <<<"$RELEASE"; sed 's/#.*//' "$TOP/tools/rig/kernels" | xargs -n 1; } | awk '!seen[$0]++')
 	sources=$(sed 's/^/linux-source-/' <<<"$series" | paste -sd'|' | sed 's/|/ | /g')
+	oldest=$(sort -V <<<"$series" | head -n 1)
 	# shellcheck disable=SC1003 # a backslash for the regular expression
 	kernels=$(sed 's/\./\\./g' <<<"$series" | paste -sd'|')
 	version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$TOP/tools/Cargo.toml" | head -n 1)
@@ -44,7 +45,7 @@ stage_source() {
 	mkdir -p "$source/dkms"
 	cp -r "$here/debian" "$source/debian"
 	for f in control changelog rules; do
-		sed "s/@VERSION@/$version/g; s/@RELEASE@/$RELEASE/g; s/@SOURCES@/$sources/g" "$here/debian/$f.in" >"$source/debian/$f"
+		sed "s/@VERSION@/$version/g; s/@RELEASE@/$RELEASE/g; s/@SOURCES@/$sources/g; s/@OLDEST@/$oldest/g" "$here/debian/$f.in" >"$source/debian/$f"
 		rm "$source/debian/$f.in"
 	done
 	chmod +x "$source/debian/rules"

@@ -25,14 +25,23 @@ trees=$CACHE/deb/dkms-trees
 in_root() { in_debian "$root" "$packages:packages $trees:var/cache/perfcounters" "$1"; }
 
 look() {
-	local copy=$CLONE/deb/installed out=$seen.new
+	local copy=$CLONE/deb/installed out=$seen.new other
 	step "perfcounters-dkms in a Debian of its own"
 	: >"$LOG"
 	remove "$out" "$copy"
 	mkdir -p "$out/modules" "$trees"
 	# shellcheck disable=SC2016
-	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; (cd "$1" && find . ! -type d) >"$2"
-		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" || explain "make install, make uninstall"
+	quietly "make install, make uninstall" "$LOG" sh -ec '
+		# Modules of an earlier version, which make install removes for this kernel, and
+		# make uninstall for all kernels.
+		modules=$1/lib/modules/$3/updates/perfcounters
+		earlier=$1/lib/modules/7.0.1/updates/perfcounters
+		mkdir -p "$modules" "$earlier"
+		touch "$modules/old.ko" "$earlier/old.ko"
+		DESTDIR=$1 "$0/tools/rig/install.sh"
+		(cd "$1" && find . ! -type d) >"$2"
+		touch "$modules/old.ko"
+		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" "$RELEASE" || explain "make install, make uninstall"
 	[ -e "$root/.whole" ] || {
 		remove "$root"
 		debian "a Debian for DKMS" "$root" ""
@@ -45,10 +54,26 @@ look() {
 	# list: prints all files of the Debian in $root, without the files that Debian itself
 	# creates at run time, such as those in /var/cache.
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
-	# A test that was killed may have left the package installed.
+	other=$(cut -d. -f1,2 <<<"$RELEASE").0+other
+	# A test that was killed may have left packages installed.
 	stage "purge what was left" in_debian "$root" "" "
-		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
+		for package in perfcounters-dkms linux-headers-$other; do
+			! dpkg -s \$package >/dev/null 2>&1 || apt-get purge -y -q \$package
+		done
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
+	# A kernel with the same headers as the stock kernel, but of another version than the
+	# installed linux-source. Its release sorts before the stock kernel's, so DKMS tries it
+	# first.
+	stage "headers of a kernel whose source is not installed" in_debian "$root" "" "
+		rm -rf /tmp/other
+		mkdir -p /tmp/other/DEBIAN /tmp/other/usr/lib/modules/$other
+		ln -s /usr/src/linux-headers-$RELEASE /tmp/other/usr/lib/modules/$other/build
+		printf '%s\n' 'Package: linux-headers-$other' 'Version: 7.1-1' 'Architecture: all' \
+			'Maintainer: nobody <nobody@example.invalid>' 'Description: headers of another kernel' >/tmp/other/DEBIAN/control
+		printf '#!/bin/sh -e\nlinux-run-hooks headers postinst $other -- \"\$@\"\n' >/tmp/other/DEBIAN/postinst
+		chmod 755 /tmp/other/DEBIAN/postinst
+		dpkg-deb -b /tmp/other /tmp/other.deb
+		dpkg -i /tmp/other.deb"
 	# Save the list of files before the installation, without var/cache/perfcounters, the mount
 	# point of the kernel trees. in_root has created this mount point, and the purge of the
 	# package must remove it. If the purge leaves var/cache/perfcounters behind, only the list
@@ -72,6 +97,15 @@ look() {
 			chmod +x /tmp/bin/dpkg-query
 			cd /usr/src/perfcounters-*/
 			PATH=/tmp/bin:\$PATH ./build $RELEASE" 2>&1 || :
+		echo "== prepared"
+		# A prepared tree is used after linux-source was upgraded or removed.
+		in_root "printf '#!/bin/sh\ncase \"\$*\" in *linux-source*) echo 7.2.1-1 ;; *) /usr/bin/dpkg-query \"\$@\" ;; esac\n' >/tmp/bin/dpkg-query
+			PATH=/tmp/bin:\$PATH /usr/src/perfcounters-*/build --check $RELEASE && echo used" 2>&1 || :
+		echo "== skipped"
+		# Installs the headers again. apt fails if DKMS fails in the script that the package
+		# of the headers runs.
+		in_root "dpkg -i /tmp/other.deb" >"$out/skipped" 2>&1 && echo "headers installed"
+		grep -o 'apt install linux-source-[0-9.]*=[^,;]*' "$out/skipped" | sort -u || :
 	} >"$out/results"
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
@@ -82,9 +116,11 @@ look() {
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"
+	list >"$out/after"
+	stage "purge the other kernel" in_debian "$root" "" "apt-get purge -y -q linux-headers-$other"
 	{
 		echo "== left"
-		list | LC_ALL=C comm -3 "$out/before" - | grep -vE '/var/lib/dkms/(mok\.|dkms_dbversion)|__pycache__|/etc/ld.so.cache' || :
+		LC_ALL=C comm -3 "$out/before" "$out/after" | grep -vE '/var/lib/dkms/(mok\.|dkms_dbversion)|__pycache__|/etc/ld.so.cache' || :
 		echo "== install"
 		cat "$out/installed"
 		echo "== uninstall"

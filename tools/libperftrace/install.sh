@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Installs the library, its headers, its pkg-config file and its manual page from BUILT into
-# DIRECTORY. The pkg-config file names PREFIX as the installation directory. PREFIX is the path of
-# DIRECTORY on the system where programs use the library. LIBDIR is the directory of libraries below
-# PREFIX (default: lib). Usage: install.sh BUILT DIRECTORY
+# DIRECTORY. The pkg-config file names PREFIX as the installation directory. If DIRECTORY is in a
+# staging directory (DESTDIR), PREFIX is DIRECTORY without the path of the staging directory. LIBDIR
+# is the directory of libraries below PREFIX (default: lib). Usage: install.sh BUILT DIRECTORY
 
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)

@@ -6,12 +6,21 @@
 # (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs the
 # installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
 # the directories for libraries and modules, which differ between distributions. With the option
-# --uninstall, the script removes the files that it would install otherwise.
+# --uninstall, the script removes the files that it would install otherwise, and the modules of all
+# kernels and versions. The directory updates/perfcounters of each kernel belongs to this project
+# alone, so modules that an earlier version has installed there are removed too.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
 	said=$(DESTDIR=$copy "$0" 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
+	for d in "${DESTDIR:-}/${MODULES_DIR:-lib/modules}"/*/updates/perfcounters; do
+		[ -d "$d" ] || continue
+		rm -r "$d"
+		printf '    removed %s\n' "$d" >&2
+		release=${d%/updates/perfcounters}
+		[ -n "${DESTDIR:-}" ] || depmod "${release##*/}" || :
+	done
 	(cd "$copy" && find . ! -type d -printf '%P\n') | while read -r f; do
 		there=${DESTDIR:-}/$f
 		if [ -e "$there" ] || [ -L "$there" ]; then
@@ -24,10 +33,7 @@ if [ "${1:-}" = --uninstall ]; then
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
 		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
 	done
-	if [ -z "${DESTDIR:-}" ]; then
-		for d in "$copy"/lib/modules/*; do depmod "${d##*/}" 2>/dev/null || :; done
-		ldconfig || :
-	fi
+	[ -n "${DESTDIR:-}" ] || ldconfig || :
 	exit
 fi
 "$(dirname "$0")/build.sh"
@@ -54,6 +60,7 @@ fi
 # the chroot are installed in the same way as modules for the user's own kernel tree (KDIR=).
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
+	rm -rf "$where/updates/perfcounters"
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
 	while read -r o; do
 		ko=${o#"$out"/}

@@ -117,10 +117,10 @@ is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 # is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release that is recorded for this test run. If no release is
-# recorded for the test run, prints the newest unpacked release that matches the pattern
-# KERNEL_RELEASE or, if KERNEL_RELEASE is not set, the usual release of the cache. Prints nothing if
-# the release must be chosen from the archive.
+# known_release: prints the kernel release that is recorded for this test run in $RUN_DIR/release.
+# Without this file, prints the newest unpacked release that matches the pattern KERNEL_RELEASE. The
+# default of KERNEL_RELEASE is the release in $CACHE/release. Prints nothing if the release must be
+# chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }

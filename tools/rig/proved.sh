@@ -15,7 +15,9 @@ status=0
 for target in test test-all; do
 	git -C "$TOP" log --first-parent --format='%T %h %s' main | awk -v target="$target" '
 		FILENAME != "-" { if ($3 == target || $3 == "test-all") proved[$1] = $2; next }
-		$1 in proved { time = proved[$1]; sub(/^[^ ]* /, ""); printf "make %s: %s, at %s; %d commits on top\n", target, $0, time, n + 0; found = 1; exit }
+		# Read all lines: an early exit would end git log by SIGPIPE.
+		found { next }
+		$1 in proved { time = proved[$1]; sub(/^[^ ]* /, ""); printf "make %s: %s, at %s; %d commits on top\n", target, $0, time, n + 0; found = 1; next }
 		{ n++ }
 		END { if (!found) { printf "make %s: no commit of main has passed it on this machine\n", target; exit 1 } }' "$(
 		[ -e "$CACHE/proved" ] || : >>"$CACHE/proved"

@@ -79,7 +79,7 @@ struct pfarg_pmc {
  * @reg_num: logical number of the PMD
  * @reg_set: id of the event set
  * @reg_flags: PFM_REGFL_OVFL_NOTIFY and PFM_REGFL_RANDOM for a write; a read sets or clears
- *	PERFMON_REGFL_SHORT
+ *	PERFMON_REGFL_SHORT, which a write ignores
  * @reg_value: value to write to the PMD, or the value read. A sampling period ends when the value
  *	of the PMD wraps to 0, so a period of n events starts with the value -n
  * @reg_long_reset: value of the PMD at the start of a sampling period that begins with

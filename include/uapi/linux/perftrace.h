@@ -361,8 +361,8 @@ struct perftrace_create {
  * @dropped: number of ended processes whose records were discarded unread because a limit was
  *	reached
  * @no_memory: number of buffers, markers, processes and child processes that could not be set up,
- *	because memory was short or a limit was reached; their events are lost and @lost does not
- *	count them
+ *	because memory was short, a limit was reached, or the permission to trace a process could
+ *	not be checked; their events are lost and @lost does not count them
  * @denied: number of processes that the trace no longer records because its creator may no longer
  *	trace them
  * @name: name of the trace
@@ -414,7 +414,7 @@ struct perftrace_info {
  * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
  * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
  * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes from the trace the ended processes
- * whose records have all been read.
+ * whose records have all been read; with PERFTRACE_SHARED one pass over all buffers later.
  *
  * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
  * this trace.
@@ -560,17 +560,17 @@ struct perftrace_release {
 
 /*
  * The following calls can be made on any file of the device. PERFTRACE_NEXT_TRACE returns the
- * traces that the caller may open, one at a time. PERFTRACE_NEXT_MARKER returns the markers of
- * processes that the caller may trace, one at a time. PERFTRACE_NEXT_TRACE and
- * PERFTRACE_NEXT_MARKER fail with ENOENT if no further trace or marker exists.
+ * traces that the caller may open, PERFTRACE_NEXT_MARKER the markers of processes that the caller
+ * may trace, one at a time. Both fail with ENOENT after the last, PERFTRACE_NEXT_MARKER with ENOMEM
+ * if a permission could not be checked. Processes that attach during the call are left out.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /*
- * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace,
- * PERFTRACE_PROCESS describes a process whose records the trace has. On a file that is not bound to
- * a trace, PERFTRACE_PROCESS describes a process that the caller may trace.
+ * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace, it
+ * describes a process whose records the trace has. On a file that is not bound to a trace, it
+ * describes a process that the caller may trace, or fails like PERFTRACE_NEXT_MARKER.
  */
 
 /*

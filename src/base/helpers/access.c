@@ -170,8 +170,12 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 	revert_creds(old);
 	put_cred(cred);
 	error = PTR_ERR_OR_ZERO(file);
+	/*
+	 * fput() would close the file when the caller returns to user mode. Until then, a call that
+	 * checks access to thousands of processes would hold thousands of open files.
+	 */
 	if (!error)
-		fput(file);
+		__fput_sync(file);
 	switch (error) {
 	case 0:
 		/*

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Network interfaces and packets. */
+#include <linux/etherdevice.h>
 #include <linux/export.h>
+#include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
@@ -101,14 +103,33 @@ u32 pfc_skb_wire_len(const struct sk_buff *skb)
 EXPORT_SYMBOL_GPL(pfc_skb_wire_len);
 
 /*
+ * Returns whether the core of the network stack counts a packet in rx_nohandler of the interface
+ * @dev instead of rx_dropped, if no protocol takes the packet. The core does so for packets of an
+ * inactive interface: the inactive port of a bond or team, or the standby interface of a failover
+ * pair. The packets of an active port are moved to the bond, team or failover interface before they
+ * can be dropped. If an inactive port of a bond or team drops packets to link-local addresses
+ * (LLDP, STP), the core counts them in rx_dropped.
+ */
+static bool is_rx_nohandler(const struct sk_buff *skb, const struct net_device *dev)
+{
+	if (netif_is_failover_slave(dev))
+		return true;
+	return netif_is_lag_port(dev) && !is_link_local_ether_addr(eth_hdr(skb)->h_dest);
+}
+
+/*
  * Returns whether a packet that is dropped because its protocol is unknown is counted in rx_dropped
  * of its interface. The core of the network stack counts the packets that it drops. Protocols drop
- * packets for the same reason, but they have removed the network header from the packet. If
- * the interface is a port of a bond or team, the port is inactive, and the core counts the packet
- * in rx_nohandler instead of rx_dropped.
+ * packets for the same reason, and no interface counts these drops. A packet was dropped by a
+ * protocol if its network header was removed, or if it is an IPv6 packet and IPv6 is enabled: IPv6
+ * takes all IPv6 packets, and drops some of them before it removes the network header.
  */
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb)
 {
-	return !skb_network_offset(skb) && skb->dev && !netif_is_lag_port(skb->dev);
+	if (skb_network_offset(skb) || !skb->dev)
+		return false;
+	if (skb->protocol == htons(ETH_P_IPV6) && ipv6_mod_enabled())
+		return false;
+	return !is_rx_nohandler(skb, skb->dev);
 }
 EXPORT_SYMBOL_GPL(pfc_skb_is_rx_dropped);

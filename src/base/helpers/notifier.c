@@ -17,10 +17,14 @@ void pfc_notifier_init(struct pfc_notifier *notifier, void (*work)(struct irq_wo
 }
 EXPORT_SYMBOL_NS_GPL(pfc_notifier_init, "PERFCOUNTERS");
 
-/* Wakes the readers, and sends SIGIO. Called by the irq_work of the notifier. */
+/*
+ * Wakes the readers, and sends SIGIO. Called by the irq_work of the notifier. A thread in poll()
+ * that waits only for EPOLLHUP is woken too, because a trace reports EPOLLHUP when it has ended. If
+ * the trace has not ended, poll() continues to wait.
+ */
 void pfc_notifier_wake(struct pfc_notifier *notifier)
 {
-	wake_up_interruptible_poll(&notifier->readers, EPOLLIN | EPOLLRDNORM);
+	wake_up_interruptible_poll(&notifier->readers, EPOLLIN | EPOLLRDNORM | EPOLLHUP);
 	kill_fasync(&notifier->fasync, SIGIO, POLL_IN);
 }
 EXPORT_SYMBOL_NS_GPL(pfc_notifier_wake, "PERFCOUNTERS");

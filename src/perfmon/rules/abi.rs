@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::event_sets::SwitchPolicy;
 use crate::register_map::{RegisterBitmap, Scope};
+use crate::registers::SHORT;
 
 /// `pfarg_ctx.ctx_flags`: the context monitors a CPU instead of a thread.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -291,11 +292,12 @@ impl Pmc {
 
 impl Pmd {
     /// Checks the fields of a write: flags, random mask, reserved fields, and the number of PMDs to
-    /// record.
+    /// record. The flag [`SHORT`] is ignored, because a program may write the array that it has
+    /// read.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
         reject_if(
-            self.reg_flags & !(NOTIFY | RANDOM) != 0
+            self.reg_flags & !(NOTIFY | RANDOM | SHORT) != 0
                 || (self.reg_flags & RANDOM == 0 && self.reg_random_mask != 0)
                 || self.reg_smpl_pmds.count() > MAX_VALUES,
             Error::Flags,
@@ -309,7 +311,7 @@ impl Pmd {
 
     /// Returns true if one of the fields for sampling is set, so that overflows must be handled.
     pub fn is_sampling(&self) -> bool {
-        self.reg_flags != 0
+        self.reg_flags & !SHORT != 0
             || self.reg_long_reset != 0
             || self.reg_short_reset != 0
             || self.reg_ovfl_switch_cnt != 0

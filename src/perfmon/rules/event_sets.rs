@@ -195,7 +195,8 @@ pub struct RunningMoments {
     /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
     /// run.
     start_value: u64,
-    /// Increment of the PMD in the present run up to the time when `start_value` was stored.
+    /// Increment of the PMD in the present run before an overflow last reset the PMD; 0 if no
+    /// overflow has reset the PMD since the run began or the PMD was set.
     delta_before: u64,
     total: u64,
     total_sq: u128,

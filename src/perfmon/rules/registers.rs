@@ -523,8 +523,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Sets the start value of each virtual counter whose field `follows_thread` equals `carried`
-    /// to the present value of the counter, which the callback `now` returns.
+    /// Starts the virtual counters whose field `follows_thread` equals `carried`. The start value
+    /// of a counter is its present value, which the callback `now` returns.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {

@@ -273,7 +273,8 @@ impl<V: Values> Task<V> {
     }
 
     /// Ends the use of this record by the CPU on which the task keeps running. `own` is the time of
-    /// the run without interrupts, `system` the system time that is not in the task's values yet.
+    /// the run minus the time of interrupts. `system` is the system time that was not yet added to
+    /// the task's values.
     pub(super) fn stop_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
         self.on_cpu.store_relaxed(0);
@@ -285,8 +286,9 @@ impl<V: Values> Task<V> {
     }
 
     /// Accounts that the task is switched out. The task will continue in the mode `mode`. `own` is
-    /// the time of the run without interrupts, `system` the system time that is not in the task's
-    /// values yet. Called between `write_begin()` and `write_end()` of the task's `seqcount`.
+    /// the time of the run minus the time of interrupts. `system` is the system time that was not
+    /// yet added to the task's values. Called between `write_begin()` and `write_end()` of the
+    /// task's `seqcount`.
     #[inline(always)]
     pub(super) fn switch_out(
         &self,

@@ -94,6 +94,13 @@ void pt_log_refused(bool markers, int error)
 			    markers ? "some of its markers are" : "it is", error);
 }
 
+/* Logs that the process of @leader is not traced, because the permission could not be checked. */
+void pt_log_unchecked(struct task_struct *leader, int error)
+{
+	pr_warn_ratelimited("perftrace: %s[%d]: the permission to trace it could not be checked; it is not traced (error %d); free memory or raise fs.file-max\n",
+			    leader->comm, task_tgid_nr(leader), error);
+}
+
 /*
  * Sets VM_WIPEONFORK again, which the process may have cleared by MADV_KEEPONFORK. Called for the
  * VMA of a child before any page table entry is copied, so that a child never writes into its

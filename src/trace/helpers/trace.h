@@ -33,6 +33,7 @@ u32 pt_max_traced(void);
 unsigned long pt_page_new(void);
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
 void pt_log_refused(bool markers, int error);
+void pt_log_unchecked(struct task_struct *leader, int error);
 void pt_wipe_on_fork(struct vm_area_struct *vma);
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page);
 void pt_thread_replace(s64 at, u64 was, u64 first, u64 second);

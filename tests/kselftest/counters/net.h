@@ -13,6 +13,16 @@
 
 #define NR_FRAMES 200
 
+/*
+ * Headers of frames: destination, source and protocol. UNKNOWN_FRAME has a protocol that no
+ * protocol handler takes. LINK_LOCAL_FRAME also has a link-local destination address. IPV6_FRAME is
+ * followed by zeros, which are not a valid IPv6 header.
+ */
+#define UNKNOWN_FRAME	"\xff\xff\xff\xff\xff\xff\2\0\0\0\0\1\x88\xb5"
+#define LINK_LOCAL_FRAME "\x01\x80\xc2\0\0\0\2\0\0\0\0\1\x88\xb5"
+#define IPV6_FRAME	"\xff\xff\xff\xff\xff\xff\2\0\0\0\0\1\x86\xdd"
+#define HEADER_BYTES	14
+
 /* Columns of /proc/net/dev, counted from the name of the interface. */
 enum { RX_BYTES = 0, RX_PACKETS = 1, RX_DROPS = 3, TX_BYTES = 8, TX_PACKETS = 9 };
 
@@ -39,13 +49,14 @@ static int64_t proc_net_dev(const char *interface, int column)
 	return proc_field("/proc/net/dev", first, column);
 }
 
-/* Sends frames of 60 to 159 bytes. */
-static void send_frames(const char *sender, int nr)
+/* Sends @nr frames of 60 to 159 bytes, which begin with @header. */
+static void send_frames(const char *sender, const char *header, int nr)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
-	char frame[160] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
 	int fd = socket(AF_PACKET, SOCK_RAW, 0);
+	char frame[160] = "";
 
+	memcpy(frame, header, HEADER_BYTES);
 	to.sll_ifindex = if_nametoindex(sender);
 	for (int i = 0; i < nr; i++)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
@@ -62,21 +73,24 @@ static void wait_for_link(const char *sender, const char *receiver)
 	int64_t before = proc_net_dev(receiver, RX_PACKETS);
 
 	for (int left = 6000; left && proc_net_dev(receiver, RX_PACKETS) == before; left--) {
-		send_frames(sender, 1);
+		send_frames(sender, UNKNOWN_FRAME, 1);
 		sleep_ms(10);
 	}
 	/* The receiver counts a frame shortly before the network stack drops the frame. */
 	sleep_ms(50);
 }
 
-/* Sends @nr frames, and waits until @receiver has received them and the stack has dropped them. */
-static void send_and_wait(const char *sender, const char *receiver, int nr)
+/*
+ * Sends NR_FRAMES frames that begin with @header, and waits until @receiver has received them and
+ * the stack has dropped them.
+ */
+static void send_and_wait(const char *sender, const char *receiver, const char *header)
 {
 	int64_t before = proc_net_dev(receiver, RX_PACKETS);
 
-	send_frames(sender, nr);
+	send_frames(sender, header, NR_FRAMES);
 	/* A softirq, which may run later than sendto(), receives the frames. */
-	wait_until(proc_net_dev(receiver, RX_PACKETS) >= before + nr);
+	wait_until(proc_net_dev(receiver, RX_PACKETS) >= before + NR_FRAMES);
 	sleep_ms(50);
 }
 
@@ -84,6 +98,7 @@ static void send_and_wait(const char *sender, const char *receiver, int nr)
 struct counter {
 	const char *interface, *word;
 	int column;
+	const char *packets;	/* the packets that are sent, for the name of the test; or NULL */
 };
 
 static int64_t provider_total(const void *arg)
@@ -111,8 +126,9 @@ static void test_counter(const struct counter *counter, void (*work)(void), int6
 	 */
 	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
-	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
-		 counter->interface);
+	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev%s%s",
+		 counter->word, counter->interface, counter->packets ? " after " : "",
+		 counter->packets ?: "");
 	test_matches_proc(test, provider_total, counter, proc_value, counter, work, min, slack);
 }
 

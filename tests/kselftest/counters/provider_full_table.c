@@ -124,7 +124,7 @@ static void test_dropped_frames(void)
 	shell("ip link set pcf1 up");
 	wait_for_link("pcf0", "pcf1");
 	before = total_by_name("net/unnamed");
-	send_and_wait("pcf0", "pcf1", NR_FRAMES);
+	send_and_wait("pcf0", "pcf1", UNKNOWN_FRAME);
 	is(total_by_name("net/unnamed") - before, 2 * NR_FRAMES,
 	   "9.4 full table, pfc_net: a received frame that is dropped is counted once");
 	shell("ip link del pcf0");

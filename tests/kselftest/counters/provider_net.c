@@ -28,7 +28,13 @@ static void add_interfaces(void)
 
 static void send_to_pair(void)
 {
-	send_and_wait("pcv0", "pcv1", NR_FRAMES);
+	send_and_wait("pcv0", "pcv1", UNKNOWN_FRAME);
+}
+
+/* Sends packets that IPv6 drops, and that the interface does not count as dropped. */
+static void send_invalid_ipv6(void)
+{
+	send_and_wait("pcv0", "pcv1", IPV6_FRAME);
 }
 
 static void send_datagrams(void)
@@ -84,9 +90,12 @@ int main(void)
 		{ "lo", "rx_packets", RX_PACKETS }, { "lo", "rx_bytes", RX_BYTES },
 	};
 	static const struct counter drops = { "lo", "rx_drops", RX_DROPS };
+	static const struct counter ipv6_drops = {
+		"pcv1", "rx_drops", RX_DROPS, "invalid IPv6 packets"
+	};
 	uint32_t number, incarnation;
 
-	plan(1 + 9 + 1 + 7 + NR_RELOAD_TESTS);
+	plan(1 + 9 + 1 + 1 + 7 + NR_RELOAD_TESTS);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"),
@@ -95,6 +104,7 @@ int main(void)
 	for (int i = 0; i < 9; i++)
 		test_counter(&counters[i], i < 5 ? send_to_pair : send_datagrams, 200);
 	test_counter(&drops, send_unknown_icmp, 0);
+	test_counter(&ipv6_drops, send_invalid_ipv6, 0);
 
 	number = pc_find(&pc, "net/pcv0/tx_packets");
 	incarnation = pc.desc[number].incarnation;

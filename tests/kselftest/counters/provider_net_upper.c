@@ -11,7 +11,7 @@
 
 static void send_to_vlan(void)
 {
-	send_and_wait("pcv0.5", "pcv1.5", NR_FRAMES);
+	send_and_wait("pcv0.5", "pcv1.5", UNKNOWN_FRAME);
 }
 
 static void test_vlan(void)
@@ -38,12 +38,17 @@ static void test_vlan(void)
 
 static void send_to_bond(void)
 {
-	send_and_wait("pcb0", "pcb1", NR_FRAMES);
+	send_and_wait("pcb0", "pcb1", UNKNOWN_FRAME);
 }
 
 static void send_to_inactive(void)
 {
-	send_and_wait("pcb2", "pcb3", NR_FRAMES);
+	send_and_wait("pcb2", "pcb3", UNKNOWN_FRAME);
+}
+
+static void send_link_local_to_inactive(void)
+{
+	send_and_wait("pcb2", "pcb3", LINK_LOCAL_FRAME);
 }
 
 /* A bond of two interfaces, of which the first is active. */
@@ -51,6 +56,9 @@ static void test_bond(void)
 {
 	static const struct counter bond_drops = { "bond0", "rx_drops", RX_DROPS };
 	static const struct counter inactive_drops = { "pcb3", "rx_drops", RX_DROPS };
+	static const struct counter link_local_drops = {
+		"pcb3", "rx_drops", RX_DROPS, "link-local frames"
+	};
 
 	add_pair("pcb0", "pcb1");
 	add_pair("pcb2", "pcb3");
@@ -65,12 +73,13 @@ static void test_bond(void)
 	ok(!pc_find(&pc, "net/bond0/rx_packets") && !pc_find(&pc, "net/bond0/rx_bytes"),
 	   "0.15 net: a bond has no counters of what it receives");
 	test_counter(&inactive_drops, send_to_inactive, 0);
+	test_counter(&link_local_drops, send_link_local_to_inactive, NR_FRAMES);
 	shell("rmmod bonding; ip link del pcb0; ip link del pcb2");
 }
 
 int main(void)
 {
-	plan(4 + 3);
+	plan(4 + 4);
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	test_vlan();

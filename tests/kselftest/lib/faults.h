@@ -426,9 +426,9 @@ static const struct operation loading_operation = {
 	1, true, 8
 }, operations[] = {
 	{ "open /dev/perfcounters_names",
-	  do_nothing, open_names, return_true, has_all_names, close_fd, 3, false, 0 },
+	  do_nothing, open_names, return_true, has_all_names, close_fd, 1, false, 0 },
 	{ "read /dev/perfcounters_names",
-	  open_names_only, read_names, return_true, has_all_names, do_nothing, 0, false, 0 },
+	  open_names_only, read_names, return_true, has_all_names, do_nothing, 2, false, 0 },
 	{ "open /dev/perfcounters",
 	  close_fd, open_counters, return_true, return_true, close_fd, 0, false, 0 },
 	{ "map and touch every counter page",

@@ -3,8 +3,9 @@
  * Helpers for all test programs in C. The helpers print KTAP output, load modules, map the counter
  * pages, send textual commands to the test driver test_driver.ko, and read the kernel log.
  *
- * The name of a result (the text that is passed to ok()) begins with the number of a row of
- * Documentation/rows.md: the row whose promise the result checks.
+ * Each table row of Documentation/rows.md is a promise of the project, with an id such as 0.10. The
+ * text of a test result, which is passed to ok() or is(), begins with the id of the promise that
+ * the result checks.
  */
 #ifndef KSELFTEST_PC_H
 #define KSELFTEST_PC_H
@@ -234,7 +235,10 @@ static long long driver_cmd(const char *fmt, ...)
 
 /* The counter pages */
 
-/* Number of instances that perfcounters.ko itself adds at load: src/counters/stats.rs */
+/*
+ * Number of instances that perfcounters.ko adds when it is loaded. src/counters/stats.rs adds these
+ * instances.
+ */
 #define PC_BUILTIN 2
 
 struct pc {

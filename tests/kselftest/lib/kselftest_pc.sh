@@ -20,16 +20,16 @@ check() { # NAME COMMAND...: shows the output of the command if the command fail
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
-# within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 5 times with
-# pauses of 0.2 s, which take longer on a busy host. If the command never succeeds, prints the
+# within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 10 times with
+# pauses of 0.1 s, which take longer on a busy host. If the command never succeeds, prints the
 # output of its last attempt.
 within() {
-	local left=$(($1 * 5))
+	local left=$(($1 * 10))
 	shift
 	until "$@" >last_words 2>&1; do
 		left=$((left - 1))
 		[ $left -gt 0 ] || { cat last_words; return 1; }
-		sleep 0.2
+		sleep 0.1
 	done
 }
 

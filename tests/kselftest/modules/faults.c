@@ -135,9 +135,9 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	bool works;
 
 	/*
-	 * Makes two attempts without a failure, and counts the calls of the second one: the first
-	 * attempt may allocate memory that later attempts reuse. In make test the second attempt is
-	 * left out if the first attempt makes no call that can fail.
+	 * Make two attempts in which all calls succeed, and count the calls of the second attempt:
+	 * the first attempt may allocate memory that later attempts reuse. In make test the second
+	 * attempt is left out if the first attempt makes no call that can fail.
 	 */
 	attempt_with_failure(op, 0, &ret, &calls);
 	works = check_attempt(op, driver_name, 0, ret);
@@ -173,11 +173,11 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Tries the operation again without a failure. If an operation makes many calls,
-		 * the test tries it again after some of the failed attempts only, because leftovers
-		 * of a failed attempt also show in later attempts. In make test, an operation with
-		 * more than 5 calls that can fail is tried again only once, after the last failed
-		 * attempt.
+		 * Try the operation again, and let all its calls succeed. If an operation makes
+		 * many calls, the test tries it again after some of the failed attempts only,
+		 * because leftovers of a failed attempt also show in later attempts. In make test,
+		 * an operation with more than 5 calls that can fail is tried again only once, after
+		 * the last failed attempt.
 		 */
 		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;

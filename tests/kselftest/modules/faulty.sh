@@ -10,8 +10,8 @@
 # this script: the words "# expect", the name of the fault, a colon and a text of the report.
 #
 # The order of the faults matters, because lockdep turns itself off after its first report of a lock
-# inversion, and after any report of KASAN. The kmemleak scans that the guest makes after its last
-# test program find the fault `leak`.
+# inversion, and after any report of KASAN. The fault `leak`, memory that is not freed, is not
+# reported at once: after its last test program, the guest scans for leaked memory with kmemleak.
 
 # check_fault NAME TEXT: commits the fault NAME and prints the report TEXT that the host expects.
 check_fault() {

@@ -436,12 +436,84 @@ static void test_selfpage(void)
 	   "1.18 example selfpage: laps 2 and 3 have equal counts");
 }
 
+struct address_range {
+	unsigned long start, end;
+};
+
+/* Stores the mappings of /dev/perfmon in the calling process, and returns their number. */
+static int find_mappings(struct address_range *ranges, int max)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	int nr = 0;
+
+	while (maps && nr < max && fgets(line, sizeof(line), maps))
+		if (strstr(line, "/dev/perfmon") &&
+		    sscanf(line, "%lx-%lx", &ranges[nr].start, &ranges[nr].end) == 2)
+			nr++;
+	if (maps)
+		fclose(maps);
+	return nr;
+}
+
+/*
+ * fork() does not copy the mappings of a ring. A child that maps memory at the addresses of the
+ * ring must keep this memory when it closes the ring.
+ */
+static void test_ring_after_fork(void)
+{
+	struct perfmon_ring_arg arg = { .size = 4096 };
+	const struct perfmon_record *record;
+	struct address_range ranges[4];
+	pfarg_ctx_t ctx = { 0 };
+	char format[] = "ring";
+	struct pfm_ring *ring;
+	uint64_t lost;
+	int fd, nr;
+
+	errno = -insmod("pfm_ring", "");
+	if (errno)
+		bail("insmod pfm_ring");
+	fd = pfm_create_context(&ctx, format, &arg, sizeof(arg));
+	if (fd < 0 || pfm_ring_open(fd, &ring))
+		bail("a context with a ring");
+	nr = find_mappings(ranges, 4);
+	is(nr, 2, "1.9 pfm_ring_open: maps the ring and its tail");
+	is(in_child({
+		for (int i = 0; i < nr; i++) {
+			unsigned long bytes = ranges[i].end - ranges[i].start;
+			void *at = mmap((void *)ranges[i].start, bytes, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+			if (at != (void *)ranges[i].start)
+				_exit(1);
+			memset(at, 42, bytes);
+		}
+		if (err_of(pfm_ring_read(ring, &record)) != -EPERM ||
+		    err_of(pfm_ring_snapshot(ring)) != -EPERM ||
+		    err_of(pfm_ring_lost(ring, &lost)) != -EPERM)
+			_exit(2);
+		if (err_of(pfm_ring_close(ring)))
+			_exit(3);
+		for (int i = 0; i < nr; i++)
+			if (*(volatile char *)ranges[i].start != 42 ||
+			    *(volatile char *)(ranges[i].end - 1) != 42)
+				_exit(4);
+		_exit(42);
+	}), 42, "1.9 pfm_ring_close in a child: keeps memory at the addresses of the ring");
+	is(err_of(pfm_ring_read(ring, &record)), 0,
+	   "1.9 pfm_ring_read: succeeds after a child has closed the ring");
+	pfm_ring_close(ring);
+	close(fd);
+	rmmod("pfm_ring");
+}
+
 int main(void)
 {
 	model = guest_model();
 	unload_modules();
 	description = model->amd ? "pfm_amd" : "pfm_intel";
-	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 2);
+	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 3 + 2);
 	test_no_device();
 	test_create();
 	check_create_fails(-1, -EBADF, "descriptor -1 is EBADF");
@@ -455,6 +527,7 @@ int main(void)
 	test_syst();
 	test_task_smpl();
 	test_selfpage();
+	test_ring_after_fork();
 	is(rmmod(description), 0, "1.2 PMU description: unloads after all contexts are closed");
 	is(rmmod("perfmon"), 0, "1.2 perfmon.ko: unloads after its devices are closed");
 	unload_modules();

@@ -77,6 +77,21 @@ static int read_pmd_flags(int fd, __u16 number, __u64 *value)
 	return pmd.reg_flags;
 }
 
+/*
+ * Reads PMD @number, which must have PERFMON_REGFL_SHORT, and writes 0 with the same structure, as
+ * programs for perfmon2 do. Returns 0 or -errno.
+ */
+static int write_after_read(int fd, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number };
+	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
+
+	if (ioctl(fd, PERFMON_READ_PMDS, &v) || pmd.reg_flags != PERFMON_REGFL_SHORT)
+		return -ENOMSG;
+	pmd.reg_value = 0;
+	return ioctl(fd, PERFMON_WRITE_PMDS, &v) ? -errno : 0;
+}
+
 static int read_runs_flags(int fd, __u16 number)
 {
 	struct perfmon_runs runs = { .reg_num = number };
@@ -169,6 +184,11 @@ static void test_cpu0_counter(pid_t pid)
 	spinner_progresses();
 	read_pmd_flags(fd, cpu0_counter, &value);
 	is(value, before, "1.4 counter of CPU 0 alone: does not count on CPU 1");
+	is(write_after_read(fd, cpu0_counter), 0,
+	   "1.4 PERFMON_WRITE_PMDS: accepts the structure that was marked as short");
+	/* PERFMON_READ_RUNS refuses PMDs that sample. */
+	ok(read_runs_flags(fd, cpu0_counter) >= 0,
+	   "1.4 PERFMON_WRITE_PMDS of that structure: the PMD does not sample");
 	status = get_status(fd);
 	is(status.flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
 	   "1.4 PERFMON_STATUS on CPU 1: flag ELSEWHERE is set");
@@ -453,7 +473,7 @@ int main(void)
 	nr_common = hybrid ? 6 : 4;
 	last_counter = 7;
 	cpu0_counter = nr_common;
-	plan(hybrid ? 85 : 61);
+	plan(hybrid ? 87 : 63);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pin_to_cpu(0);

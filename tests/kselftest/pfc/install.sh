@@ -27,7 +27,7 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 38
+plan 44
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -125,6 +125,25 @@ test_foreign_driver() {
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install service: the stop leaves drivers of others loaded, and logs them" test_foreign_driver
+# Gives the installed perfcounters.ko another build ID, as an upgrade does, while this shell has a
+# device open.
+test_other_build() {
+	local ko=/lib/modules/$release/updates/perfcounters/perfcounters.ko at rc=0
+	systemctl reset-failed perfcounters
+	# The build ID follows the header of its ELF note, which has the type 3 and the name GNU.
+	at=$(LC_ALL=C grep -obaP '\x03\x00\x00\x00GNU\x00' $ko | head -n 1 | cut -d: -f1)
+	[ -n "$at" ] && cp $ko perfcounters.was || return 1
+	printf WXYZ | dd of=$ko bs=1 seek=$((at + 8)) conv=notrunc status=none
+	exec 9</dev/perfcounters
+	! systemctl restart perfcounters || rc=1
+	journalctl -u perfcounters >journal
+	has_patterns journal "an older perfcounters.ko is still loaded.*processes with its devices:.* \([0-9]+\)" && [ ! -d /sys/module/pfc_sched ] || rc=1
+	exec 9<&-
+	systemctl restart perfcounters && [ -d /sys/module/pfc_sched ] || rc=1
+	cp perfcounters.was $ko
+	systemctl restart perfcounters && return $rc
+}
+check "install service: loads no module into an older perfcounters.ko that is in use, and names the processes" test_other_build
 # Starts a program with markers ($examples/requests) before perfcounters.ko is loaded, and ends the
 # program after perfcounters.ko is unloaded.
 test_program_before_service() {
@@ -140,24 +159,64 @@ test_program_before_service() {
 	systemctl start perfcounters && return $rc
 }
 check "install service: a program that started before is traced, and does not pin the module" test_program_before_service
+# loaded_since: prints a number that changes when perfcounters.ko is loaded again.
+loaded_since() { stat -c %i /sys/module/perfcounters; }
+# Installs the package perfcounters again, which is an upgrade without a change of the modules.
+test_upgrade_of_tools() {
+	local before
+	before=$(loaded_since)
+	dpkg -i /packages/perfcounters_*.deb && is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
+}
+check "install perfcounters again: an upgrade without modules leaves the modules loaded" test_upgrade_of_tools
 # systemd units that are started at the same time while no module is loaded, as at boot.
 units="perfcounters-accounting perfcounters-openmetrics"
 # http_get PORT PATH: stores the response of a server on this guest in the file `answer`.
 http_get() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 has_task_metrics() { http_get 9464 /metrics && has_patterns answer '^pfc_task_.*comm=' >/dev/null; }
+are_active() { is_equal "$(systemctl is-active perfcounters $units | xargs)" "active active active"; }
 test_fleet_units() {
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters
 	for unit in $units; do cp /usr/share/perfcounters/fleet/$unit.service /etc/systemd/system; done
-	systemctl daemon-reload && systemctl start $units && is_equal "$(systemctl is-active perfcounters $units | xargs)" "active active active" && within 30 has_task_metrics
+	systemctl daemon-reload && systemctl start $units && are_active && within 30 has_task_metrics
 	local rc=$?
 	[ $rc = 0 ] || { tail -n 5 answer; systemctl status $units; }
-	systemctl stop $units
-	for unit in $units; do rm /etc/systemd/system/$unit.service; done
-	systemctl daemon-reload
 	return $rc
 }
 check "install fleet units: start after the service and export tasks" test_fleet_units
+# Restarts the service, as an upgrade of the modules does.
+test_units_restart() {
+	local before
+	before=$(loaded_since)
+	systemctl restart perfcounters && within 30 are_active && [ "$(loaded_since)" != "$before" ] && within 30 has_task_metrics
+}
+check "install fleet units: a restart of the service loads the modules anew and restarts the units" test_units_restart
+# Starts the enabled units while the modules are not installed. Then installs the modules, as the
+# first installation of modules after the boot does.
+test_late_modules() {
+	local dir=/lib/modules/$release/updates/perfcounters rc=0
+	systemctl enable $units && systemctl stop $units perfcounters && mv $dir ./late || return 1
+	! systemctl start perfcounters && systemctl start $units && [ ! -d /sys/module/perfcounters ] || rc=1
+	mv ./late $dir
+	systemctl reset-failed
+	/usr/libexec/perfcounters/modules installed
+	within 30 are_active && within 30 has_task_metrics || rc=1
+	systemctl disable $units && return $rc
+}
+check "install fleet units: start accounting and export tasks when modules are installed later" test_late_modules
+has_metrics() { http_get 9464 /metrics && has_patterns answer '^perfcounters_sched_'; }
+# Turns accounting on after the exporter has started without /dev/ppa.
+test_late_accounting() {
+	systemctl stop $units && modprobe -r ppa && systemctl start perfcounters-openmetrics && within 30 has_metrics && [ ! -e /dev/ppa ] && ! has_task_metrics &&
+		pfc ppa on && within 30 has_task_metrics
+	local rc=$?
+	pfc ppa off
+	return $rc
+}
+check "install fleet units: export tasks when /dev/ppa appears after the start" test_late_accounting
+systemctl stop $units
+for unit in $units; do rm /etc/systemd/system/$unit.service; done
+systemctl daemon-reload
 
 test_manual() {
 	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && has_patterns page "NAME" "pfc-watch|watch"
@@ -270,9 +329,20 @@ test_purge_while_open() {
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes the setting of sig_enforce, so this test is the last one.
-test_unsigned_refused() {
+# Only a reboot undoes the setting of sig_enforce, so these tests are the last ones.
+#
+# Installs unsigned modules while the kernel loads only signed modules.
+test_unsigned_upgrade() {
+	local before
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && systemctl is-active perfcounters || return 1
+	before=$(loaded_since)
 	echo 1 >/sys/module/module/parameters/sig_enforce
+	dpkg -i /packages/perfcounters-modules-*.deb >words 2>&1 && has_patterns words "perfcounters.ko is not signed, and this kernel loads only signed modules" &&
+		is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
+}
+check "install sig_enforce: an upgrade to unsigned modules says so, and leaves the old modules loaded" test_unsigned_upgrade
+test_unsigned_refused() {
+	systemctl stop perfcounters
 	! insmod ./signed.ko 2>words
 	cat words
 	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; has_patterns words "rejected|not available"; }

@@ -34,7 +34,8 @@ check "pfc snapshot: shows the generation of /dev/perfcounters_names" sh -c 'g=$
 check "pfc snapshot --json: has the generation" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
 check "pfc watch --plain --count 2: prints two samples into a pipe" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
-# Row 0.14 of Documentation/rows.md: the set of instances changes while pfc watch runs.
+# Check that pfc watch keeps running while drivers and a CPU are removed and added (row 0.14 of
+# Documentation/rows.md).
 : >watched
 pfc watch --plain --count 1000000 --interval 100 >watched 2>watch.err &
 watch=$!

@@ -117,7 +117,16 @@ test_module_replaced() { # The installed module is not the loaded one.
 	run_doctor 0
 	rc=$?
 	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && has_finding note modules installed "not the loaded module" "modprobe -r"
+	[ $rc = 0 ] && has_finding note modules installed "loaded modules of another build: perfcounters" "modprobe -r"
+}
+test_compressed_replaced() { # The installed module is compressed, and is not the loaded one.
+	mv $ko /tmp/kept.ko
+	gzip -c /lib/modules/$release/updates/pfm_soft.ko >$ko.gz
+	run_doctor 0
+	rc=$?
+	rm $ko.gz
+	mv /tmp/kept.ko $ko
+	[ $rc = 0 ] && has_finding note modules installed "perfcounters.ko.gz; loaded modules of another build: perfcounters" "modprobe -r"
 }
 # Changes the kernel release in the vermagic string of the installed module.
 test_other_kernel() {
@@ -170,7 +179,7 @@ test_kernel_tree() {
 	return $rc
 }
 
-plan 29
+plan 30
 unload_modules
 check "doctor no module loaded: a problem with its remedy" test_not_loaded
 check "doctor no module loaded: consequences are notes" test_not_loaded_quiet
@@ -206,6 +215,7 @@ check "doctor kernel config without an optional option: a note" test_poor_config
 check "doctor kernel config without restartable sequences: a note" test_no_rseq_config
 check "doctor kernel config without required options: a problem" test_bad_config
 check "doctor installed module differs from the loaded one: a note" test_module_replaced
+check "doctor installed compressed module differs from the loaded one: a note" test_compressed_replaced
 rm -f text text.* json said before
 unload_modules
 exit $failed

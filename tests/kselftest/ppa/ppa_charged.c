@@ -47,6 +47,22 @@ static long long kernel_bytes(void)
 }
 
 /*
+ * Returns the charged bytes of kernel memory when they have not changed for 100 ms: workers free
+ * the stacks of threads that have exited.
+ */
+static long long settled_kernel_bytes(void)
+{
+	long long bytes = kernel_bytes(), last = 0;
+
+	for (int left = 100; left && bytes != last; left--) {
+		last = bytes;
+		sleep_ms(100);
+		bytes = kernel_bytes();
+	}
+	return bytes;
+}
+
+/*
  * Starts 2,000 threads (500 in make test) in a new process. Returns the charged bytes of kernel
  * memory for each thread. The kernel charges whole pages, so 500 threads give the average to within
  * a few bytes for each thread.
@@ -57,7 +73,7 @@ static long long bytes_per_thread(void)
 
 	if (!bytes)
 		bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	/* Wait until RCU callbacks have freed the stacks of the threads that have exited. */
+	/* Wait for the RCU callbacks that free the stacks of the threads that have exited. */
 	write_file("/sys/module/rcutree/parameters/do_rcu_barrier", "1");
 	in_child({
 		static pthread_t threads[TASKS];
@@ -68,7 +84,7 @@ static long long bytes_per_thread(void)
 		write_file(CGROUP "/cgroup.procs", "0");
 		pthread_attr_init(&attr);
 		pthread_attr_setstacksize(&attr, STACK);
-		before = kernel_bytes();
+		before = settled_kernel_bytes();
 		for (int i = 0; i < nr; i++)
 			if (pthread_create(&threads[i], &attr, sleep_thread, NULL))
 				bail("pthread_create");

@@ -143,7 +143,7 @@ int main(void)
 	   "4.9 counter pages: user, system, interrupt and idle time add up to all time");
 	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
 	   "4.9 counter pages: 600 or more system calls are counted");
-	/* Turn accounting off, and later on again. */
+	/* Turn accounting off: no value must change. Then turn accounting on again. */
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 settings: accounting is turned off");
 	read_page(1, nr);
 	work();

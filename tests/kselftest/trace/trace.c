@@ -322,6 +322,25 @@ static void test_poll(void)
 	close(fd);
 }
 
+/* Tests that the end of a trace wakes a thread that waits only for POLLHUP. */
+static void test_poll_hangup(void)
+{
+	int slot, fd = trace_create("hangup", "none:*", 0, 0, &slot);
+	struct pollfd poll_fd = { .fd = fd };
+	__u64 begin = now_ns();
+	pid_t pid = fork();
+
+	if (!pid) {
+		sleep_ms(100);
+		_exit(-trace_ioctl(fd, PERFTRACE_END, NULL));
+	}
+	poll(&poll_fd, 1, 20000);
+	ok(poll_fd.revents & POLLHUP && now_ns() - begin < 15000000000ULL,
+	   "3.9 poll: the end of a trace wakes a reader that waits only for POLLHUP");
+	waitpid(pid, NULL, 0);
+	close(fd);
+}
+
 static void test_process_info(void)
 {
 	int marker, slot, fd = create_trace_of("who", 0, 4096, &slot, &marker);
@@ -403,7 +422,7 @@ int main(void)
 {
 	trace_load();
 	pin_to_cpu(0);
-	plan(92);
+	plan(93);
 	test_attach();
 	test_protection();
 	test_markers();
@@ -413,6 +432,7 @@ int main(void)
 	test_wraparound();
 	test_lost();
 	test_poll();
+	test_poll_hangup();
 	test_process_info();
 	test_readers();
 	test_names();

@@ -190,6 +190,47 @@ static void test_shared(void)
 	close(fd);
 }
 
+/*
+ * Tests that a shared trace keeps an ended process until its records were read, and not longer,
+ * although the buffer has new records at the beginning of each pass over all buffers. Each process
+ * writes a record and ends during a pass, after the buffer was read.
+ */
+static void test_shared_ended(void)
+{
+	int slot, fd = trace_create("ended", "modes:shared", PERFTRACE_SHARED, 0, &slot);
+	int nr = 20, bad = 0, refused = 0, known = 0;
+	struct perftrace_info info;
+	__u64 most = 0;
+
+	bad += in_child(_exit(write_shared(slot, PERFTRACE_SHARED, 1))) != 0;
+	for (int n = 0; n < nr; n++) {
+		struct perftrace_process p;
+		struct perftrace_read r = first_buffer;
+
+		/* A pass that did not read the buffer does not count. */
+		refused += trace_ioctl(fd, PERFTRACE_READ, &r) == -ENOSPC;
+		r = first_buffer;
+		refused += trace_ioctl(fd, PERFTRACE_READ, &r) == -ENOSPC;
+		r = first_buffer;
+		if (!trace_read_next(fd, &r)) {
+			p.key = *(__u64 *)(read_buffer + sizeof(struct perftrace_record));
+			known += p.key == shared->key && !trace_ioctl(fd, PERFTRACE_PROCESS, &p);
+		}
+		bad += in_child(_exit(write_shared(slot, PERFTRACE_SHARED, 1))) != 0;
+		bad += trace_read_next(fd, &r) != -ENOENT;
+		info = trace_info(fd);
+		if (info.nr_processes > most)
+			most = info.nr_processes;
+	}
+	is(bad, 0, "3.2 shared trace: each process writes a record during a pass");
+	is(refused, 2 * nr, "3.2 shared trace: READ without memory is ENOSPC");
+	is(known, nr, "3.2 shared trace: the process of a record that was just read is known");
+	ok(most <= 2 && !info.dropped,
+	   "3.2 shared trace: ended processes are removed after their records were read (%llu, %llu dropped)",
+	   most, info.dropped);
+	close(fd);
+}
+
 /* Tests of events of the kernel */
 
 static __u64 count_kernel_events(int fd, int marker, __u64 *others)
@@ -392,12 +433,13 @@ int main(void)
 {
 	trace_load();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(37);
+	plan(41);
 	pin_to_cpu(0);
 	traced_open(&self, 0);
 	test_flight_recorder();
 	test_read_while_written();
 	test_shared();
+	test_shared_ended();
 	test_kernel_events();
 	test_cgroup_memory();
 	traced_close(&self);

@@ -78,8 +78,9 @@ static pthread_barrier_t barrier;
 static int common_fd, nr_opened;
 
 /*
- * Opens the trace "asked" through common_fd, once in each round. Two threads run open_common(), so
- * that in each round both call PERFTRACE_OPEN with one file at the same time.
+ * Opens a trace through the file common_fd, once in each round. The name of the trace is "asked".
+ * Two threads run open_common(), so that in each round both call PERFTRACE_OPEN with one file at
+ * the same time.
  */
 static void *open_common(void *unused)
 {

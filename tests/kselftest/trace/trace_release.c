@@ -8,7 +8,8 @@
  * thread moves the control pages away, moves private memory to the address of the control pages,
  * and moves both mappings back. PERFTRACE_RELEASE must not change the private memory, and must
  * release the device once the thread has stopped. Also tests PERFTRACE_RELEASE in a process with
- * locked memory.
+ * locked memory, and that the wake file announces the device again after `pfc trace release` has
+ * failed.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -17,6 +18,8 @@
 #define ROUNDS	gate_or_long(20, 100)
 #define MAGIC	0x6d696e65
 #define BYTES	PERFTRACE_READ_BYTES
+
+#define WAKE_FILE	"/run/perftrace/wake"
 
 static struct {
 	volatile int ready, stop;
@@ -108,15 +111,89 @@ static void test_locked_memory(void)
 	close(fd);
 }
 
+/* Returns the word of the first marker in the wake file. */
+static __u32 wake_word(void)
+{
+	int fd = open(WAKE_FILE, O_RDONLY | O_CLOEXEC);
+	__u32 word = 0;
+
+	if (fd < 0 || pread(fd, &word, sizeof(word), PERFTRACE_WORDS) != sizeof(word))
+		bail(WAKE_FILE);
+	close(fd);
+	return word;
+}
+
+static pid_t start_pfc_release(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		execlp("pfc", "pfc", "trace", "release", "--timeout", "60", NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+/* Returns the exit status of a child, or minus the number of the signal that has killed it. */
+static int wait_status(pid_t pid)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid)
+		bail("waitpid");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void test_refused_pfc_release(void)
+{
+	int slot, fd = trace_create("active", "none:*", 0, 0, &slot);
+
+	is(wait_status(start_pfc_release()), 2,
+	   "3.8 pfc trace release: status 2 while there is a trace");
+	is(wake_word() & PERFTRACE_WAKE, PERFTRACE_WAKE,
+	   "3.8 pfc trace release: the wake file announces the device after the refusal");
+	close(fd);
+}
+
+/* Tests a signal to `pfc trace release` while a stopped process does not release the device. */
+static void test_interrupted_pfc_release(int signal)
+{
+	pid_t stopped, pfc;
+
+	shared->ready = 0;
+	stopped = fork();
+	if (!stopped) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		traced_open(&self, 0);
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready);
+	kill(stopped, SIGSTOP);
+	wait_until(task_state(stopped) == 'T');
+	pfc = start_pfc_release();
+	wait_until(!wake_word());
+	kill(pfc, signal);
+	is(wait_status(pfc), 2, "3.8 pfc trace release: status 2 after signal %d", signal);
+	is(wake_word() & PERFTRACE_WAKE, PERFTRACE_WAKE,
+	   "3.8 pfc trace release: the wake file announces the device after signal %d", signal);
+	kill_child(stopped);
+}
+
 int main(void)
 {
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
 	int left = 0;
 
-	plan(6);
+	plan(12);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_locked_memory();
+	test_refused_pfc_release();
+	test_interrupted_pfc_release(SIGINT);
+	test_interrupted_pfc_release(SIGTERM);
+	unlink(WAKE_FILE);
 	for (int i = 0; i < ROUNDS && !left; i++) {
 		pid_t pid;
 		int fd;

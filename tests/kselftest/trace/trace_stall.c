@@ -33,7 +33,7 @@
  * the long call. If the long call held a lock all the time, another call that waits for the lock
  * would take 100 % of the time of the long call.
  */
-#define MAX_WAITED	60
+#define MAX_WAITED	30
 
 static struct {
 	volatile int go, ready, created;

@@ -40,9 +40,9 @@ const TRIES: u32 = 5;
 const LIFE_REST: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
 const KEYS: u32 = 1000;
-/// Number of keys per batch (one system call that looks up several keys of a BPF map) in guests
-/// with 1 to 3 CPUs, with 4 to 31 CPUs, and with more CPUs. In guests with more CPUs a batch has
-/// fewer keys, so that the lookup of a batch fits into a window of the measurement.
+/// Number of keys that one system call, a batch, looks up in a BPF map: in guests with 1 to 3 CPUs,
+/// with 4 to 31 CPUs, and with more CPUs. The map has a value for each key and CPU. The more CPUs a
+/// guest has, the fewer keys a batch has, so that one batch fits into a window (`count.rs`).
 const BATCH: [usize; 3] = [1000, 200, 50];
 
 /// Repeats a measurement until enough windows have the same length, at most [`TRIES`] times. Prints

@@ -52,8 +52,7 @@ pub use memory::CountingAllocator;
 const STACK_SIZE: usize = 256 << 10;
 /// The default limit on the memory of a parser, in bytes, for an empty input.
 const MEMORY: usize = 64 << 20;
-/// The default number of bytes by which each byte of the input raises the limit on the memory of a
-/// parser.
+/// The default number of bytes that each byte of the input adds to a parser's memory limit.
 const MEMORY_PER_BYTE: usize = 256;
 /// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
 /// if the parser hardly makes progress.

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ops::Deref;
 use core::ptr::{null, NonNull};
 
 use perfmon::selfpage::{counter, Mapping, SelfPage};
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn pfm_create_context(
 }
 
 /// Writes PMCs (control registers). Fails with `EINVAL` if a PMC selects an event that its counter
-/// cannot count.
+/// cannot count. On a hybrid processor, events are not checked.
 ///
 /// # Safety
 ///
@@ -289,7 +290,21 @@ pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c
     }
 }
 
-/// Unmaps a ring.
+/// Returns `ring` if it can be used in this process.
+///
+/// # Errors
+///
+/// `EINVAL` if `ring` is null, `EPERM` in a child that fork() has made since [`pfm_ring_open`].
+fn usable<R: Deref<Target = Ring>>(ring: Option<R>) -> Result<R, c_int> {
+    match ring {
+        Some(ring) if ring.is_mapped() => Ok(ring),
+        Some(_) => Err(libc::EPERM),
+        None => Err(libc::EINVAL),
+    }
+}
+
+/// Unmaps a ring, and frees its memory. A child that fork() has made since [`pfm_ring_open`] has no
+/// mapping of the ring, so the function only frees the memory.
 ///
 /// # Safety
 ///
@@ -314,12 +329,12 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
 /// `ring` is null, or was stored by [`pfm_ring_open`] and no other thread uses it during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
-    match ring {
-        Some(ring) => {
+    match usable(ring) {
+        Ok(ring) => {
             ring.snapshot();
             0
         }
-        None => fail(libc::EINVAL),
+        Err(error) => fail(error),
     }
 }
 
@@ -332,15 +347,14 @@ pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
 /// `record` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *const u64) -> c_int {
-    match ring.map(Ring::next) {
-        Some(Ok(Some(copy))) => {
+    match usable(ring).and_then(Ring::next) {
+        Ok(Some(copy)) => {
             // SAFETY: By the function's contract `record` is valid for writes.
             unsafe { record.write(copy.as_ptr()) };
             1
         }
-        Some(Ok(None)) => 0,
-        Some(Err(error)) => fail(error),
-        None => fail(libc::EINVAL),
+        Ok(None) => 0,
+        Err(error) => fail(error),
     }
 }
 
@@ -352,12 +366,12 @@ pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *co
 /// `lost` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_lost(ring: Option<&Ring>, lost: *mut u64) -> c_int {
-    match ring {
-        Some(ring) => {
+    match usable(ring) {
+        Ok(ring) => {
             // SAFETY: By the function's contract `lost` is valid for writes.
             unsafe { lost.write(ring.lost()) };
             0
         }
-        None => fail(libc::EINVAL),
+        Err(error) => fail(error),
     }
 }

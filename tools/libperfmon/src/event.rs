@@ -4,7 +4,7 @@
 //! register) selects.
 #![expect(unsafe_code, reason = "CPUID, and a copy of the caller's array")]
 
-use core::arch::x86_64::__cpuid;
+use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
@@ -16,13 +16,15 @@ use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 const NR_SELECTORS: u16 = 16;
 /// The bit of an event selector that makes its counter count.
 const ENABLE: u64 = 1 << 22;
+/// The bit in EDX of Intel's CPUID leaf 7 that is set on hybrid processors.
+const HYBRID: u32 = 1 << 15;
 /// Maximum number of PMCs that the kernel accepts in a call.
 const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
-/// processor, or an event that needs a second register or counter. If the array `pmcs` cannot be
-/// read, returns true: the caller then calls the ioctl that writes the PMCs, and this ioctl reports
-/// the error.
+/// processor, or an event that needs a second register or counter. Always returns true on a hybrid
+/// processor. If the array `pmcs` cannot be read, returns true: the caller then calls the ioctl
+/// that writes the PMCs, and this ioctl reports the error.
 pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
     let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
         return true;
@@ -63,6 +65,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
 /// A processor for whose events the library has tables.
 struct Processor {
     is_intel: bool,
+    /// The processor has several core types.
+    is_hybrid: bool,
     family: u32,
     model: u32,
 }
@@ -72,6 +76,11 @@ impl Processor {
     fn current() -> Option<Self> {
         // SAFETY: Every x86-64 processor has the CPUID instruction with leaves 0 and 1.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
+        let features = match vendor.eax {
+            0..=6 => 0,
+            // SAFETY: The processor has CPUID leaf 7.
+            _ => unsafe { __cpuid_count(7, 0) }.edx,
+        };
         let is_intel = match vendor.ebx {
             // "Genu"ineIntel, "Auth"enticAMD, "Hygo"nGenuine
             0x756e_6547 => true,
@@ -81,6 +90,7 @@ impl Processor {
         let (base, extended) = ((version.eax >> 8) & 0xf, (version.eax >> 20) & 0xff);
         Some(Self {
             is_intel,
+            is_hybrid: is_intel && features & HYBRID != 0,
             family: match base {
                 0xf => base.wrapping_add(extended),
                 _ => base,
@@ -90,6 +100,11 @@ impl Processor {
     }
 
     fn can_count(&self, counter: u16, select: u64) -> bool {
+        // The core types of a hybrid processor use the same code for different events, and the
+        // context may count on CPUs of one core type only.
+        if self.is_hybrid {
+            return true;
+        }
         let (missing, counters) = match self.is_intel {
             true => (
                 intel_missing(self.family, self.model, select),
@@ -101,5 +116,29 @@ impl Processor {
             ),
         };
         missing.is_none() && (counters >> counter) & 1 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_16_events_of_a_hybrid_processor_are_not_refused() {
+        let mut processor = Processor {
+            is_intel: true,
+            is_hybrid: false,
+            family: 6,
+            model: 0x97,
+        };
+        // 0x05d0 needs a second register on the Atom cores of this model, and 0x04a4 is for counter
+        // 0 of the Core cores only.
+        for (counter, select) in [(0, 0x05d0), (1, 0x04a4)] {
+            assert!(!processor.can_count(counter, select), "{select:#x}");
+        }
+        processor.is_hybrid = true;
+        for (counter, select) in [(0, 0x05d0), (1, 0x04a4)] {
+            assert!(processor.can_count(counter, select), "{select:#x}");
+        }
     }
 }

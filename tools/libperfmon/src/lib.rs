@@ -4,8 +4,9 @@
 //! counters of the calling thread and the rings of contexts without a system call.
 //!
 //! `include/perfmon/perfmon.h` describes the functions. The kernel checks the arguments of the
-//! functions, with one exception: the library checks the events that PMCs (control registers)
-//! select, because the kernel has no tables of events.
+//! functions of perfmon2, with two exceptions: the library checks the events that PMCs (control
+//! registers) select, because the kernel has no tables of events; and it reads the context argument
+//! of a context with a sampling format, which the caller must keep valid.
 //!
 //! The library cannot panic, and is built without std. The library needs only the C library, and
 //! exports only the symbols of its functions. Lint builds use std: a panic unwinds in these builds,

@@ -5,15 +5,18 @@
 #![expect(unsafe_code, reason = "malloc")]
 
 use core::ffi::c_int;
+use core::mem::forget;
 use core::ptr::NonNull;
 
-use perfmon::area::PrivateArea;
+use perfmon::area::{ForkMark, PrivateArea};
 use perfmon::ring::Mapping;
 use protocols::ring::{head, read, release, ReadResult, BACKWARD, OVERWRITE};
 
 /// A ring and its reader.
 pub struct Ring {
     memory: Mapping,
+    /// Tells whether `memory` is mapped: fork() does not copy the mappings of a ring.
+    fork_mark: ForkMark,
     /// Memory for the copy of the record that was read last. The memory is as large as the data of
     /// the ring, so that every record fits.
     copy: PrivateArea,
@@ -45,6 +48,7 @@ impl Ring {
             copy: PrivateArea::new(size_of_val(shared.data))?,
             flags: shared.page.flags(),
             memory,
+            fork_mark: ForkMark::new()?,
             head: 0,
             exhausted: false,
         };
@@ -57,7 +61,9 @@ impl Ring {
         Ok(ptr)
     }
 
-    /// Unmaps a ring and frees its memory.
+    /// Unmaps a ring and frees its memory. In a child that fork() has made since
+    /// [`open`](Self::open), only frees the memory: the addresses of the ring may belong to other
+    /// mappings of the child.
     ///
     /// # Safety
     ///
@@ -65,10 +71,20 @@ impl Ring {
     pub(crate) unsafe fn close(ring: NonNull<Self>) {
         // SAFETY: By the function's contract `ring` is a valid `Self` in memory from malloc(), and
         // is not used again.
-        unsafe {
-            ring.drop_in_place();
+        let closed = unsafe {
+            let closed = ring.read();
             libc::free(ring.as_ptr().cast());
+            closed
+        };
+        if !closed.is_mapped() {
+            forget(closed.memory);
         }
+    }
+
+    /// Returns true if the ring is mapped in this process. If it is not, only
+    /// [`close`](Self::close) may be called.
+    pub(crate) fn is_mapped(&self) -> bool {
+        !self.fork_mark.is_in_child()
     }
 
     /// Returns the number of records that were lost so far.

@@ -168,10 +168,10 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Delete both instances of a pair, x and y, before adding x again. If instance x were added
-        // again before instance y was deleted, an update of both could count in the new x and in
-        // the old y. An update that counts in the new x and in the old y would make the values of
-        // the new x and the new y differ, because the new y starts at 0.
+        // Delete both instances of a pair, x and y, before adding x again. If x were added again
+        // while the old y is still live, a group update of the pair would count in the new x and in
+        // the old y. The values of the new x and the new y would then differ, because the new y
+        // starts at 0.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the registers of a context: the values that may be written, and the resulting program
-//! of the hardware. Narrow counters are compared with a model that counts in 64 bits.
+//! Tests of the registers of a context: which values a user may write to the registers, and which
+//! values the rules then write to the PMU. Narrow counters are compared with a model that counts in
+//! 64 bits.
 #![cfg(not(loom))]
 
 mod pmu;
@@ -10,7 +11,7 @@ use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
-use perfmon_rules::registers::{check_pmc, NO_EMUL64};
+use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
 use pmu::{counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE, INT, OS};
 use proptest::prelude::*;
 
@@ -301,6 +302,10 @@ fn r1_3_reserved_fields_are_zero() {
         (3, 0xff, Ok(())),
         (4, 0, Err(Error::Flags)),
         (1, 0xff, Err(Error::Flags)),
+        // A read may have set SHORT in the array that the program now writes.
+        (SHORT, 0, Ok(())),
+        (SHORT | 1, 0, Ok(())),
+        (SHORT | 4, 0, Err(Error::Flags)),
     ] {
         let pmd = Pmd {
             reg_flags,
@@ -308,6 +313,8 @@ fn r1_3_reserved_fields_are_zero() {
             ..Pmd::default()
         };
         assert_eq!(pmd.check(), checked, "{reg_flags} {reg_random_mask}");
+        let samples = reg_flags & !SHORT != 0;
+        assert_eq!(pmd.is_sampling(), samples, "{reg_flags}");
     }
     assert_eq!(
         Pmd {

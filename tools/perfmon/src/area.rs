@@ -13,9 +13,10 @@ use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use protocols::ring::Page;
 use protocols::self_page::SelfPage;
 use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
-/// A shared mapping of a part of a file, or the anonymous memory of a [`PrivateArea`]. Dropping an
-/// `Area` unmaps its memory.
+/// A shared mapping of a part of a file, or the anonymous memory of a [`PrivateArea`] or a
+/// [`ForkMark`]. Dropping an `Area` unmaps its memory.
 ///
 /// The memory is accessed as atomics only, because the kernel and other processes may write to it
 /// at the same time. An access beyond the end of the file raises SIGBUS.
@@ -154,5 +155,66 @@ impl PrivateArea {
         // the type's invariant neither the kernel nor another process writes to the mapping, and
         // `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.0.addr.as_ptr().cast(), self.0.bytes / 8) }
+    }
+}
+
+/// A page that differs between the process that made it and the children of the process. fork()
+/// does not copy the mappings of `/dev/perfmon`, so a child must not access or unmap them.
+///
+/// Reading the mark takes no system call, unlike getpid().
+pub struct ForkMark(Area);
+
+impl ForkMark {
+    /// Maps the page, and marks the process as the one that made it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of mmap() or madvise().
+    pub fn new() -> Result<Self, c_int> {
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        let area = Area::map(-1, 0, PAGE_SIZE, PROT_READ | PROT_WRITE, flags)?;
+        // SAFETY: The mapping belongs to `area`. MADV_WIPEONFORK does not change the memory of this
+        // process.
+        let result =
+            unsafe { libc::madvise(area.addr.as_ptr(), area.bytes, libc::MADV_WIPEONFORK) };
+        if result != 0 {
+            // SAFETY: The C library returns the address of the calling thread's errno, which is
+            // always valid.
+            return Err(unsafe { *libc::__errno_location() });
+        }
+        if let Some(word) = area.words().first() {
+            word.store_relaxed(1);
+        }
+        Ok(Self(area))
+    }
+
+    /// Returns true in a child that fork() has made since [`new`](Self::new), where the kernel has
+    /// filled the page with zeros. Returns false in a child that shares its memory with the parent,
+    /// as after vfork().
+    pub fn is_in_child(&self) -> bool {
+        self.0.words().first().map_or(0, Word::load_relaxed) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_9_a_fork_mark_in_a_child_is_wiped() {
+        let mark = ForkMark::new().expect("a page");
+        // SAFETY: The child only reads memory and calls _exit(), which a child of a process with
+        // several threads may do.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: _exit() may be called at any time.
+            unsafe { libc::_exit(if mark.is_in_child() { 42 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid for writes.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert!(child > 0 && waited == child, "fork() and waitpid()");
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42);
+        assert!(!mark.is_in_child());
     }
 }

@@ -77,7 +77,9 @@ impl Reading {
     }
 }
 
-/// An open context of `/dev/perfmon`. Dropping a `Context` detaches and destroys it.
+/// An open context of `/dev/perfmon`. Dropping a `Context` closes its file descriptor. The kernel
+/// detaches and destroys the context when its last file descriptor is closed, for example in a
+/// child process, and its last mapping is removed, such as that of a [`Ring`](crate::ring::Ring).
 #[derive(Debug)]
 pub struct Context {
     file: File,

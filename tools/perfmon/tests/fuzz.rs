@@ -121,7 +121,7 @@ fn read_ring(bytes: &[u8]) -> usize {
         tail: &tail,
         data: data.as_slice(),
     };
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(&ring());
     let mut nr_records = 0;
     for position in [head, head.wrapping_mul(3)] {
         Writer::new(flags as u32, size, 0).begin(&ring(), position);

@@ -90,7 +90,7 @@ fn r1_9_samples_are_read() {
     writer.write(&memory.shared(), 5, &[&[7]]);
     // Make the sample claim more words than its record has.
     writer.write(&memory.shared(), 1, &[&fixed]);
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(&memory.shared());
     let all: Vec<Record> = reader.records(memory.shared()).collect();
     let sample = Sample {
         ip: 0x1000,
@@ -116,7 +116,7 @@ fn r1_9_samples_are_read() {
 #[test]
 fn r1_9_forward_records_are_consumed_and_wrap() {
     let memory = RingMemory::new(0, 16);
-    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     let mut numbers = Vec::new();
     for n in 0..1000 {
         assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
@@ -132,7 +132,7 @@ fn r1_9_forward_records_are_consumed_and_wrap() {
 #[test]
 fn r1_9_what_is_lost_is_told() {
     let memory = RingMemory::new(0, 16);
-    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     let kept = (0..10)
         .filter(|_| write_record(&mut writer, &memory, 0) == WriteResult::Kept)
         .count();
@@ -148,7 +148,7 @@ fn r1_9_what_is_lost_is_told() {
 #[test]
 fn r1_9_a_record_that_is_not_asked_for_stays() {
     let memory = RingMemory::new(0, 16);
-    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     for _ in 0..8 {
         write_record(&mut writer, &memory, 0);
     }
@@ -159,10 +159,26 @@ fn r1_9_a_record_that_is_not_asked_for_stays() {
 }
 
 #[test]
+fn r1_9_a_new_reader_continues_at_the_tail() {
+    for flags in [0, BACKWARD] {
+        let memory = RingMemory::new(flags, 16);
+        let mut writer = memory.writer(flags);
+        let read = || record_numbers(Reader::new(&memory.shared()).records(memory.shared()));
+        let mut numbers = Vec::new();
+        // After several readers, the ring has wrapped: position 0 is the middle of a record.
+        for n in 0..100 {
+            assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
+            numbers.extend(read());
+        }
+        assert_eq!(numbers, (0..100).collect::<Vec<u64>>(), "flags {flags}");
+    }
+}
+
+#[test]
 fn r2_1_backward_records_come_oldest_first() {
     let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
     let mut writer = memory.writer(BACKWARD | OVERWRITE);
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(&memory.shared());
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
     for n in 0..4 {
         write_record(&mut writer, &memory, n);
@@ -185,7 +201,7 @@ fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
         for n in 0..=last {
             write_record(&mut writer, &memory, n);
         }
-        let numbers = record_numbers(Reader::default().records(memory.shared()));
+        let numbers = record_numbers(Reader::new(&memory.shared()).records(memory.shared()));
         // The expected records are the newest records that fit into the ring.
         let mut words = 0;
         let fit = |n: &u64| {
@@ -201,7 +217,7 @@ fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
 #[test]
 fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
     let memory = RingMemory::new(BACKWARD, 16);
-    let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::default());
+    let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::new(&memory.shared()));
     for _ in 0..9 {
         write_record(&mut writer, &memory, 0);
     }
@@ -217,17 +233,21 @@ fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
 #[test]
 fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
     let memory = RingMemory::new(OVERWRITE, 16);
-    let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::default());
+    let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::new(&memory.shared()));
     for n in 0..3 {
         write_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
+    assert_eq!(reader.skips(), 0);
+    // 20 records have 80 words: five times the size of the ring.
     for n in 0..20 {
         write_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    assert_eq!(reader.skips(), 1);
     write_record(&mut writer, &memory, 20);
     assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
+    assert_eq!((reader.skips(), reader.is_broken()), (1, false));
 }
 
 #[test]
@@ -236,7 +256,7 @@ fn r2_5_what_is_no_ring_ends_it() {
     let mut writer = memory.writer(0);
     write_record(&mut writer, &memory, 0);
     memory.data[0].store_relaxed(3);
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(&memory.shared());
     assert_eq!(reader.records(memory.shared()).count(), 0);
     assert!(reader.is_broken());
 }
@@ -259,7 +279,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
                 }
                 writer_done.store(true, Ordering::Release);
             });
-            let mut reader = Reader::default();
+            let mut reader = Reader::new(&memory.shared());
             let (mut last, mut nr_records) = (None, 0);
             loop {
                 let ended = writer_done.load(Ordering::Acquire);
@@ -276,6 +296,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
                 }
             }
             assert!(nr_records > 0, "flags {flags}");
+            assert!(flags == OVERWRITE || reader.skips() == 0, "flags {flags}");
         });
     }
 }

@@ -24,6 +24,10 @@ pub const DEVICE: &str = "/dev/perftrace";
 /// interrupts the call, or if the memory of the caller is too small for the records.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
+/// Maximum number of markers that [`Device::visit_markers`] visits. Without a limit, a program could
+/// create processes with markers faster than the markers are listed, and the call would not end.
+pub const MAX_MARKERS: usize = 1 << 17;
+
 /// The configuration of a new trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceConfig {
@@ -77,28 +81,11 @@ impl Device {
         Ok(all)
     }
 
-    /// Returns the markers of the processes that the caller may trace.
-    pub fn markers(&self) -> Result<Vec<MarkerInfo>, Error> {
-        let mut all: Vec<MarkerInfo> = Vec::new();
-        let mut next = (0, 0);
-        loop {
-            let mut raw = raw_describe(next.0, next.1);
-            match retry_on_intr(|| abi::next_marker(self.file.as_fd(), &mut raw)) {
-                Ok(()) => {}
-                Err(Errno::NOENT) => return Ok(all),
-                Err(e) => return Err(Error::Call("list markers", e.into())),
-            }
-            // The kernel may return processes in any order, but must return the markers of a
-            // process in ascending order of their numbers.
-            if raw.key == next.0 && raw.number < next.1 {
-                return Err(Error::Corrupt("marker listed twice".to_owned()));
-            }
-            next = match raw.number.checked_add(1) {
-                Some(number) => (raw.key, number),
-                None => return Err(Error::Corrupt("marker number out of range".to_owned())),
-            };
-            all.push(description_from_raw(&raw));
-        }
+    /// Calls `visit` for each marker of the processes that the caller may trace, until `visit`
+    /// returns false. Returns false if there are more than [`MAX_MARKERS`] markers, of which only
+    /// the first [`MAX_MARKERS`] were visited.
+    pub fn visit_markers(&self, visit: impl FnMut(MarkerInfo) -> bool) -> Result<bool, Error> {
+        visit_markers(|raw| abi::next_marker(self.file.as_fd(), raw), visit)
     }
 
     /// Returns the process with the key `key`. Returns `None` if there is no such process, if the
@@ -280,6 +267,36 @@ impl Source for Trace {
     }
 }
 
+/// Does [`Device::visit_markers`]. `next` replaces its argument by the next marker.
+fn visit_markers(
+    mut next: impl FnMut(&mut Describe) -> rustix::io::Result<()>,
+    mut visit: impl FnMut(MarkerInfo) -> bool,
+) -> Result<bool, Error> {
+    let mut from = (0, 0);
+    for nr_visited in 0.. {
+        let mut raw = raw_describe(from.0, from.1);
+        match retry_on_intr(|| next(&mut raw)) {
+            Ok(()) if nr_visited == MAX_MARKERS => break,
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(true),
+            Err(e) => return Err(Error::Call("list markers", e.into())),
+        }
+        // The kernel may return processes in any order, but must return the markers of a process in
+        // ascending order of their numbers.
+        if raw.key == from.0 && raw.number < from.1 {
+            return Err(Error::Corrupt("marker listed twice".to_owned()));
+        }
+        from = match raw.number.checked_add(1) {
+            Some(number) => (raw.key, number),
+            None => return Err(Error::Corrupt("marker number out of range".to_owned())),
+        };
+        if !visit(description_from_raw(&raw)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn read_process(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>, Error> {
     let mut raw = Process {
         key,
@@ -400,5 +417,33 @@ mod tests {
         assert!(copy_text(&mut room, "a\0", "it").is_err());
         assert!(copy_text(&mut room, "abc", "it").is_ok());
         assert_eq!(&room, b"abc\0");
+    }
+
+    /// Visits markers of a machine on which each call returns a marker of a new process, up to
+    /// `nr` markers. Returns the number of visits and the result.
+    fn visit_new_processes(nr: u64, stop_at: usize) -> (usize, bool) {
+        let mut nr_visited = 0;
+        let next = |raw: &mut Describe| {
+            raw.key += 1;
+            match raw.key > nr {
+                true => Err(Errno::NOENT),
+                false => Ok(()),
+            }
+        };
+        let visit = |_| {
+            nr_visited += 1;
+            nr_visited != stop_at
+        };
+        let is_complete = visit_markers(next, visit).expect("the markers are valid");
+        (nr_visited, is_complete)
+    }
+
+    #[test]
+    fn r3_8_listing_of_markers_ends_although_processes_start_all_the_time() {
+        let max = MAX_MARKERS as u64;
+        assert_eq!(visit_new_processes(u64::MAX, 0), (MAX_MARKERS, false));
+        assert_eq!(visit_new_processes(max + 1, 0), (MAX_MARKERS, false));
+        assert_eq!(visit_new_processes(max, 0), (MAX_MARKERS, true));
+        assert_eq!(visit_new_processes(u64::MAX, 3), (3, true));
     }
 }

@@ -13,9 +13,12 @@ use crate::source::{ProcessInfo, Source};
 use crate::syscalls;
 use trace_rules::abi::KEY_KERNEL;
 
-/// Maximum number of classes (distinct pairs of marker name and fields). When `MAX_CLASSES` classes
-/// exist, the reader drops the events of new classes.
+/// Maximum number of classes (distinct pairs of marker name and fields) of all users. The reader
+/// drops the events of further classes.
 const MAX_CLASSES: usize = 1 << 16;
+/// Maximum number of classes that processes of one user add, so that the programs of one user leave
+/// classes for other users.
+const MAX_CLASSES_PER_USER: usize = MAX_CLASSES / 4;
 
 /// A class of events. Markers with the same name and fields are one class.
 #[derive(Debug)]
@@ -78,7 +81,8 @@ pub struct Process {
 #[derive(Debug)]
 struct CachedProcess {
     process: Rc<Process>,
-    markers: HashMap<u16, Rc<Marker>>,
+    /// The markers by their numbers; `None` if the class of a marker exceeds a limit of classes.
+    markers: HashMap<u16, Option<Rc<Marker>>>,
     /// The round (pass over all buffers) in which the process was looked up last.
     round: u64,
 }
@@ -88,13 +92,16 @@ struct CachedProcess {
 pub struct Metadata {
     processes: HashMap<u64, CachedProcess>,
     classes: HashMap<(String, String), Rc<Marker>>,
+    /// Number of classes that the processes of each user have added.
+    classes_of_user: HashMap<u32, usize>,
     round: u64,
     /// The key and the marker number that were looked up last in this round, and the result.
     last: Option<((u64, u16), ProcessAndMarker)>,
 }
 
-/// The process and the marker of an event.
-pub type ProcessAndMarker = (Rc<Process>, Rc<Marker>);
+/// The process and the marker of an event. The marker is `None` if its class exceeds a limit of
+/// classes, so that the event is dropped.
+pub type ProcessAndMarker = (Rc<Process>, Option<Rc<Marker>>);
 
 impl Metadata {
     fn cached_process(
@@ -126,6 +133,16 @@ impl Metadata {
         Ok(Some(cached))
     }
 
+    /// Looks up a process. Returns `None` if the process does not exist.
+    pub fn process(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+    ) -> Result<Option<Rc<Process>>, Error> {
+        let cached = self.cached_process(source, key)?;
+        Ok(cached.map(|cached| Rc::clone(&cached.process)))
+    }
+
     /// Looks up a process and one of its markers. Returns `None` if the process or the marker does
     /// not exist.
     pub fn look_up(
@@ -145,15 +162,19 @@ impl Metadata {
         };
         let process = Rc::clone(&cached.process);
         let marker = match cached.markers.get(&number) {
-            Some(marker) => Rc::clone(marker),
+            Some(marker) => marker.clone(),
             None => {
                 // Do not cache failures: a marker that does not exist may be registered later.
                 let found = source.describe(key, number.into())?;
-                let Some(marker) = found.and_then(|d| self.class(d.name, d.fields)) else {
+                let Some((found, fields)) = found.and_then(|d| {
+                    let fields = fields::parse(&d.fields)?;
+                    Some((d, fields))
+                }) else {
                     return Ok(None);
                 };
+                let marker = self.class(process.info.uid, (found.name, found.fields), fields);
                 if let Some(cached) = self.processes.get_mut(&key) {
-                    cached.markers.insert(number, Rc::clone(&marker));
+                    cached.markers.insert(number, marker.clone());
                 }
                 marker
             }
@@ -162,22 +183,24 @@ impl Metadata {
         Ok(self.last.as_ref().map(|(_, found)| found.clone()))
     }
 
-    fn class(&mut self, name: String, text: String) -> Option<Rc<Marker>> {
-        let next = self.classes.len();
-        let key = (name, text);
+    /// Returns the class with the name and the text of fields in `key`, for a process of the user
+    /// `uid`. Returns `None` if a new class would exceed a limit.
+    fn class(&mut self, uid: u32, key: (String, String), fields: Vec<Field>) -> Option<Rc<Marker>> {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
-        // Limit the number of classes: the programs of any user can add classes.
-        if next >= MAX_CLASSES {
+        let next = self.classes.len();
+        let of_user = self.classes_of_user.get(&uid).copied().unwrap_or(0);
+        if next >= MAX_CLASSES || of_user >= MAX_CLASSES_PER_USER {
             return None;
         }
         let marker = Rc::new(Marker {
             class: u32::try_from(next).ok()?,
             name: key.0.clone(),
-            fields: fields::parse(&key.1)?,
+            fields,
             is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::MARKER,
         });
+        self.classes_of_user.insert(uid, of_user + 1);
         self.classes.insert(key, Rc::clone(&marker));
         Some(marker)
     }

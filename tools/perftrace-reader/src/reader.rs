@@ -21,6 +21,10 @@ const IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
 /// the record was read. The clocks of different CPUs differ by less than `MAX_AHEAD_MS`.
 const MAX_AHEAD_MS: u64 = 1000;
+/// Maximum number of buffers that one round reads of processes that began during the round, or that
+/// the kernel has removed from the trace since the read. The maximum is well above 1, because a child
+/// of fork() gets its key at the fork and may begin later than processes with higher keys.
+const MAX_LATE_BUFFERS: usize = 1024;
 /// Number of milliseconds within which a writer usually commits a record, after it has read the
 /// clock for the record.
 const MAX_LATE_MS: u64 = 10;
@@ -37,9 +41,23 @@ pub struct Totals {
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
     pub cut: u64,
+    /// Number of events that were dropped because too many classes (distinct pairs of marker name and
+    /// fields) exist: a quarter of 65,536 for each user, and 65,536 in all.
+    pub over_class_limit: u64,
+    /// Number of bytes that a flight recorder overwrote between two rounds, before they were read.
+    pub overwritten: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
     pub bad_times: u64,
+}
+
+/// The result of resolving a record.
+enum Resolved<'a> {
+    Event(Event<'a>),
+    /// The marker does not exist, or its fields do not match the payload.
+    Invalid,
+    /// The event is dropped, because its class exceeds a limit of classes.
+    OverClassLimit,
 }
 
 /// The state of a buffer that the reader has read.
@@ -56,6 +74,8 @@ struct Stream {
 pub struct Reader {
     flight: bool,
     khz: u64,
+    /// True until the first round has ended.
+    is_first_round: bool,
     metadata: Metadata,
     streams: HashMap<BufferId, Stream>,
     buffer: Vec<u8>,
@@ -68,6 +88,7 @@ impl Reader {
         Self {
             flight: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
+            is_first_round: true,
             metadata: Metadata::default(),
             streams: HashMap::new(),
             buffer: Vec::with_capacity(info.bytes as usize),
@@ -81,7 +102,8 @@ impl Reader {
     }
 
     /// Makes one pass over all buffers, and reads those with new records. Returns the number of
-    /// buffers that were read.
+    /// buffers that had new records or new losses. The pass ends early if too many processes begin
+    /// during the pass; the next round reads the rest of their events.
     pub fn read_round(
         &mut self,
         source: &impl Source,
@@ -93,54 +115,81 @@ impl Reader {
             output.process_exited(key).map_err(Error::Write)?;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut after = BufferId::BEFORE_FIRST;
-        let mut nr = 0;
-        let result = loop {
-            match source.read(after, &mut buffer) {
-                Ok(Some(chunk)) if chunk.buffer == after => {
-                    break Err(Error::Corrupt("buffer returned twice".to_owned()));
-                }
-                Ok(Some(chunk)) => {
-                    after = chunk.buffer;
-                    nr += 1;
-                    if let Err(error) = self.process_chunk(source, output, &chunk, &buffer) {
-                        break Err(error);
-                    }
-                }
-                Ok(None) => break Ok(nr),
-                Err(error) => break Err(error),
-            }
-        };
+        let result = self.read_buffers(source, output, begin, &mut buffer);
         self.buffer = buffer;
+        self.is_first_round = false;
         output
             .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
             .map_err(Error::Write)?;
         result
     }
 
-    /// Processes the records that were read from a buffer.
+    /// Reads each buffer with new records once, in the order of the keys, in a round that began at
+    /// the time `begin`. Returns the number of buffers that had new records or new losses.
+    fn read_buffers(
+        &mut self,
+        source: &impl Source,
+        output: &mut dyn Output,
+        begin: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        let mut after = BufferId::BEFORE_FIRST;
+        let (mut nr, mut nr_late) = (0, 0);
+        // New processes get the highest keys. Without the limit, the round would not end while
+        // processes begin faster than the reader reads their buffers. The events of a process that
+        // began during the round are later than `begin`, so the next round may read them.
+        while nr_late < MAX_LATE_BUFFERS {
+            let Some(chunk) = source.read(after, bytes)? else {
+                break;
+            };
+            if chunk.buffer == after {
+                return Err(Error::Corrupt("buffer returned twice".to_owned()));
+            }
+            after = chunk.buffer;
+            // Look up the process even if its records are invalid, so that `begin_round` notices
+            // when the process has exited. If the process does not exist, the kernel has removed it
+            // from the trace since the read, and has counted it as dropped or denied.
+            let Some(process) = self.metadata.process(source, after.key)? else {
+                nr_late += 1;
+                continue;
+            };
+            nr_late += usize::from(process.info.began > begin);
+            nr += usize::from(self.process_chunk(source, output, &chunk, bytes)?);
+        }
+        Ok(nr)
+    }
+
+    /// Processes the records that were read from a buffer. Returns true if the buffer had new records
+    /// or new losses. The kernel returns each buffer of a flight recorder that has records in each
+    /// round, even if none of the records is new.
     fn process_chunk(
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
         chunk: &Chunk,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut stream = self.streams.remove(&chunk.buffer).unwrap_or_default();
         let lost = stream.lost;
-        let result = self.parse_packet(source, chunk, bytes, &mut stream);
+        let new_bytes = match self.flight {
+            true => chunk.position.wrapping_sub(stream.position),
+            false => bytes.len() as u64,
+        };
+        let result = self.parse_packet(source, chunk, bytes, &mut stream, new_bytes);
         self.streams.insert(chunk.buffer, stream);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
+        self.totals.overwritten = self.totals.overwritten.saturating_add(packet.overwritten);
+        let is_new = new_bytes > 0 || packet.lost > lost;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
         // The count of losses may have grown even if no bytes were read, because no `LOST` record
         // reports the latest losses yet.
-        if is_empty && packet.lost == lost {
-            return Ok(());
+        if !is_empty || packet.lost > lost {
+            output.packet(&packet).map_err(Error::Write)?;
         }
-        output.packet(&packet).map_err(Error::Write)
+        Ok(is_new)
     }
 
     fn parse_packet<'a>(
@@ -149,6 +198,7 @@ impl Reader {
         chunk: &Chunk,
         bytes: &'a [u8],
         stream: &mut Stream,
+        new_bytes: u64,
     ) -> Result<Packet<'a>, Error> {
         let layout = Layout {
             shared: chunk.buffer.key == KEY_SHARED,
@@ -156,13 +206,8 @@ impl Reader {
         };
         let mut records = Records::new(bytes, layout);
         let mut items = Vec::new();
-        let new_bytes = chunk.position.wrapping_sub(stream.position);
-        loop {
-            let at = bytes.len() - records.remaining();
-            // A flight recorder returns old records again, after the new records.
-            if self.flight && at as u64 >= new_bytes {
-                break;
-            }
+        // A flight recorder returns old records again, after the new records.
+        while ((bytes.len() - records.remaining()) as u64) < new_bytes {
             match records.next() {
                 Some(item) => items.push(item),
                 None => break,
@@ -171,6 +216,12 @@ impl Reader {
         if self.flight {
             items.reverse();
         }
+        // A reader that starts cannot expect the bytes from before its first round. If the position
+        // has decreased, the buffer is a new one, or its program has overwritten its counts.
+        let overwritten = match self.is_first_round || chunk.position < stream.position {
+            true => 0,
+            false => new_bytes.saturating_sub(bytes.len() as u64),
+        };
         stream.position = chunk.position;
         let lost = stream.lost.max(chunk.lost);
         self.totals.lost = self.totals.lost.saturating_add(lost - stream.lost);
@@ -180,19 +231,21 @@ impl Reader {
             events: Vec::with_capacity(items.len()),
             losses: Vec::new(),
             lost,
+            overwritten,
             cut: records.cut() as u64,
         };
         for item in items {
             match item {
                 Item::Event(record) => {
                     match self.resolve_event(source, chunk.buffer.key, &record)? {
-                        Some(event) => {
+                        Resolved::Event(event) => {
                             let time = self.correct_time(stream, chunk, record.time);
                             packet.events.push(Event { time, ..event });
                         }
                         // The record's length is valid, so parsing can continue with the next
                         // record.
-                        None => packet.cut += record.bytes as u64,
+                        Resolved::Invalid => packet.cut += record.bytes as u64,
+                        Resolved::OverClassLimit => self.totals.over_class_limit += 1,
                     }
                 }
                 // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
@@ -217,29 +270,37 @@ impl Reader {
         Ok(packet)
     }
 
-    /// Returns the event of a record. Returns `None` if the marker does not exist, or if its fields
-    /// do not match the payload.
+    /// Returns the event of a record.
     fn resolve_event<'a>(
         &mut self,
         source: &impl Source,
         key: u64,
         record: &Record<'a>,
-    ) -> Result<Option<Event<'a>>, Error> {
+    ) -> Result<Resolved<'a>, Error> {
+        // The key of a record in a shared buffer is written by a program, which could otherwise write
+        // events in the name of the kernel.
+        if record.key.is_some_and(|key| key <= KEY_SHARED) {
+            return Ok(Resolved::Invalid);
+        }
         let key = record.key.unwrap_or(key);
-        let Some((process, marker)) = self.metadata.look_up(source, key, record.marker)? else {
-            return Ok(None);
+        let (process, marker) = match self.metadata.look_up(source, key, record.marker)? {
+            Some((process, Some(marker))) => (process, marker),
+            Some((_, None)) => return Ok(Resolved::OverClassLimit),
+            None => return Ok(Resolved::Invalid),
         };
         let size = fields::encoded_size(&marker.fields, record.payload);
         let payload = size.and_then(|size| {
             let (payload, zeroes) = record.payload.split_at_checked(size)?;
             (zeroes.len() < 8).then_some(payload)
         });
-        Ok(payload.map(|payload| Event {
-            time: record.time,
-            thread: record.thread,
-            process,
-            marker,
-            payload,
+        Ok(payload.map_or(Resolved::Invalid, |payload| {
+            Resolved::Event(Event {
+                time: record.time,
+                thread: record.thread,
+                process,
+                marker,
+                payload,
+            })
         }))
     }
 

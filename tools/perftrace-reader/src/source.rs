@@ -127,7 +127,8 @@ pub trait Source {
     /// buffer after `after` has new bytes.
     fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
-    /// Returns the process with this key, or `None` if the process does not exist.
+    /// Returns the process with this key, or `None` if the process does not exist. If shared buffers
+    /// exist, a description without a name is returned for [`crate::KEY_SHARED`].
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error>;
 
     /// Returns the marker with this number, or `None` if the process has no marker of this number.

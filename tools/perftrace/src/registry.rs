@@ -403,8 +403,8 @@ impl Registry {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
-                // If the kernel no longer traced this process, the attach has created new mappings.
-                // A process that still uses the mappings of an earlier attach cannot register
+                // The attach creates new mappings if the kernel has ended the previous attach of
+                // this process. A process that still uses the previous mappings cannot register
                 // markers.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)

@@ -254,9 +254,9 @@ impl Record<'_> {
 
     /// Writes one record: the event, or a padding or `LOST` record that has to precede the event.
     fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
-        // The commit of the update compares `head` and `lost` again. Acquire on `tail`: pairs with
-        // the store by which the kernel releases records after it has copied them. Writers may
-        // overwrite the released records.
+        // Relaxed: `Update::commit` checks that `head` and `lost` have not changed since these
+        // loads. Acquire on `tail`: pairs with the store by which the kernel releases records after
+        // it has copied them. Writers may overwrite the released records.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
@@ -331,9 +331,9 @@ impl Record<'_> {
         }
         if end > limit {
             // `tail` only grows, so a limit that is computed from an old `tail` is at worst too
-            // low. Store the limit by an update, which fails if another thread has counted a lost
-            // event meanwhile. A failed update keeps the limit of 0 that a thread stores after it
-            // has counted a lost event.
+            // low. A thread that has counted a lost event stores the limit 0. `Update::commit` must
+            // not overwrite this 0, so it stores nothing if `lost` has changed since it was loaded
+            // above.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::abi::{
     Task, AVGCTXT, INTACCUM, PRMPTCTXTCNT, PRMPTPRICNT, SCACCUM, SCHEDACCUM, SCHEDOUTCNT,
-    SCHLATACCUM, TASK_LATENCIES,
+    SCHLATACCUM, TASK_ENDED, TASK_LATENCIES,
 };
 
 /// Number of values of a CPU.
@@ -117,15 +117,28 @@ impl Task {
         average(self.values[AVGCTXT], self.switches())
     }
 
-    /// Returns true if `self` is a later state of the same task as `before`, and accounting was not
-    /// restarted in between.
+    /// Returns true if the accounting of the task began after the time `time`, which shows that
+    /// accounting was restarted. `now` is the time at which `self` was read, or a little earlier.
+    /// Both times are in ticks, as in [`Info::now`](crate::Info::now).
+    ///
+    /// Returns false if the task has ended, because it is not known when it ended.
+    pub fn was_accounted_after(&self, time: u64, now: u64) -> bool {
+        !self.has_flag(TASK_ENDED) && now.saturating_sub(self.counted) > time
+    }
+
+    /// Returns true if `self` can be a later state of the same task as `before`: the task was
+    /// accounted for at least as long.
+    ///
+    /// A restart of accounting between the two states is not noticed if the task was then accounted
+    /// for longer than before the restart. If the times of the states are known,
+    /// [`was_accounted_after`](Self::was_accounted_after) notices each restart.
     pub fn is_later_state_of(&self, before: &Self) -> bool {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
     /// Returns the increments of the values since the earlier state `before`. If `before` is
-    /// `None`, or accounting was restarted after the state `before`, the increments are the values
-    /// themselves.
+    /// `None`, or if `self` is not [a later state](Self::is_later_state_of) of `before`, the
+    /// increments are the values themselves.
     pub fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
@@ -211,6 +224,9 @@ impl Cpu {
     }
 
     /// Returns the increments of the CPU's values since the earlier state `before`.
+    ///
+    /// The increments are wrong if accounting was restarted after the state `before`: the values of
+    /// a CPU then began again at 0, and do not show when.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             values: deltas(&self.values, &before.values),

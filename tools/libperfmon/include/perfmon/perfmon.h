@@ -86,7 +86,8 @@ int pfm_get_status(int fd, struct perfmon_status *status);
  * functions. pfm_self_read() reads a PMD of the context that is attached to the calling thread. If
  * the value cannot be computed from the self page `page`, pfm_self_read() makes a system call. The
  * value cannot be computed from the self page if `page` is NULL, or while the context is attached
- * to another thread and is counting.
+ * to another thread and is counting. A child that fork() makes has no mapping of the self page, and
+ * passes NULL as `page`.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
@@ -98,7 +99,8 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
  * these functions. A ring has one reader at a time. pfm_ring_read() returns 1 and a copy of a
  * record, or 0 if no record is left. The copy of a record is valid until the next call with the
  * same ring. In a forward ring pfm_ring_read() returns the oldest record that was not read yet; in
- * a backward ring it returns the newest record of the snapshot first, and then older records. See
+ * a backward ring it returns the newest record of the snapshot first, and then older records. A
+ * child that fork() makes has no mapping of the ring: it can only close the ring. See
  * pfm_ring_read(3).
  */
 struct pfm_ring;

@@ -19,7 +19,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps the ring of a context.
+    /// Maps the ring of a context. In a ring without [`OVERWRITE`](super::OVERWRITE), the reader
+    /// continues where the previous reader of the ring stopped.
     ///
     /// # Errors
     ///
@@ -30,7 +31,7 @@ impl Ring {
             libc::EPROTO => io::ErrorKind::InvalidData.into(),
             error => io::Error::from_raw_os_error(error),
         })?;
-        let reader = Reader::default();
+        let reader = Reader::new(&mapping.shared());
         Ok(Self { mapping, reader })
     }
 
@@ -51,6 +52,11 @@ impl Ring {
         self.mapping.shared().page.data_size()
     }
 
+    /// Returns how often the reader has skipped unread records: see [`Reader::skips`].
+    pub fn skips(&self) -> u64 {
+        self.reader.skips()
+    }
+
     /// Returns true if an invalid record was found. After an invalid record, no further records can
     /// be read.
     pub fn is_broken(&self) -> bool {
@@ -58,8 +64,8 @@ impl Ring {
     }
 }
 
-/// A reader of a ring. A reader starts at position 0, where the ring starts.
-#[derive(Debug, Default)]
+/// A reader of a ring.
+#[derive(Debug)]
 pub struct Reader {
     /// Position of the reader. In a forward ring, the reader has read the records below `position`.
     /// In a backward ring, the reader has read the records from `position` on.
@@ -68,9 +74,24 @@ pub struct Reader {
     buffer: Vec<u64>,
     /// True if an invalid record was found.
     broken: bool,
+    /// Number of times that the kernel had overwritten unread records of a forward ring.
+    skips: u64,
 }
 
 impl Reader {
+    /// Makes a reader that starts at the tail of the ring: at the position up to which earlier
+    /// readers have read the ring, or at position 0 if the ring had no reader yet. A ring with
+    /// [`OVERWRITE`](super::OVERWRITE) has no tail in its file, so each reader of the file starts
+    /// at position 0.
+    pub fn new(ring: &Shared<'_>) -> Self {
+        Self {
+            position: ring.tail.load_relaxed(),
+            buffer: Vec::new(),
+            broken: false,
+            skips: 0,
+        }
+    }
+
     /// Returns the records that were written since the last call, the oldest first.
     ///
     /// The returned iterator ends at the head that the ring has when this function is called. In a
@@ -94,6 +115,16 @@ impl Reader {
     /// be read.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Returns how often the kernel had overwritten unread records of a forward ring. The reader
+    /// then skips all records up to the head: it cannot find out how many records it has missed. A
+    /// caller that wants no gaps compares this number before and after it reads the records.
+    ///
+    /// In a backward ring, each call of [`records`](Self::records) may miss old records, and the
+    /// reader does not count that.
+    pub fn skips(&self) -> u64 {
+        self.skips
     }
 
     /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
@@ -160,6 +191,7 @@ impl Reader {
                 // Continue at the head, where the next record will start: in a forward ring that
                 // was overwritten, the start of the oldest intact record cannot be found.
                 self.broken = error == ReadResult::Corrupt;
+                self.skips += u64::from(error == ReadResult::Overwritten);
                 self.position = head;
                 None
             }

@@ -5,8 +5,8 @@
 //! Each buffer, not each CPU, is a data stream. The times of events are in order only within a
 //! buffer, and each buffer has its own count of lost events. The events that one read of a buffer
 //! returned become one packet. The output writes the metadata for the events of a packet before the
-//! packet. Each packet is written by one system call, so the directory contains only complete
-//! packets even if the recorder is killed.
+//! packet. If the recorder is killed while it writes a packet, the file of the buffer may end with
+//! an incomplete packet.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;

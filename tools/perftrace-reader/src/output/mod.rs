@@ -93,6 +93,9 @@ pub struct Packet<'a> {
     /// Number of events that the buffer had lost when it was read, including the events of
     /// `losses`.
     pub lost: u64,
+    /// Number of bytes before the first event of the packet that a flight recorder overwrote before
+    /// they were read.
+    pub overwritten: u64,
     /// Number of bytes that were read and are not part of a valid event.
     pub cut: u64,
 }

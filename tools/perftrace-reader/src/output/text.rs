@@ -92,6 +92,17 @@ impl<W: Write> Text<W> {
         line
     }
 
+    /// Adds a line that says which events are missing.
+    fn push_notice(&mut self, time: u64, cpu: u32, what: &str) {
+        let (notice, plain) = (self.style(NOTICE), self.style(PLAIN));
+        let formatted = self.format_time(time);
+        let line = Line {
+            text: format!("{notice}# {what} [{cpu:03}] {formatted}{plain}\n"),
+            is_event: false,
+        };
+        self.pending.push(time, line);
+    }
+
     fn write_until(&mut self, until: u64) -> io::Result<()> {
         let lines: Vec<Line> = self.pending.take_until(until).collect();
         if self.has_failed {
@@ -130,18 +141,13 @@ fn write_part(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) 
 impl<W: Write> Output for Text<W> {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let cpu = packet.buffer.cpu;
+        if let (Some(first), bytes @ 1..) = (packet.events.first(), packet.overwritten) {
+            self.push_notice(first.time, cpu, &format!("{bytes} bytes overwritten"));
+        }
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
             while let Some(loss) = losses.next_if(|l| l.before == n) {
-                let (notice, plain) = (self.style(NOTICE), self.style(PLAIN));
-                let time = self.format_time(loss.time);
-                let count = loss.count;
-                let line = format!("{notice}# {count} events lost [{cpu:03}] {time}{plain}\n");
-                let line = Line {
-                    text: line,
-                    is_event: false,
-                };
-                self.pending.push(loss.time, line);
+                self.push_notice(loss.time, cpu, &format!("{} events lost", loss.count));
             }
             if let Some(event) = packet.events.get(n) {
                 let line = Line {

@@ -3,7 +3,7 @@
 //! A fake trace, which holds the contents of its buffers for each round of reads.
 #![allow(dead_code, reason = "each program uses its part")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
 use perftrace_reader::{
@@ -29,6 +29,7 @@ pub struct Fake {
     markers: HashMap<(u64, u32), (String, String)>,
     rounds: RefCell<VecDeque<Buffers>>,
     current: RefCell<Buffers>,
+    nr_described: Cell<usize>,
 }
 
 impl Fake {
@@ -48,6 +49,7 @@ impl Fake {
             markers: HashMap::new(),
             rounds: RefCell::default(),
             current: RefCell::default(),
+            nr_described: Cell::new(0),
         }
     }
 
@@ -111,6 +113,18 @@ impl Fake {
         self.rounds.borrow().len()
     }
 
+    /// Returns the number of calls of [`Source::describe`].
+    pub fn nr_described(&self) -> usize {
+        self.nr_described.get()
+    }
+
+    /// Sets the user of a process.
+    pub fn set_uid(&mut self, key: u64, uid: u32) {
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.uid = uid;
+        }
+    }
+
     /// Removes a process, to simulate that it no longer exists.
     pub fn remove_process(&mut self, key: u64) {
         self.processes.remove(&key);
@@ -135,10 +149,14 @@ impl Source for Fake {
     }
 
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error> {
-        Ok(self.processes.get(&key).cloned())
+        Ok(match key {
+            KEY_SHARED => Some(ProcessInfo::default()),
+            key => self.processes.get(&key).cloned(),
+        })
     }
 
     fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
+        self.nr_described.set(self.nr_described.get() + 1);
         let found = self.markers.get(&(key, number));
         Ok(found.map(|(name, fields)| MarkerInfo {
             key,

@@ -20,7 +20,7 @@ pub fn run_checks(modules: &Modules) -> Vec<Check> {
         true => vec![
             check_signatures(modules),
             check_secure_boot(),
-            check_lockdown(modules),
+            check_lockdown(modules.is_loaded(), modules.signature()),
         ],
         false => ["signatures", "Secure Boot", "lockdown"]
             .map(unknown_without_sys)
@@ -98,10 +98,13 @@ fn check_signatures(modules: &Modules) -> Check {
     }
 }
 
+/// The command that makes the kernel trust a signing key.
+const ENROL_COMMAND: &str = "mokutil --import CERTIFICATE, then reboot";
+
 /// Checks the signature of perfcounters.ko on a machine that requires signed modules.
 fn check_required_signature(signature: Signature) -> Check {
     let subject = "signatures";
-    let enrol = "mokutil --import CERTIFICATE, then reboot";
+    let enrol = ENROL_COMMAND;
     let unknown = |why: &str| {
         let found = "required; unknown whether the installed modules are signed";
         note(subject, format!("{found}: {why}"))
@@ -121,8 +124,9 @@ fn check_required_signature(signature: Signature) -> Check {
             .with_remedy(format!(
                 "after the installation, sign them with a key of your own, and enrol it: {enrol}"
             )),
-        Signature::Unknown(ExamineError::NoModinfo) => {
-            unknown("modinfo is missing").with_remedy("install Debian's package kmod")
+        Signature::Unknown(ExamineError::NoDecompressor(program)) => {
+            unknown(&format!("{program} is missing"))
+                .with_remedy(format!("install {program}, which decompresses the modules"))
         }
         Signature::Unknown(ExamineError::Unreadable) => {
             unknown("this user may not read the file").with_remedy("run this as root")
@@ -145,17 +149,29 @@ fn check_secure_boot() -> Check {
     }
 }
 
-fn check_lockdown(modules: &Modules) -> Check {
-    let subject = "lockdown";
+fn check_lockdown(is_loaded: bool, signature: Signature) -> Check {
     let modes = read_trimmed("/sys/kernel/security/lockdown").unwrap_or_default();
+    check_lockdown_modes(&modes, is_loaded, signature)
+}
+
+/// Checks the contents of the kernel's file `lockdown`, in which brackets enclose the current mode.
+fn check_lockdown_modes(modes: &str, is_loaded: bool, signature: Signature) -> Check {
+    let subject = "lockdown";
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let signed = "modules must be signed";
     let kernel = "the kernel cannot be counted, sampled or traced";
-    match (mode, modules.is_loaded()) {
+    match (mode, is_loaded) {
         (None | Some("none"), _) => ok(subject, "off"),
         (Some("integrity"), true) => note(subject, "integrity: the modules are loaded"),
         (Some(mode), true) => note(subject, format!("{mode}: {kernel}; programs can"))
             .with_remedy("to end lockdown, boot without lockdown="),
+        (Some(mode), false) if matches!(signature, Signature::Signed) => note(
+            subject,
+            format!("{mode}: {signed}, and the installed modules are signed"),
+        )
+        .with_remedy(format!(
+            "if the kernel rejects them, enrol the key: {ENROL_COMMAND}"
+        )),
         (Some(mode), false) => problem(
             subject,
             format!("{mode}: {signed}"),
@@ -284,16 +300,35 @@ mod tests {
             let check = check_required_signature(signature);
             (check.state, check.found)
         };
-        let (state, found) = check_of(Signature::Unknown(ExamineError::NoModinfo));
+        let (state, found) = check_of(Signature::Unknown(ExamineError::NoDecompressor("xz")));
         assert_eq!(state, CheckState::Note);
-        assert!(
-            found.contains("unknown whether the installed modules are signed: modinfo is missing")
-        );
+        assert!(found.contains("unknown whether the installed modules are signed: xz is missing"));
         assert_eq!(check_of(Signature::Signed).0, CheckState::Note);
         assert_eq!(check_of(Signature::NotInstalled).0, CheckState::Note);
         let (state, found) = check_of(Signature::Unsigned);
         assert_eq!(state, CheckState::Problem);
         assert!(found.contains("are not signed"));
+    }
+
+    #[test]
+    fn doctor_wants_a_signature_under_lockdown() {
+        let state_of =
+            |modes, is_loaded, signature| check_lockdown_modes(modes, is_loaded, signature).state;
+        let integrity = "none [integrity] confidentiality";
+        assert_eq!(
+            state_of(integrity, false, Signature::Unsigned),
+            CheckState::Problem
+        );
+        assert_eq!(
+            state_of(integrity, false, Signature::Signed),
+            CheckState::Note
+        );
+        assert_eq!(
+            state_of(integrity, true, Signature::Signed),
+            CheckState::Note
+        );
+        let none = "[none] integrity confidentiality";
+        assert_eq!(state_of(none, false, Signature::Unsigned), CheckState::Ok);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use object::{Object, ObjectSection};
 use serde_json::{json, Value};
@@ -43,8 +43,8 @@ pub struct Module {
 pub enum ExamineError {
     /// The module file cannot be read, usually because the user has no permission.
     Unreadable,
-    /// The module file is compressed, and kmod's modinfo is not installed.
-    NoModinfo,
+    /// The module file is compressed, and this program, which decompresses it, is not installed.
+    NoDecompressor(&'static str),
     /// The file is not a complete module file: the file is empty, truncated or of another type.
     NotAModule,
 }
@@ -80,13 +80,7 @@ impl Module {
 
     fn examine_file(&mut self) {
         let Some(path) = &self.file else { return };
-        let info = match path.extension().is_some_and(|e| e != "ko") {
-            true => examine_compressed(path),
-            false => fs::read(path)
-                .map_err(|_| ExamineError::Unreadable)
-                .and_then(|bytes| parse_elf(&bytes).ok_or(ExamineError::NotAModule)),
-        };
-        match info {
+        match examine(path) {
             Ok(info) => {
                 self.vermagic = info.vermagic;
                 self.file_build_id = info.build_id;
@@ -118,8 +112,33 @@ impl Module {
     }
 }
 
-/// Examines an uncompressed module file. Returns `None` if the bytes are not a complete ELF file
-/// with a section `.modinfo`.
+/// Examines a module file, which may be compressed.
+fn examine(path: &Path) -> Result<ModuleInfo, ExamineError> {
+    let file = fs::File::open(path).map_err(|_| ExamineError::Unreadable)?;
+    let bytes = match path.extension().and_then(OsStr::to_str) {
+        Some("xz") => decompress("xz", file)?,
+        Some("zst") => decompress("zstd", file)?,
+        Some("gz") => decompress("gzip", file)?,
+        _ => fs::read(path).map_err(|_| ExamineError::Unreadable)?,
+    };
+    parse_elf(&bytes).ok_or(ExamineError::NotAModule)
+}
+
+/// Returns the decompressed contents of a file.
+fn decompress(program: &'static str, file: fs::File) -> Result<Vec<u8>, ExamineError> {
+    let output = Command::new(program)
+        .arg("-dc")
+        .stdin(Stdio::from(file))
+        .output()
+        .map_err(|_| ExamineError::NoDecompressor(program))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(ExamineError::NotAModule),
+    }
+}
+
+/// Examines the decompressed contents of a module file. Returns `None` if the bytes are not a
+/// complete ELF file with a section `.modinfo`.
 pub(super) fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     let elf = object::File::parse(bytes).ok()?;
     let info = elf.section_by_name(".modinfo")?.data().ok()?;
@@ -129,45 +148,6 @@ pub(super) fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
         vermagic: vermagic.map(|w| visible::decode(w).trim().to_owned()),
         build_id: elf.build_id().ok().flatten().map(to_hex),
         is_signed: bytes.ends_with(SIGNATURE_MARKER),
-    })
-}
-
-/// Examines a compressed module file with kmod's modinfo, which can decompress all module files
-/// that kmod can load. The modinfo of busybox is not used, because busybox's modinfo does not show
-/// signatures.
-fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
-    let file = fs::File::open(path).map_err(|_| ExamineError::Unreadable)?;
-    if file.metadata().is_ok_and(|m| m.len() == 0) {
-        return Err(ExamineError::NotAModule);
-    }
-    // The PATH of an unprivileged user may lack the sbin directories, which can contain modinfo.
-    let candidates = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
-    let is_kmod = |program: &&str| {
-        program_output(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"))
-    };
-    let modinfo = candidates
-        .iter()
-        .find(|p| is_kmod(p))
-        .ok_or(ExamineError::NoModinfo)?;
-    program_output(modinfo, &[path.as_os_str()])
-        .and_then(|output| parse_modinfo(&output))
-        .ok_or(ExamineError::NotAModule)
-}
-
-/// Parses the output of modinfo, in which each line has a name, a colon and a value. A signed
-/// module has the field `sig_id` even if the signer has no name.
-pub(super) fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
-    let value = |key: &str| {
-        output
-            .lines()
-            .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
-            .map(str::trim)
-    };
-    let is_signed = value("signer").is_some() || value("sig_id").is_some();
-    Some(ModuleInfo {
-        vermagic: Some(value("vermagic")?.to_owned()),
-        build_id: None,
-        is_signed,
     })
 }
 
@@ -215,14 +195,6 @@ fn to_hex(bytes: &[u8]) -> String {
     let digit = |b: u8| char::from_digit(b.into(), 16).unwrap_or_default();
     let two = |b: &u8| [digit(b >> 4), digit(b & 15)];
     bytes.iter().flat_map(two).collect()
-}
-
-/// Runs a program and returns its output. Returns `None` if the program cannot be run, fails or
-/// prints nothing.
-fn program_output(program: &str, arguments: &[&OsStr]) -> Option<String> {
-    let result = Command::new(program).args(arguments).output().ok()?;
-    let output = visible::decode(&result.stdout).trim().to_owned();
-    (result.status.success() && !output.is_empty()).then_some(output)
 }
 
 /// Returns the messages of the kernel log that `is_wanted` accepts, oldest first. Returns no
@@ -338,35 +310,54 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn doctor_asks_modinfo_of_packed_modules() {
-        let output = "filename:       /lib/modules/x/perfcounters.ko.xz\nlicense:        GPL\nvermagic:       7.2.12 SMP \n";
-        let plain = parse_modinfo(output).expect("a module");
-        assert_eq!(plain.vermagic.as_deref(), Some("7.2.12 SMP"));
-        assert!(!plain.is_signed);
-        let signed = format!("{output}sig_id:         PKCS#7\nsigner:         somebody\n");
-        assert!(parse_modinfo(&signed).expect("a module").is_signed);
-        assert_eq!(parse_modinfo("filename:       /lib/x.ko.xz\n"), None);
-        assert_eq!(parse_modinfo(""), None);
+    fn doctor_reads_packed_modules() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let plain = directory.path().join("a.ko");
+        fs::write(&plain, elf(".modinfo")).expect("a file");
+        for (program, extension) in [("xz", "ko.xz"), ("zstd", "ko.zst"), ("gzip", "ko.gz")] {
+            let path = plain.with_extension(extension);
+            let file = fs::File::open(&plain).expect("a file");
+            let packed = Command::new(program).arg("-c").stdin(file).output();
+            // A program that is not installed cannot be tested.
+            let Ok(packed) = packed else { continue };
+            fs::write(&path, packed.stdout).expect("a file");
+            assert_eq!(examine(&path), examine(&plain), "{program}");
+            assert!(examine(&path).is_ok(), "{program}");
+        }
     }
 
     #[test]
     fn doctor_finds_packed_files_that_are_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.ko.xz");
+        assert_eq!(examine(&path), Err(ExamineError::Unreadable));
+        for contents in ["", "no xz"] {
+            fs::write(&path, contents).expect("a file");
+            let error = examine(&path).expect_err("no module");
+            // The result depends on whether xz is installed on this machine.
+            assert!(matches!(
+                error,
+                ExamineError::NotAModule | ExamineError::NoDecompressor("xz")
+            ));
+        }
+        let missing = decompress("no-such-program", fs::File::open(&path).expect("a file"));
         assert_eq!(
-            examine_compressed(&path).expect_err("not there"),
-            ExamineError::Unreadable
+            missing,
+            Err(ExamineError::NoDecompressor("no-such-program"))
         );
-        fs::write(&path, b"").expect("a file");
-        let empty = examine_compressed(&path);
-        fs::write(&path, b"no xz").expect("a file");
-        let other = examine_compressed(&path).expect_err("no module");
-        assert_eq!(empty, Err(ExamineError::NotAModule));
-        // The result for a compressed module file depends on whether kmod's modinfo is installed on
-        // this machine.
-        assert!(matches!(
-            other,
-            ExamineError::NotAModule | ExamineError::NoModinfo
-        ));
+    }
+
+    /// Makes a module with these build IDs of the loaded module and of the module file.
+    pub fn module_of_builds(name: &'static str, loaded: Option<&str>, file: &str) -> Module {
+        Module {
+            name,
+            is_loaded: loaded.is_some(),
+            loaded_build_id: loaded.map(str::to_owned),
+            file: Some(PathBuf::from(name).with_extension("ko")),
+            vermagic: None,
+            file_build_id: Some(file.to_owned()),
+            is_signed: Some(false),
+            examine_error: None,
+        }
     }
 }

@@ -44,6 +44,10 @@ impl Modules {
             "pfm_intel",
             "pfm_amd",
             "pfm_soft",
+            "pfm_default",
+            "pfm_histogram",
+            "pfm_nway",
+            "pfm_ring",
         ];
         let names = modules.iter().chain(PROVIDERS);
         Self {
@@ -115,7 +119,7 @@ impl Modules {
             Some(ExamineError::Unreadable) => {
                 return note(subject, format!("{path}, which this user cannot read"))
             }
-            Some(ExamineError::NoModinfo) | None => {}
+            Some(ExamineError::NoDecompressor(_)) | None => {}
         }
         if let Some(other) = module.other_release() {
             return problem(
@@ -124,12 +128,26 @@ impl Modules {
                 install_remedy(&release),
             );
         }
-        match module.is_other_build() {
-            true => note(subject, format!("{path}, which is not the loaded module")).with_remedy(
+        let others = self.other_builds();
+        match others.is_empty() {
+            true => ok(subject, path.to_string()),
+            false => note(
+                subject,
+                format!(
+                    "{path}; loaded modules of another build: {}",
+                    others.join(", ")
+                ),
+            )
+            .with_remedy(
                 "unload its users and perfcounters with modprobe -r, then load them again",
             ),
-            false => ok(subject, path.to_string()),
         }
+    }
+
+    /// Returns the names of the loaded modules whose installed file has another build ID.
+    fn other_builds(&self) -> Vec<&'static str> {
+        let others = self.all.iter().filter(|m| m.is_other_build());
+        others.map(|m| m.name).collect()
     }
 
     fn check_loaded(&self) -> Check {
@@ -261,6 +279,16 @@ mod tests {
                 .contains("sign")
         );
         assert!(load_error_remedy("Loading of unsigned module is rejected").contains("sign"));
+    }
+    #[test]
+    fn doctor_compares_the_build_of_each_loaded_module() {
+        use crate::doctor::module::tests::module_of_builds;
+        let all = vec![
+            module_of_builds("perfcounters", Some("ab"), "ab"),
+            module_of_builds("perfmon", Some("ab"), "cd"),
+            module_of_builds("ppa", None, "ef"),
+        ];
+        assert_eq!(Modules { all }.other_builds(), ["perfmon"]);
     }
     #[test]
     fn doctor_names_the_service_where_there_is_one() {

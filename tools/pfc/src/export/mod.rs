@@ -198,6 +198,9 @@ pub struct Scraper {
     pattern: Pattern,
     counters: Counters,
     tasks: Option<tasks::TaskScraper>,
+    /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if
+    /// no tasks are exported.
+    max_tasks_later: Option<usize>,
     /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
     /// more than one scrape. If `is_repeated` is true, a missing permission to read tasks causes a
     /// warning, and only counters are exported.
@@ -211,21 +214,37 @@ impl Scraper {
             pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
             tasks: None,
+            max_tasks_later: None,
             is_repeated: args.listen.is_some()
                 || args.mmv.is_some()
                 || args.interval.is_some()
                 || args.count.is_some(),
         };
         if let Some(max_tasks) = args.tasks {
-            scraper.tasks = tasks::warn_if_denied(
-                tasks::TaskScraper::open(max_tasks.into()),
-                scraper.is_repeated,
-            )?;
+            let opened = tasks::TaskScraper::open(max_tasks.into());
+            if opened.as_ref().is_err_and(tasks::is_missing) {
+                scraper.max_tasks_later = Some(max_tasks.into());
+            }
+            scraper.tasks = tasks::warn_if_denied(opened, scraper.is_repeated)?;
         }
         Ok(scraper)
     }
 
+    /// Opens `/dev/ppa` if the device did not exist when the export began, and exists now.
+    fn open_tasks_later(&mut self) -> Result<(), Failure> {
+        let Some(max_tasks) = self.max_tasks_later else {
+            return Ok(());
+        };
+        let opened = tasks::TaskScraper::open(max_tasks);
+        if !opened.as_ref().is_err_and(tasks::is_missing) {
+            self.max_tasks_later = None;
+            self.tasks = tasks::warn_if_denied(opened, self.is_repeated)?;
+        }
+        Ok(())
+    }
+
     fn scrape(&mut self) -> Result<Scrape, Failure> {
+        self.open_tasks_later()?;
         let mut tasks = None;
         if let Some(task_scraper) = &mut self.tasks {
             tasks = tasks::warn_if_denied(task_scraper.scrape(), self.is_repeated)?;

@@ -182,9 +182,16 @@ impl TaskScraper {
     }
 }
 
+/// Returns true if the export of tasks failed because `/dev/ppa` does not exist. The device appears
+/// when the module ppa is loaded.
+pub fn is_missing(failure: &Failure) -> bool {
+    matches!(failure, Failure::Accounting(ppa::Error::Open(e)) if e.kind() == ErrorKind::NotFound)
+}
+
 /// If `is_repeated` is true, turns a missing permission to read tasks, or a missing device, into a
-/// warning and `None`. After the warning, the caller continues without tasks and does not read
-/// tasks again, so the warning is printed once.
+/// warning and `None`. After the warning, the caller continues without tasks. The caller may open
+/// `/dev/ppa` again if it was missing (see [`is_missing`]), but not after a missing permission, so
+/// that the warning is printed once.
 pub fn warn_if_denied<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
@@ -201,7 +208,7 @@ pub fn warn_if_denied<T>(
 fn is_denied(failure: &Failure) -> bool {
     use ppa::Error::{Open, Read};
     match failure {
-        Failure::Accounting(Open(e)) if e.kind() == ErrorKind::NotFound => true,
+        missing if is_missing(missing) => true,
         Failure::Accounting(Open(e) | Read(_, e)) => e.kind() == ErrorKind::PermissionDenied,
         _ => false,
     }
@@ -373,6 +380,9 @@ mod tests {
             warn_if_denied::<()>(Err(open(ErrorKind::NotFound)), true),
             Ok(None)
         ));
+        // Only a missing device can appear at a later scrape.
+        assert!(is_missing(&open(ErrorKind::NotFound)));
+        assert!(!is_missing(&open(denied)) && !is_missing(&read(ErrorKind::NotFound)));
         // If the export takes a single scrape, a missing permission is an error.
         let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");

@@ -36,10 +36,14 @@ pub struct Change {
 
 impl Change {
     /// Computes the increments of all values between the two reads `before` and `now`. Leaves out
-    /// tasks whose values have not changed between these two reads.
+    /// tasks whose values have not changed between these two reads. If accounting was restarted in
+    /// between, the increments of tasks are those since the restart.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
-        let since = |t: &Task| t.since(by_pid.get(&t.pid).copied());
+        let since = |t: &Task| {
+            let earlier = by_pid.get(&t.pid).copied();
+            t.since(earlier.filter(|_| !t.was_accounted_after(before.now, now.now)))
+        };
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
         // If `before` has no values for a CPU, the earlier values of the CPU are taken as 0.
         let earlier = before.cpus.iter().copied();
@@ -181,6 +185,15 @@ mod tests {
         assert!(change
             .format_title(Sort::Irq)
             .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
+    }
+
+    #[test]
+    fn r4_5_a_restart_between_two_reads_is_no_difference() {
+        let before = frame(1000, vec![task(7, 1000, &[(SCHEDACCUM, 500)])]);
+        // The accounting of the task began again 200 ticks after the first read.
+        let now = frame(3000, vec![task(7, 1800, &[(SCHEDACCUM, 900)])]);
+        let change = Change::new(&now, &before, 1);
+        assert_eq!(change.tasks, now.tasks);
     }
 
     #[test]

@@ -91,6 +91,9 @@ impl Timeline {
         }
     }
 
+    /// Adds the interval between the records `before` and `task`. A recording does not have the
+    /// times of its records, so some restarts of accounting are not noticed: see
+    /// [`Task::is_later_state_of`].
     fn add_record(&mut self, before: Option<&Task>, task: &Task) {
         let Some(before) = before.filter(|b| task.is_later_state_of(b)) else {
             return;

@@ -358,9 +358,9 @@ impl ContextGroup {
             let values = self
                 .config
                 .on_target(cpu, || self.config.read_sums(&attached.context))?;
-            // For an ended context, the kernel sets PERFMON_REGFL_SHORT, which does not say why
-            // counts are missing. The cause `ShortCauses::SHORT` is removed for an offline CPU: the
-            // reason is known, and values of later intervals are complete again.
+            // For an ended context, the kernel sets PERFMON_REGFL_SHORT, which says that counts are
+            // missing, but not why. Remove this mark, `ShortCauses::SHORT`, from the sums of an
+            // offline CPU: the reason is known, and later intervals are complete again.
             let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
             self.short_counts.add(cpu, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);

@@ -88,7 +88,8 @@ Examples:
 Programs with markers keep the device open while they run. They continue untraced, and
 attach again after the next pfc trace arm. A system call in which one of them sleeps may
 fail with EINTR, as after SIGSTOP and SIGCONT. The command fails while traces exist.
-Exit status: 2 some programs, which are named, did not detach; all stay attached.")]
+Exit status: 2 some programs, which are named, did not detach; all stay attached.
+SIGINT and SIGTERM end the command with status 2 as well.")]
     Release(ReleaseArgs),
 }
 

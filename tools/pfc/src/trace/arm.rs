@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORDS};
 use rustix::fs::OFlags;
 
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
+use crate::stat::event_loop::EventLoop;
 use crate::text_file;
 use crate::trace::args::ReleaseArgs;
 
@@ -33,48 +34,79 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// device existed attaches to the device at the program's next event.
 pub fn arm() -> Result<(), Failure> {
     Device::open()?.resume()?;
-    let file = open_wake_file()?;
+    announce(&open_wake_file()?)
+}
+
+/// Announces the device in the wake file.
+fn announce(file: &File) -> Result<(), Failure> {
     let mut count = [0; 4];
     let written = file
         .read_exact_at(&mut count, ARM_COUNT_OFFSET)
         .and_then(|()| {
             let next = u32::from_ne_bytes(count).wrapping_add(1) & ARM_COUNT_MASK;
             file.write_all_at(&next.to_ne_bytes(), ARM_COUNT_OFFSET)?;
-            set_marker_words(&file, WAKE | (next << 16))
+            set_marker_words(file, WAKE | (next << 16))
         });
     written.map_err(wake_file_failure)
 }
 
-/// Makes all programs release the device `/dev/perftrace`. If some programs have not released the
-/// device within the timeout, announces the device to all programs again, and returns an error that
-/// names the programs that hold the device.
+/// Makes all programs release the device `/dev/perftrace`. After a failure, announces the device to
+/// all programs again.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    // Signals are caught before the wake file is changed, so that a signal cannot end pfc before
+    // the device is announced again.
+    let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let file = open_wake_file()?;
-    set_marker_words(&file, 0).map_err(wake_file_failure)?;
+    let result = release_programs(&file, args, &mut event_loop);
+    if result.is_err() {
+        // The programs that have released the device attach to the device again.
+        if let Err(error) = announce(&file) {
+            message!("pfc: programs that have released {DEVICE} are not traced: {error}; run pfc trace arm");
+        }
+    }
+    result
+}
+
+/// Clears the words of all markers, and waits until all programs have released the device. Returns
+/// an error that names the programs that hold the device if some programs have not released it
+/// within the timeout, or if a signal ends the wait.
+///
+/// After an error, tracing of all processes is allowed again: the kernel cancels the release when
+/// the device is closed.
+fn release_programs(
+    file: &File,
+    args: &ReleaseArgs,
+    event_loop: &mut EventLoop,
+) -> Result<(), Failure> {
+    set_marker_words(file, 0).map_err(wake_file_failure)?;
     let device = match Device::open() {
         Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
         device => device?,
     };
     let wake = File::open(WAKE_FILE).map_err(wake_file_failure)?;
-    let deadline = Instant::now() + Duration::from_secs(args.timeout.into());
+    let began = Instant::now();
+    let timeout = Duration::from_secs(args.timeout.into());
     let mut nr_attached = device.release(&wake)?;
-    while nr_attached != 0 && Instant::now() < deadline {
-        std::thread::sleep(POLL_INTERVAL);
+    let mut is_interrupted = false;
+    while nr_attached != 0 && began.elapsed() < timeout && !is_interrupted {
+        let next = Instant::now() + POLL_INTERVAL;
+        let slept = event_loop.sleep_until(next);
+        is_interrupted = !slept.trying_to("wait for programs")?;
         nr_attached = device.release(&wake)?;
     }
     if nr_attached == 0 {
         return Ok(());
     }
-    let users = device_users();
-    device.resume()?;
-    drop(device);
-    // Let the programs that have released the device attach to the device again.
-    arm()?;
+    let reason = match is_interrupted {
+        true => "before a signal ended the wait".to_owned(),
+        false => format!(
+            "within {} s: they are stopped, or have locked all of their memory (mlockall)",
+            args.timeout
+        ),
+    };
     Err(Failure::Refused(format!(
-        "{nr_attached} traced programs did not detach within {} s: they are stopped, or have locked \
-         all of their memory (mlockall); processes that use {DEVICE}: {}",
-        args.timeout,
-        users.join(", ")
+        "{nr_attached} traced programs did not detach {reason}; processes that use {DEVICE}: {}",
+        device_users().join(", ")
     )))
 }
 

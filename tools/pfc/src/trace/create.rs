@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use perfcounters::Pattern;
 use perftrace_reader::filter::{self, compile};
-use perftrace_reader::{Device, Error, Trace, TraceConfig, DEVICE, FILTER_MAX};
+use perftrace_reader::{
+    Device, Error, MarkerInfo, Trace, TraceConfig, DEVICE, FILTER_MAX, MAX_MARKERS,
+};
 
 use crate::error::Failure;
 use crate::module;
@@ -34,7 +36,9 @@ pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace
     load_module();
     let trace = Device::open()?.create(&recipe)?;
     if config.kernel.is_empty() {
-        warn_if_unmatched(&config.events);
+        if let Some(globs) = program_globs(&config.events) {
+            warn_if_unmatched(&globs);
+        }
     }
     Ok(trace)
 }
@@ -71,40 +75,55 @@ fn filter_message(text: &str, error: &filter::Error) -> String {
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
+/// Returns the globs that can match markers of programs: those that do not begin with `kernel:`.
+/// Returns `None` if all globs begin with `kernel:`.
+fn program_globs(globs: &[String]) -> Option<Vec<String>> {
+    let mut programs = globs.to_vec();
+    programs.retain(|glob| !glob.starts_with("kernel:"));
+    (globs.is_empty() || !programs.is_empty()).then_some(programs)
+}
+
 /// Prints a warning if no running program has a marker that matches one of the globs.
 fn warn_if_unmatched(globs: &[String]) {
-    let Ok(markers) = Device::open().and_then(|device| device.markers()) else {
+    let mut names = BTreeSet::new();
+    let mut is_matched = false;
+    let visit = |marker: MarkerInfo| {
+        is_matched = is_wanted(globs, &marker.name);
+        names.insert(marker.name);
+        !is_matched
+    };
+    let Ok(is_complete) = Device::open().and_then(|device| device.visit_markers(visit)) else {
         return;
     };
-    let names: BTreeSet<String> = markers.into_iter().map(|m| m.name).collect();
-    if let Some(text) = unmatched_message(globs, &names) {
-        message!("pfc: {text}");
+    if !is_matched {
+        message!("pfc: {}", unmatched_message(globs, &names, is_complete));
     }
 }
 
-/// Returns the text of the warning if no marker matches one of the globs, and `None` if a marker
-/// matches.
-fn unmatched_message(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
-    let is_wanted = |name: &String| globs.is_empty() || globs.iter().any(|g| glob_matches(g, name));
-    if names.iter().any(is_wanted) {
-        return None;
-    }
+fn is_wanted(globs: &[String], name: &str) -> bool {
+    globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, name))
+}
+
+/// Returns the text of the warning that no marker matches one of the globs. `names` are the names
+/// of the visited markers. `is_complete` is false if there are markers that were not visited.
+fn unmatched_message(globs: &[String], names: &BTreeSet<String>, is_complete: bool) -> String {
     if names.is_empty() {
-        return Some(
-            "no program with markers is running yet; programs that start later will be traced"
-                .to_owned(),
-        );
+        return "no program with markers is running yet; programs that start later will be traced"
+            .to_owned();
     }
+    let globs = globs.join(",");
+    let what = match is_complete {
+        true => format!("no marker matches '{globs}' yet"),
+        false => format!("none of the first {MAX_MARKERS} markers matches '{globs}'"),
+    };
     let listed: Vec<&str> = names.iter().take(MAX_LISTED).map(String::as_str).collect();
     let more = match names.len().saturating_sub(MAX_LISTED) {
-        0 => String::new(),
+        0 if is_complete => String::new(),
+        0 => " and more".to_owned(),
         n => format!(" and {n} more (pfc trace list --markers)"),
     };
-    Some(format!(
-        "no marker matches '{}' yet; markers of running programs: {}{more}",
-        globs.join(","),
-        listed.join(", ")
-    ))
+    let listed = listed.join(", ");
+    format!("{what}; markers of running programs: {listed}{more}")
 }
 
 /// Returns whether the glob matches the whole name of a marker.
@@ -153,14 +172,23 @@ mod tests {
     fn r3_8_what_is_there_is_said_where_nothing_matches() {
         let names = set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
-        assert_eq!(unmatched_message(&globs(&["app:*"]), &names), None);
-        assert_eq!(unmatched_message(&globs(&["x", "app:end"]), &names), None);
-        assert_eq!(unmatched_message(&[], &names), None);
-        let text = unmatched_message(&globs(&["app"]), &names).expect("no such name");
-        assert!(text.contains("app:begin, app:end"), "{text}");
-        assert!(unmatched_message(&[], &set(&[])).is_some());
+        assert_eq!(program_globs(&globs(&["kernel:sched_switch"])), None);
+        assert_eq!(program_globs(&[]), Some(Vec::new()));
+        let both = globs(&["kernel:sched_switch", "app:*"]);
+        assert_eq!(program_globs(&both), Some(globs(&["app:*"])));
+        let wanted = |words: &[&str]| names.iter().any(|name| is_wanted(&globs(words), name));
+        assert!(wanted(&["app:*"]) && wanted(&["x", "app:end"]) && wanted(&[]));
+        assert!(!wanted(&["app"]));
+        let text = unmatched_message(&globs(&["app"]), &names, true);
+        assert!(text.ends_with("app:begin, app:end"), "{text}");
+        let text = unmatched_message(&[], &set(&[]), true);
+        assert!(text.starts_with("no program with markers"), "{text}");
         let many: BTreeSet<String> = (0..20).map(|n| format!("a:{n:02}")).collect();
-        let text = unmatched_message(&globs(&["b:*"]), &many).expect("none of them");
+        let text = unmatched_message(&globs(&["b:*"]), &many, true);
         assert!(text.contains("a:11 and 8 more"), "{text}");
+        let text = unmatched_message(&globs(&["b:*"]), &names, false);
+        let begin = "none of the first 131072 markers matches 'b:*'; ";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with("app:end and more"), "{text}");
     }
 }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use perftrace_reader::{
-    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED,
-    SHARED, UNSTABLE, WAIT,
+    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, MAX_MARKERS,
+    PAUSED, SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -120,7 +120,15 @@ fn trace_json(info: &Info) -> Value {
 type MarkersByName = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
 
 fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
-    let groups = group_markers(device.markers()?, |key| device.process(key));
+    let mut groups = MarkerGroups::default();
+    let is_complete = device.visit_markers(|marker| {
+        groups.add(marker, |key| device.process(key));
+        true
+    })?;
+    let groups = groups.by_name;
+    if !is_complete {
+        message!("pfc: only the first {MAX_MARKERS} markers of running programs are listed; there are more");
+    }
     if json {
         let list: Vec<Value> = groups
             .iter()
@@ -150,19 +158,25 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
     table.print(out)
 }
 
-fn group_markers(
-    all: Vec<MarkerInfo>,
-    process: impl Fn(u64) -> Option<ProcessInfo>,
-) -> MarkersByName {
-    let mut tasks: BTreeMap<u64, Option<ProcessInfo>> = BTreeMap::new();
-    let mut groups = MarkersByName::new();
-    for marker in all.into_iter().filter(|m| m.refs > 0) {
+/// The markers of running programs.
+#[derive(Default)]
+struct MarkerGroups {
+    by_name: MarkersByName,
+    processes: BTreeMap<u64, Option<ProcessInfo>>,
+}
+
+impl MarkerGroups {
+    /// Adds a marker. `process` returns the process with a key.
+    fn add(&mut self, marker: MarkerInfo, process: impl FnOnce(u64) -> Option<ProcessInfo>) {
+        if marker.refs == 0 {
+            return;
+        }
         let key = marker.key;
-        let task = tasks.entry(key).or_insert_with(|| process(key));
-        let processes = groups.entry((marker.name, marker.fields)).or_default();
-        processes.push((key, task.clone()));
+        let info = self.processes.entry(key).or_insert_with(|| process(key));
+        let name = (marker.name, marker.fields);
+        let processes = self.by_name.entry(name).or_default();
+        processes.push((key, info.clone()));
     }
-    groups
 }
 
 /// Returns the names and ids of the first processes, at most [`MAX_NAMED`].
@@ -233,10 +247,13 @@ mod tests {
                 ..ProcessInfo::default()
             })
         };
-        let groups = group_markers(all, task);
-        let counts: Vec<usize> = groups.values().map(Vec::len).collect();
+        let mut groups = MarkerGroups::default();
+        for marker in all {
+            groups.add(marker, task);
+        }
+        let counts: Vec<usize> = groups.by_name.values().map(Vec::len).collect();
         assert_eq!(counts, [2, 1]);
-        let first = groups.values().next().expect("two");
+        let first = groups.by_name.values().next().expect("two");
         assert_eq!(process_names(first), "app/60");
     }
 }

@@ -42,6 +42,8 @@ fn missing_messages(totals: &Totals, info: &Info) -> Vec<String> {
     let lines = [
         (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
         (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
+        (totals.over_class_limit, "events were dropped because the programs of one user have more than 16,384 different markers, or those of all users more than 65,536; select fewer markers (-e)"),
+        (totals.overwritten, "bytes of events were overwritten before they were read; create the flight recorder with larger buffers (-s) or fewer events (-e, -f)"),
         (totals.bad_times, "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
@@ -68,6 +70,8 @@ mod tests {
         let totals = Totals {
             lost: 3,
             cut: 8,
+            over_class_limit: 9,
+            overwritten: 7,
             bad_times: 1,
             ..Totals::default()
         };
@@ -86,7 +90,7 @@ mod tests {
         assert_eq!(missing_messages(&Totals::default(), &unstable).len(), 1);
         let lines = missing_messages(&totals, &info);
         let first: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').next()).collect();
-        assert_eq!(first, ["5", "24", "1", "2", "4", "6"]);
+        assert_eq!(first, ["5", "24", "9", "7", "1", "2", "4", "6"]);
         let line = progress_message(&totals, 2048);
         assert!(line.contains("0 events, 3 lost, 2 KiB"), "{line}");
     }

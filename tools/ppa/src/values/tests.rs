@@ -99,6 +99,20 @@ fn r4_5_a_task_that_began_anew_is_counted_from_there() {
 }
 
 #[test]
+fn r4_5_a_restart_of_accounting_is_known_from_the_times_of_reads() {
+    let mut now = task([60; NR_VALUES]);
+    now.counted = 1800;
+    // The first state was read at the time 5000, and the second at 7000. The accounting that the
+    // second state shows began at 5200.
+    assert!(now.was_accounted_after(5000, 7000));
+    assert!(!now.was_accounted_after(5200, 7000));
+    assert!(!now.was_accounted_after(5000, 6800));
+    assert!(!now.was_accounted_after(0, 1000), "the clock began anew");
+    now.flags = crate::abi::TASK_ENDED;
+    assert!(!now.was_accounted_after(5000, 7000), "it has ended");
+}
+
+#[test]
 fn r4_4_a_task_that_ends_meanwhile_comes_once() {
     let mut ended = task([2; NR_VALUES]);
     ended.flags = crate::abi::TASK_ENDED;
