@@ -7,8 +7,9 @@
 # installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
 # the directories for libraries and modules, which differ between distributions. With the option
 # --uninstall, the script removes the files that it would install otherwise, and the modules of all
-# kernels and versions. The directory updates/perfcounters of each kernel belongs to this project
-# alone, so modules that an earlier version has installed there are removed too.
+# kernels and versions, but not the modules of a Debian package. The directory updates/perfcounters
+# of each kernel belongs to this project alone, so modules that an earlier version has installed
+# there are removed too.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
@@ -16,6 +17,8 @@ if [ "${1:-}" = --uninstall ]; then
 	said=$(DESTDIR=$copy "$0" 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
 	for d in "${DESTDIR:-}/${MODULES_DIR:-lib/modules}"/*/updates/perfcounters; do
 		[ -d "$d" ] || continue
+		# Modules that a package has installed are removed with the package.
+		[ -n "${DESTDIR:-}" ] || ! dpkg -S "$d" >/dev/null 2>&1 || continue
 		rm -r "$d"
 		printf '    removed %s\n' "$d" >&2
 		release=${d%/updates/perfcounters}

@@ -98,7 +98,6 @@ static void send_and_wait(const char *sender, const char *receiver, const char *
 struct counter {
 	const char *interface, *word;
 	int column;
-	const char *packets;	/* the packets that are sent, for the name of the test; or NULL */
 };
 
 static int64_t provider_total(const void *arg)
@@ -117,7 +116,9 @@ static int64_t proc_value(const void *arg)
 	return proc_net_dev(counter->interface, counter->column);
 }
 
-static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
+/* Like test_counter(); the name of the test also has @packets, the packets that @work sends. */
+static void test_counter_with(const struct counter *counter, const char *packets,
+			      void (*work)(void), int64_t min)
 {
 	char test[120];
 	/*
@@ -127,9 +128,13 @@ static void test_counter(const struct counter *counter, void (*work)(void), int6
 	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev%s%s",
-		 counter->word, counter->interface, counter->packets ? " after " : "",
-		 counter->packets ?: "");
+		 counter->word, counter->interface, *packets ? " after " : "", packets);
 	test_matches_proc(test, provider_total, counter, proc_value, counter, work, min, slack);
+}
+
+static void test_counter(const struct counter *counter, void (*work)(void), int64_t min)
+{
+	test_counter_with(counter, "", work, min);
 }
 
 #endif

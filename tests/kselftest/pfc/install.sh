@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck disable=SC2010,SC2015,SC2016,SC2086,SC2094,SC2154,SC2231,SC2317,SC2329,SC3043
-# timeout: 900
+# timeout: 1500
 # worlds: stock
 # guest: deb
 #
