@@ -109,6 +109,26 @@ fn r3_11_text_system_calls_have_the_name_in_their_abi() {
 }
 
 #[test]
+fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
+    let (mut fake, output) = (two_processes(), OutputPath::new());
+    for time in [NOW - 200, NOW] {
+        let event = RecordBytes::default().event(0, 101, time, b"\x05a b\0");
+        fake.add_round(&[(17, 0, &event.0, 0)]);
+    }
+    let properties = TraceProperties::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&output.path, &properties).expect("a directory");
+    let mut reader = Reader::new(&fake.info);
+    reader.read_round(&fake, &mut ctf).expect("it is read");
+    ctf.process_exited(17).expect("the stream is closed");
+    reader.read_round(&fake, &mut ctf).expect("it is read");
+    ctf.finish().expect("it is written");
+    for name in ["stream_17_0", "stream_17_0_1"] {
+        let bytes = fs::read(output.path.join(name)).expect("a stream");
+        assert!(bytes.windows(4).any(|w| w == b"a b\0"), "{name}");
+    }
+}
+
+#[test]
 fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
     let (fake, output) = (system_calls(), OutputPath::new());
     let properties = TraceProperties::new(&fake.info, Vec::new());

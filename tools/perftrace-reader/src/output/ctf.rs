@@ -257,9 +257,14 @@ impl Output for Ctf {
                 let number = self.next_stream;
                 self.next_stream += 1;
                 let name = format!("stream_{}_{cpu}", packet.buffer.key);
+                let mut path = self.directory.join(&name);
+                // A process that left the trace and joined it again gets a second stream.
+                if path.symlink_metadata().is_ok() {
+                    path = self.directory.join(format!("{name}_{number}"));
+                }
                 vacant.insert(Stream {
                     number,
-                    path: self.directory.join(name),
+                    path,
                     len: 0,
                     packets: 0,
                     end: began,
