@@ -53,6 +53,14 @@ has_busy_samples() {
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
+# is_in_poll PID: true if the process is blocked in poll() or ppoll(). pfc waits there for samples and
+# signals.
+is_in_poll() {
+	local call
+	read -r call _ <"/proc/$1/syscall"
+	[ "$call" = 7 ] || [ "$call" = 271 ]
+}
+
 # has_open PID FILE: true if the process has a file open whose name contains FILE.
 # shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }

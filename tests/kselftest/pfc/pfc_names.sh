@@ -43,12 +43,6 @@ has_slept() { # PID
 		sleep 0.1
 	done
 }
-# Succeeds if the process is blocked in poll() or ppoll(). pfc waits there for samples and signals.
-is_in_poll() { # PID
-	local call
-	read -r call _ <"/proc/$1/syscall"
-	[ "$call" = 7 ] || [ "$call" = 271 ]
-}
 wait_started() { # PID
 	within 20 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
 }

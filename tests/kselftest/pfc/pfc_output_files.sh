@@ -63,14 +63,15 @@ test_two_recordings() {
 		grep -q "Captured and wrote .* MB $PWD/r.$second (" words.$other &&
 		grep -q "Captured and wrote .* MB r (" words.$busy && ! grep -q '^pfc:' words.$busy
 }
-# The file is created by another program before pfc has its first sample.
+# The file is created by another program before pfc has its first sample. When pfc waits in poll(), it
+# has found that the file does not exist.
 test_file_appears() {
 	rm -f r r.*
 	sleep 1000 &
 	sleeper=$!
 	pfc record -p $sleeper -e task-clock -F 200 -o r 2>words.$sleeper &
 	recorder=$!
-	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon
+	within 60 is_in_poll $recorder && has_open $recorder /dev/perfmon || return 1
 	echo precious >r
 	end_record $recorder $sleeper
 	rc=$?
