@@ -6,8 +6,8 @@
  * The kprobes of this module enforce the following order of events:
  *
  *	1. CPU 0: Accounting has added the thread's record to the index, and calls pfc_is_dead().
- *	2. CPU 1: The thread, whose record is now in the index, is switched in. The thread exits, and
- *	   waits just before its last context switch.
+ *	2. CPU 1: The thread, whose record is now in the index, is switched in. The thread exits,
+ *	   and waits just before its last context switch.
  *	3. CPU 0: Accounting returns from pfc_is_dead(), and begins its next pass over the tasks.
  *	4. CPU 1: The thread is switched out for the last time.
  *

@@ -283,7 +283,7 @@ static int __init scripted_init(void)
 	 */
 	pr_info("registration: %d\n", err);
 	while (READ_ONCE(hold))
-		msleep(1);
+		fsleep(1000);
 	return err;
 }
 

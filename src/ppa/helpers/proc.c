@@ -108,7 +108,9 @@ static int numbers_from_user(const struct file *file, const char __user *from, s
 	while ((word = strsep(&rest, " \t\n"))) {
 		if (!*word)
 			continue;
-		if (nr == 4 || (nr < 0 ? kstrtou32(word, 10, pid) : kstrtoint(word, 10, &values[nr])))
+		if (nr == 4)
+			return -EINVAL;
+		if (nr < 0 ? kstrtou32(word, 10, pid) : kstrtoint(word, 10, &values[nr]))
 			return -EINVAL;
 		nr++;
 	}

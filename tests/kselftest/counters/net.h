@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for the tests of pfc_net: pairs of virtual interfaces, frames of an unknown protocol, which
- * the receiving interface drops, and the comparison of counters with /proc/net/dev.
+ * Helpers for the tests of pfc_net: pairs of virtual interfaces, frames of an unknown protocol,
+ * which the receiving interface drops, and the comparison of counters with /proc/net/dev.
  */
 #ifndef NET_H
 #define NET_H

@@ -283,7 +283,8 @@ static void test_load_of_exiting(void)
 
 	pin_to_cpu(0);
 	for (int i = 0; i < gate_or_long(250, 1000); i++, pfm_unload(fd)) {
-		exiting.tid = exiting.go = 0;
+		exiting.tid = 0;
+		exiting.go = 0;
 		pthread_create(&thread, NULL, run_exiting, NULL);
 		while (!exiting.tid)
 			syscall(SYS_futex, &exiting.tid, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);

@@ -140,8 +140,8 @@ static void test_command(void)
 	   "3.11 pfc trace start: a directory that is not empty is refused with status 2");
 	is(run("pfc trace start none -o none -- /nowhere 2>words; [ $? = 127 ] && ! [ -e none ]"),
 	   0, "3.11 pfc trace start: an unknown command is status 127 and leaves no directory");
-	snprintf(command, sizeof(command), "pfc trace start less " GLOBS " -s 4K --format text "
-		 "-o less.txt -- /tests/pfc_trace app %ld 0 2>words", nr);
+	snprintf(command, sizeof(command), "pfc trace start less " GLOBS
+		 " -s 4K --format text -o less.txt -- /tests/pfc_trace app %ld 0 2>words", nr);
 	is(run(command), 7,
 	   "3.2 small buffer: a command that writes too fast ends with its status");
 	lost = number_from("awk '/ events lost / { n += $2 } END { print n + 0 }' less.txt");
