@@ -90,11 +90,13 @@ boot() {
 	# shellcheck disable=SC2034 # boot_timeout is for guest.sh
 	local smp=2 mem=1G append="" disk="" boot_timeout=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
-	# Two options for busy hosts, which can stop QEMU for a long time. no_timer_check skips the
+	# Three options for busy hosts, which can stop QEMU for a long time. no_timer_check skips the
 	# kernel's test of the timer at boot, which could fail after such a stop. tsc=nowatchdog
 	# turns off the clocksource watchdog for the TSC, which could find a difference between two
-	# clocks after such a stop and mark the TSC unstable.
-	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
+	# clocks after such a stop and mark the TSC unstable. The third option turns off reports of
+	# RCU stalls until the kernel runs init: no module of this project is loaded by then.
+	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog rcupdate.rcu_cpu_stall_suppress_at_boot=1"
+	append+=" loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
 	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
 	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,

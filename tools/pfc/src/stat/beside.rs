@@ -110,10 +110,12 @@ mod tests {
     use super::*;
 
     /// Starts a shell with the given traps, and returns when the traps are set. The shell waits for
-    /// its standard input, which is a pipe.
+    /// its standard input, which is a pipe. A shell cannot trap a signal that it inherits as
+    /// ignored, such as SIGINT in a background job, so env(1) sets the default action first.
     fn spawn_shell(traps: &str) -> SideCommand {
-        let mut child = Command::new("sh")
-            .args(["-c", &format!("{traps}; echo; while :; do read line; done")])
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT,TERM", "sh", "-c"])
+            .arg(format!("{traps}; echo; while :; do read line; done"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
