@@ -80,7 +80,7 @@ impl Register {
     }
 
     /// A row of a register table without a register: the register number of the row is not used.
-    pub const HOLE: Self = Self::new(c"", 0, 0);
+    pub const UNUSED_ROW: Self = Self::new(c"", 0, 0);
 
     /// Returns the row of a PMC.
     pub const fn control(name: &'static CStr, address: u64) -> Self {
@@ -101,14 +101,14 @@ impl Register {
 
     /// Returns the row of a virtual PMD that counts the increments of the value that [`Pmu::read`]
     /// returns.
-    pub const fn growth(name: &'static CStr, address: u64) -> Self {
+    pub const fn virtual_increments(name: &'static CStr, address: u64) -> Self {
         let mut register = Self::new(name, address, VIRTUAL | COUNTER);
         register.width = 64;
         register
     }
 
     /// Adds further type bits to the row, such as [`THREAD`].
-    pub const fn also(mut self, kinds: u16) -> Self {
+    pub const fn with_kinds(mut self, kinds: u16) -> Self {
         self.kind |= kinds;
         self
     }
@@ -160,18 +160,18 @@ pub struct RawPmu {
     pub global_status: u64,
     pub global_clear: u64,
     pub probe: Option<unsafe extern "C" fn() -> c_int>,
-    pub check: Option<Check>,
-    pub read: Option<Read>,
+    pub check: Option<CheckCallback>,
+    pub read: Option<ReadCallback>,
     pub cpu: Option<unsafe extern "C" fn(c_uint, bool)>,
-    pub here: Option<Here>,
+    pub here: Option<HereCallback>,
 }
 
 /// Type of the callback `perfmon_pmu.check`.
-pub type Check = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
+pub type CheckCallback = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
 /// Type of the callback `perfmon_pmu.here`.
-pub type Here = unsafe extern "C" fn(address: u64, width: c_uint) -> bool;
+pub type HereCallback = unsafe extern "C" fn(address: u64, width: c_uint) -> bool;
 /// Type of the callback `perfmon_pmu.read`.
-pub type Read = unsafe extern "C" fn(
+pub type ReadCallback = unsafe extern "C" fn(
     address: u64,
     control: u64,
     task: *mut task_struct,
@@ -193,9 +193,9 @@ pub struct Pmu {
     pub global_ctrl: u64,
     pub global_status: u64,
     pub global_clear: u64,
-    pub check: Option<Check>,
-    pub read: Option<Read>,
-    pub here: Option<Here>,
+    pub check: Option<CheckCallback>,
+    pub read: Option<ReadCallback>,
+    pub here: Option<HereCallback>,
 }
 
 impl Pmu {
@@ -222,17 +222,17 @@ impl Pmu {
 /// # Invariants
 ///
 /// `raw` is registered, and its pointers refer to the tables in `_pmu` and to static data.
-pub struct Registered {
+pub struct RegisteredPmu {
     raw: KBox<RawPmu>,
     _pmu: Pmu,
 }
 
 // SAFETY: By the type's invariant the pointers in `raw` refer to data that the value owns or that
 // is static, so they are valid in any thread.
-unsafe impl Send for Registered {}
-// SAFETY: `Registered` has no methods, so a shared reference gives no access to the description.
+unsafe impl Send for RegisteredPmu {}
+// SAFETY: `RegisteredPmu` has no methods, so a shared reference gives no access to the description.
 // The description is not written after it was registered.
-unsafe impl Sync for Registered {}
+unsafe impl Sync for RegisteredPmu {}
 
 impl Pmu {
     /// Registers the description with perfmon.ko.
@@ -243,7 +243,7 @@ impl Pmu {
     ///
     /// `ENOMEM`, and the errors of perfmon_pmu_register().
     #[inline]
-    pub fn register(self, owner: &'static ThisModule) -> Result<Registered> {
+    pub fn register(self, owner: &'static ThisModule) -> Result<RegisteredPmu> {
         let raw = KBox::new(
             RawPmu {
                 size: size_of::<RawPmu>() as u32,
@@ -274,16 +274,16 @@ impl Pmu {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The description and its tables are on the heap. `Registered` owns the description
-        // and the tables, and unregisters the description before it frees their memory.
+        // SAFETY: The description and its tables are on the heap. `RegisteredPmu` owns the
+        // description and the tables, and unregisters the description before it frees their memory.
         to_result(unsafe { perfmon_pmu_register(&*raw) })?;
         // INVARIANT: `raw` was registered above. The pointers of `raw` refer to static data and to
         // the tables of `self`, and `self` is moved into `_pmu`.
-        Ok(Registered { raw, _pmu: self })
+        Ok(RegisteredPmu { raw, _pmu: self })
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredPmu {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `raw` is a registered PMU description.

@@ -100,7 +100,7 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`: a part of a record for [`RingOf::write`]. A `Part` borrows its words.
+/// `struct perfmon_part`: a part of a record for [`BufferRing::write`]. A `Part` borrows its words.
 #[repr(C)]
 pub struct Part<'a> {
     pub(crate) words: *const u64,
@@ -108,7 +108,7 @@ pub struct Part<'a> {
     of: core::marker::PhantomData<&'a [u64]>,
 }
 
-/// Return values of [`RingOf::write`], `PERFMON_RING_*`.
+/// Return values of [`BufferRing::write`], `PERFMON_RING_*`.
 pub const RING_KEPT: u32 = 0;
 pub const RING_DUE: u32 = 1;
 pub const RING_LOST: u32 = 2;
@@ -151,29 +151,29 @@ pub trait Format {
     /// Initializes a new buffer.
     ///
     /// Context: process; may sleep.
-    fn init(buffer: &mut Filled<'_, Self::State>, arg: &Self::Arg);
+    fn init(buffer: &mut FilledBuffer<'_, Self::State>, arg: &Self::Arg);
     /// Handles the overflow of a PMD, and returns `DO_*` bits.
     ///
     /// Context: NMI, or interrupts off.
-    fn overflow(buffer: &mut Filled<'_, Self::State>, overflow: &Overflow) -> u32;
+    fn overflow(buffer: &mut FilledBuffer<'_, Self::State>, overflow: &Overflow) -> u32;
     /// Handles `PERFMON_RESTART`, by which user space reports that it has processed the buffer.
     /// Returns 0, or [`DO_MASK`] to leave the context masked.
     ///
     /// Context: interrupts off, serialized with [`Self::overflow`].
-    fn restart(_buffer: &mut Filled<'_, Self::State>) -> u32 {
+    fn restart(_buffer: &mut FilledBuffer<'_, Self::State>) -> u32 {
         0
     }
 }
 
 /// The sampling buffer that the callbacks of [`Format`] receive. `words` is the memory of the
 /// buffer, empty if the format uses a ring. `state` is the private data of the format.
-pub struct Filled<'a, S> {
+pub struct FilledBuffer<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
-    pub ring: RingOf<'a>,
+    pub ring: BufferRing<'a>,
 }
 
-impl<S> Filled<'_, S> {
+impl<S> FilledBuffer<'_, S> {
     /// Returns the word at index `place`, or 0 if `place` is beyond the end of the buffer.
     #[inline]
     pub fn get(&self, place: usize) -> u64 {
@@ -199,7 +199,7 @@ impl<S> Filled<'_, S> {
     /// Returns the index of the word that follows the entry and its PMD values. If the buffer has
     /// not enough room, writes nothing and returns `None`.
     #[inline]
-    pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
+    pub fn write_default_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
         let end = at.wrapping_add(ENTRY).wrapping_add(values.len());
         let mut places = self.words.get_mut(at..end)?.iter_mut();
@@ -227,19 +227,19 @@ impl<S> Filled<'_, S> {
 /// Number of words of a `struct pfm_dfl_smpl_entry` without the values that follow it.
 const ENTRY: usize = 5;
 /// Number of words of an entry with 64 values, the most that an overflow can have.
-pub const LONGEST_ENTRY: usize = ENTRY + 64;
+pub const MAX_ENTRY_WORDS: usize = ENTRY + 64;
 
 /// The ring of a sampling buffer whose [`Layout`] requested a ring.
 ///
 /// # Invariants
 ///
 /// `raw` is the buffer that a running callback of its format has received.
-pub struct RingOf<'a> {
+pub struct BufferRing<'a> {
     raw: *mut Buffer,
     of: core::marker::PhantomData<&'a mut Buffer>,
 }
 
-impl RingOf<'_> {
+impl BufferRing<'_> {
     /// Writes a record of one to three parts. Returns one of the constants `RING_*`; if the buffer
     /// is not a ring, the result is [`RING_LOST`]. Must be called from [`Format::overflow`] only.
     #[inline]
@@ -280,7 +280,7 @@ impl Overflow {
 impl<'a> Part<'a> {
     /// Returns a `Part` of a record; the part consists of the words `words`.
     #[inline]
-    pub fn of(words: &'a [u64]) -> Self {
+    pub fn from_words(words: &'a [u64]) -> Self {
         Self {
             words: words.as_ptr(),
             nr: words.len() as u64,
@@ -312,11 +312,11 @@ unsafe impl Sync for RegisteredFormat {}
 /// `raw` is a buffer of the format `F`. A callback of this format is running, so the caller has
 /// exclusive access to the buffer for the lifetime `'a`.
 #[inline]
-unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
+unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> FilledBuffer<'a, F::State> {
     // SAFETY: `memory` has `size` bytes and `state` has the size of `F::State`; both were zeroed
     // when they were allocated and are aligned to words. By the function's contract no other
     // reference to `memory` and `state` exists. Only perfmon_ring_write() writes words of a ring.
-    // INVARIANT of `RingOf`: by the function's contract a callback is running for `raw`.
+    // INVARIANT of `BufferRing`: by the function's contract a callback is running for `raw`.
     unsafe {
         let words = match (*raw).ring.is_null() {
             true => core::slice::from_raw_parts_mut(
@@ -325,10 +325,10 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
             ),
             false => &mut [],
         };
-        Filled {
+        FilledBuffer {
             words,
             state: &mut *(*raw).state.cast::<F::State>(),
-            ring: RingOf {
+            ring: BufferRing {
                 raw,
                 of: core::marker::PhantomData,
             },

@@ -23,8 +23,8 @@ pub struct ProcfsMount(());
 impl ProcfsMount {
     /// Mounts procfs. May sleep.
     pub fn mount() -> Result<Self> {
-        // SAFETY: `pfc_procfs_mount()` is called once, before any access check can be made.
-        to_result(unsafe { helpers::pfc_procfs_mount() })?;
+        // SAFETY: `pfc_mount_private_procfs()` is called once, before any access check can be made.
+        to_result(unsafe { helpers::pfc_mount_private_procfs() })?;
         Ok(Self(()))
     }
 }
@@ -32,7 +32,7 @@ impl ProcfsMount {
 impl Drop for ProcfsMount {
     fn drop(&mut self) {
         // SAFETY: The module is being unloaded, so that no access check can be made any more.
-        unsafe { helpers::pfc_procfs_unmount() }
+        unsafe { helpers::pfc_unmount_private_procfs() }
     }
 }
 
@@ -52,9 +52,9 @@ pub fn check_access(task: &Task, attach: bool) -> Result {
 /// Returns whether the caller may read a thread's state by the rules of ptrace alone; the security
 /// modules are not asked. Access to threads of the caller's own process is always allowed. The
 /// thread may be exiting.
-pub fn may_watch(task: &Task) -> bool {
+pub fn ptrace_rule_allows_read(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
-    unsafe { helpers::pfc_may_watch(task.as_ptr()) }
+    unsafe { helpers::pfc_ptrace_rule_allows_read(task.as_ptr()) }
 }
 
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, that is, has
@@ -68,12 +68,13 @@ pub fn is_perfmon_capable() -> bool {
 }
 
 /// Checks whether the caller may change the settings of accounting and read the values of all tasks
-/// and CPUs. The values of one task may also be read by callers for which [`may_read`] succeeds.
+/// and CPUs. The values of one task may also be read by callers for which [`may_read_accounting`]
+/// succeeds.
 ///
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub fn may_account() -> Result {
+pub fn may_manage_accounting() -> Result {
     is_perfmon_capable().then_some(()).ok_or(EPERM)
 }
 
@@ -83,15 +84,15 @@ pub fn may_account() -> Result {
 ///
 /// `EPERM` if the ptrace rule does not let the caller read the task's memory, and the caller has
 /// neither `CAP_PERFMON` nor `CAP_SYS_ADMIN`.
-pub fn may_read(task: &Task) -> Result {
-    match may_watch(task) {
+pub fn may_read_accounting(task: &Task) -> Result {
+    match ptrace_rule_allows_read(task) {
         true => Ok(()),
-        false => may_account(),
+        false => may_manage_accounting(),
     }
 }
 
 /// Does the check of [`is_perfmon_capable`], but without an audit record, because a request that
-/// fails this check may still be allowed by [`check_access`] or [`may_watch`].
+/// fails this check may still be allowed by [`check_access`] or [`ptrace_rule_allows_read`].
 pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -105,7 +106,7 @@ fn has_capability_noaudit(capability: u32) -> bool {
 }
 
 /// Returns the caller's credentials. Called in process context.
-pub fn of_caller() -> ARef<Credential> {
+pub fn caller_credentials() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of `struct cred`.
     unsafe {
@@ -114,7 +115,7 @@ pub fn of_caller() -> ARef<Credential> {
 }
 
 /// Returns the credentials of a task. May be called in any context except an NMI.
-pub fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
+pub fn task_credentials(task: TaskRef<'_>) -> ARef<Credential> {
     // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
     // never null, which the result owns; `Credential` is a transparent wrapper of `struct cred`.
     unsafe {
@@ -124,7 +125,7 @@ pub fn of_task(task: TaskRef<'_>) -> ARef<Credential> {
 }
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
-pub fn may_unload() -> bool {
+pub fn may_load_modules() -> bool {
     // SAFETY: The callee only checks a capability of the current task.
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
@@ -132,7 +133,7 @@ pub fn may_unload() -> bool {
 /// Returns whether the caller may evict contexts of other users, that is, has `CAP_SYS_ADMIN`. The
 /// check writes no audit record, because the request of a caller without the capability does not
 /// fail with `EPERM` but with `EBUSY` or `EEXIST`.
-pub fn may_evict() -> bool {
+pub fn may_evict_contexts() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
@@ -163,7 +164,7 @@ pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
 /// # Errors
 ///
 /// `EINTR` or `ENOMEM` if the check could not be made.
-pub fn is_allowed(checked: Result) -> Result<bool> {
+pub fn is_access_allowed(checked: Result) -> Result<bool> {
     match checked {
         Ok(()) => Ok(true),
         Err(error) if error == EINTR || error == ENOMEM => Err(error),
@@ -174,10 +175,10 @@ pub fn is_allowed(checked: Result) -> Result<bool> {
 /// Returns whether the rules of ptrace alone let a user with the credentials `cred` read the memory
 /// of a process. The rules are applied to the present credentials of the process, and to the
 /// program that the process ran when the snapshot `seen` was taken.
-pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
+pub fn ptrace_rule_allows_cred(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
     // SAFETY: The references keep the credentials and the task alive, and `pfc_snapshot_take()` has
     // filled in `seen`. The caller is in process context.
-    unsafe { helpers::pfc_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
+    unsafe { helpers::pfc_ptrace_rule_allows_cred(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
 /// Checks whether the caller may read the state of a process with the credentials `cred`, by the
@@ -188,10 +189,10 @@ pub fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> b
 /// # Errors
 ///
 /// `EPERM` if the caller has no permission, and `EINTR` or `ENOMEM` if the check could not be made.
-pub fn check_cred_access(cred: &Credential) -> Result {
+pub fn check_access_to_cred_owner(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials alive during the call; the caller is in process
     // context.
-    to_result(unsafe { helpers::pfc_check_cred_access(cred.as_ptr()) })
+    to_result(unsafe { helpers::pfc_check_access_to_cred_owner(cred.as_ptr()) })
 }
 
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
@@ -208,19 +209,20 @@ pub fn has_rights_of(cred: &Credential) -> bool {
 /// # Invariants
 ///
 /// `self` holds a reference to the `struct pid`.
-pub struct Process(NonNull<bindings::pid>);
+pub struct ProcessIdentity(NonNull<bindings::pid>);
 
 // SAFETY: A reference to a `struct pid` may be dropped by any thread.
-unsafe impl Send for Process {}
-// SAFETY: A shared reference to `Process` gives access only to the address of the `struct pid`.
-unsafe impl Sync for Process {}
+unsafe impl Send for ProcessIdentity {}
+// SAFETY: A shared reference to `ProcessIdentity` gives access only to the address of the `struct
+// pid`.
+unsafe impl Sync for ProcessIdentity {}
 
-impl Process {
+impl ProcessIdentity {
     /// Returns the id of the caller's process.
     pub fn of_caller() -> Result<Self> {
         // SAFETY: The caller is in process context, as the callee requires.
         let number = unsafe { helpers::pfc_current_process() };
-        // INVARIANT: The callee has returned a reference, which the new `Process` owns.
+        // INVARIANT: The callee has returned a reference, which the new `ProcessIdentity` owns.
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
 
@@ -235,7 +237,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ProcessIdentity {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }
@@ -260,7 +262,7 @@ unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {
     /// Takes a snapshot of a thread's properties. Returns `ESRCH` if the thread has exited.
-    pub fn of(task: &Task) -> Result<Self> {
+    pub fn of_task(task: &Task) -> Result<Self> {
         let mut seen = helpers::AccessSnapshot {
             cred: core::ptr::null(),
             state: core::ptr::null_mut(),
@@ -293,10 +295,10 @@ impl AccessSnapshot {
     /// dumpability of the snapshot's program is unchanged. Unlike
     /// [`is_unchanged`](Self::is_unchanged), this function checks the program that the thread ran
     /// when the snapshot was taken, even if the thread has executed another program since then.
-    pub fn was_unchanged(&self, task: &Task) -> bool {
+    pub fn was_unchanged_until_exec(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
-        unsafe { helpers::pfc_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }
+        unsafe { helpers::pfc_snapshot_was_unchanged_until_exec(&raw const self.0, task.as_ptr()) }
     }
 }
 

@@ -20,13 +20,13 @@ use super::task::TaskRef;
 /// Maximum number of contexts of a user without `CAP_SYS_RESOURCE`. If an administrator calls
 /// `PERFMON_LOAD`, all attached contexts are searched for contexts to evict: the limit keeps this
 /// search short.
-const MAX_CONTEXTS: usize = 16_384;
+const MAX_CONTEXTS_PER_USER: usize = 16_384;
 
 /// The debugfs file `perfcounters/users`, which shows the account of each user. Dropping this value
 /// removes the file.
-pub struct UsersFile(());
+pub struct UserAccountsFile(());
 
-impl UsersFile {
+impl UserAccountsFile {
     /// Creates the file. In a kernel without debugfs, creates nothing and reports no error.
     pub fn create() -> Self {
         // SAFETY: The callee creates the file, and is called once. Drop removes the file.
@@ -35,7 +35,7 @@ impl UsersFile {
     }
 }
 
-impl Drop for UsersFile {
+impl Drop for UserAccountsFile {
     fn drop(&mut self) {
         // SAFETY: `create` has created the file, which is removed once.
         unsafe { helpers::pfc_account_file_remove() };
@@ -45,32 +45,32 @@ impl Drop for UsersFile {
 /// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
-pub struct Charge {
+pub struct MemoryCharge {
     user: ARef<Credential>,
     /// Counts one monitoring context in the account of the user. `None` unless
     /// [`of_context`](Self::of_context) has created this charge.
-    _context: Option<ResourceCharge>,
+    _context_count: Option<ResourceCharge>,
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
-    unlimited: bool,
+    is_unlimited: bool,
     bytes: u64,
 }
 
-impl Charge {
+impl MemoryCharge {
     /// Charges `bytes` to the caller. If another task later calls [`charge`](Self::charge) on the
-    /// returned `Charge`, the further bytes are charged to the caller of `of_caller` too. Called in
-    /// process context.
+    /// returned `MemoryCharge`, the further bytes are charged to the caller of `of_caller` too.
+    /// Called in process context.
     ///
     /// # Errors
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn of_caller(bytes: usize) -> Result<Self> {
         // SAFETY: The callee only checks a capability of the current task.
-        let free = unsafe { helpers::pfc_account_is_unlimited() };
+        let free = unsafe { helpers::pfc_is_caller_unlimited() };
         let nothing = Self {
-            user: access::of_caller(),
-            _context: None,
-            unlimited: free,
+            user: access::caller_credentials(),
+            _context_count: None,
+            is_unlimited: free,
             bytes: 0,
         };
         nothing.charge(bytes)
@@ -82,14 +82,14 @@ impl Charge {
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
-        let user = access::of_task(task);
+        let user = access::task_credentials(task);
         // SAFETY: The reference keeps the credentials alive.
-        let unlimited = unsafe { helpers::pfc_account_cred_is_unlimited(user.as_ptr()) };
+        let unlimited = unsafe { helpers::pfc_is_cred_unlimited(user.as_ptr()) };
         let nothing = Self {
             user,
-            unlimited,
+            is_unlimited: unlimited,
             bytes: 0,
-            _context: None,
+            _context_count: None,
         };
         nothing.charge(bytes)
     }
@@ -99,16 +99,16 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the caller has [`MAX_CONTEXTS`] contexts already or would exceed its memory
-    /// limit, `ENOMEM` if memory is short.
+    /// `EDQUOT` if the caller has [`MAX_CONTEXTS_PER_USER`] contexts already or would exceed its
+    /// memory limit, `ENOMEM` if memory is short.
     pub fn of_context(bytes: usize) -> Result<Self> {
         let mut charge = Self::of_caller(bytes)?;
-        let most = match charge.unlimited {
+        let most = match charge.is_unlimited {
             true => usize::MAX,
-            false => MAX_CONTEXTS,
+            false => MAX_CONTEXTS_PER_USER,
         };
         let error = Error::from_errno(-(bindings::EDQUOT as i32));
-        charge._context = Some(ResourceCharge::of(
+        charge._context_count = Some(ResourceCharge::of_user(
             &charge.user,
             Resource::PFC_CONTEXTS,
             most,
@@ -117,12 +117,12 @@ impl Charge {
         Ok(charge)
     }
 
-    /// Returns a `Charge` of 0 bytes, whose charged user is the user of `self`.
+    /// Returns a `MemoryCharge` of 0 bytes, whose charged user is the user of `self`.
     pub fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
-            _context: None,
-            unlimited: self.unlimited,
+            _context_count: None,
+            is_unlimited: self.is_unlimited,
             bytes: 0,
         }
     }
@@ -140,10 +140,10 @@ impl Charge {
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn charge(&self, bytes: usize) -> Result<Self> {
         let mut more = self.empty();
-        let most = match self.unlimited {
+        let most = match self.is_unlimited {
             true => u64::MAX,
             // SAFETY: The callee only reads a module parameter and the size of memory.
-            false => unsafe { helpers::pfc_account_bytes() },
+            false => unsafe { helpers::pfc_user_memory_limit_bytes() },
         };
         add(&more.user, (Resource::PFC_BYTES, bytes as u64), most)?;
         more.bytes = bytes as u64;
@@ -170,7 +170,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         sub(&self.user, (Resource::PFC_BYTES, self.bytes));
     }
@@ -189,12 +189,17 @@ impl ResourceCharge {
     /// Counts one more of the resource `thing` in the account of the caller. Returns `error` if the
     /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
-        Self::of(&access::of_caller(), thing, most, error)
+        Self::of_user(&access::caller_credentials(), thing, most, error)
     }
 
     /// Counts one more of the resource `thing` in the account of a user. Returns `error` if the
     /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
-    pub fn of(user: &ARef<Credential>, thing: Resource, most: usize, error: Error) -> Result<Self> {
+    pub fn of_user(
+        user: &ARef<Credential>,
+        thing: Resource,
+        most: usize,
+        error: Error,
+    ) -> Result<Self> {
         match add(user, (thing, 1), most as u64) {
             Err(ENOMEM) => Err(ENOMEM),
             Err(_) => Err(error),
@@ -218,7 +223,7 @@ impl Drop for ResourceCharge {
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
-        helpers::pfc_account_add(
+        helpers::pfc_charge_user_accounts(
             user.as_ptr(),
             Amount {
                 resource: thing,
@@ -233,7 +238,7 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
     // SAFETY: The reference keeps the credentials alive, and `add` has added `nr` for the same
     // `user`.
     unsafe {
-        helpers::pfc_account_sub(
+        helpers::pfc_uncharge_user_accounts(
             user.as_ptr(),
             Amount {
                 resource: thing,
@@ -245,7 +250,7 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
 
 /// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
 /// memory is short.
-pub fn is_limit(error: Error) -> bool {
+pub fn is_limit_error(error: Error) -> bool {
     let errno = error.to_errno().unsigned_abs();
     [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)
 }

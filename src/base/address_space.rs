@@ -33,14 +33,14 @@ impl Mm {
     }
 
     /// Returns whether this is the address space at address `other`.
-    pub fn is_at(&self, other: *mut bindings::mm_struct) -> bool {
+    pub fn has_address(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }
 
     /// Returns whether this is the address space of the current task.
     pub fn is_current(&self) -> bool {
         // SAFETY: The current task is valid, and only the task itself changes its address space.
-        self.is_at(unsafe { (*kernel::task::Task::current_raw()).mm })
+        self.has_address(unsafe { (*kernel::task::Task::current_raw()).mm })
     }
 
     /// Returns the address of the `mm_struct`, which is valid for comparison while `self` exists.
@@ -76,7 +76,7 @@ impl Mapping {
     /// # Safety
     ///
     /// The file is open for as long as the result is used.
-    pub unsafe fn of(file: *mut bindings::file) -> Option<Self> {
+    pub unsafe fn of_file(file: *mut bindings::file) -> Option<Self> {
         // SAFETY: By the function's requirement the file is open.
         // INVARIANT: By the function's requirement the file stays open.
         NonNull::new(unsafe { (*file).f_mapping }).map(Self)
@@ -101,14 +101,14 @@ impl Mapping {
 
 /// Returns the address of the current task's address space.
 #[inline]
-pub fn current_mm() -> usize {
+pub fn current_mm_address() -> usize {
     // SAFETY: The current task is valid. Only the task itself changes its pointer to the address
     // space, in exec and exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
 /// Returns the address of a task's address space, which may change at any time.
-pub fn mm_of(task: &Task) -> usize {
+pub fn task_mm_address(task: &Task) -> usize {
     // SAFETY: The reference keeps the task alive. The pointer to the address space is read once,
     // and is only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }

@@ -20,7 +20,7 @@ pub struct Request(Opaque<bindings::request>);
 
 /// The operation of a request. The operations are grouped as in /proc/diskstats.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum BlockOperation {
     /// A read, or any other operation that is not a write, a discard or a flush.
     Read,
     /// Writes.
@@ -59,19 +59,19 @@ impl Request {
     /// Returns whether the request is a step of a flush sequence: the flush that the block layer
     /// sends to the disk, or a write that waits for such a flush.
     #[inline]
-    pub fn is_flush_step(&self) -> bool {
+    pub fn is_step_of_flush_sequence(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
     }
 
     /// Returns the operation of the request.
     #[inline]
-    pub fn operation(&self) -> Operation {
+    pub fn operation(&self) -> BlockOperation {
         // SAFETY: The request is alive, because the probe of its completion runs.
         match unsafe { field!(self.0.get(), cmd_flags) } & 0xff {
-            bindings::req_op_REQ_OP_DISCARD => Operation::Discard,
-            bindings::req_op_REQ_OP_FLUSH => Operation::Flush,
-            op if op & 1 != 0 => Operation::Write,
-            _ => Operation::Read,
+            bindings::req_op_REQ_OP_DISCARD => BlockOperation::Discard,
+            bindings::req_op_REQ_OP_FLUSH => BlockOperation::Flush,
+            op if op & 1 != 0 => BlockOperation::Write,
+            _ => BlockOperation::Read,
         }
     }
 
@@ -88,12 +88,12 @@ impl Request {
 
     /// Returns the device that the request was sent to: a whole disk or a partition.
     #[inline]
-    pub fn device(&self) -> Option<Device<'_>> {
+    pub fn device(&self) -> Option<BlockDevice<'_>> {
         // SAFETY: The request is alive, because the probe of its completion runs.
         let part = unsafe { field!(self.0.get(), part) };
         // INVARIANT: A request keeps its block device alive, and the request is alive for the
         // lifetime of `self`.
-        (!part.is_null()).then_some(Device(part, PhantomData))
+        (!part.is_null()).then_some(BlockDevice(part, PhantomData))
     }
 
     /// Returns the key of the whole disk that processes the request. Unlike
@@ -132,9 +132,9 @@ unsafe fn disk_key(disk: *const bindings::gendisk, partition: u32) -> Option<Key
 ///
 /// The pointer is to a block device that is alive for `'a`.
 #[derive(Clone, Copy)]
-pub struct Device<'a>(*const bindings::block_device, PhantomData<&'a Request>);
+pub struct BlockDevice<'a>(*const bindings::block_device, PhantomData<&'a Request>);
 
-impl Device<'_> {
+impl BlockDevice<'_> {
     /// Returns the number of the partition; 0 for a whole disk.
     #[inline]
     pub fn partition(self) -> u32 {
@@ -149,17 +149,17 @@ impl Device<'_> {
     /// of the partition.
     #[inline]
     pub fn key(self) -> Option<Key> {
-        self.of_disk(self.partition())
+        self.key_of_partition(self.partition())
     }
 
     /// Returns the key of the whole disk that the device belongs to.
     #[inline]
     pub fn disk_key(self) -> Option<Key> {
-        self.of_disk(0)
+        self.key_of_partition(0)
     }
 
     #[inline]
-    fn of_disk(self, partition: u32) -> Option<Key> {
+    fn key_of_partition(self, partition: u32) -> Option<Key> {
         // SAFETY: The device is alive, by the type's invariant.
         let disk = unsafe { field!(self.0, bd_disk) };
         // SAFETY: A block device keeps its disk alive, and the device is alive by the type's
@@ -169,9 +169,9 @@ impl Device<'_> {
 }
 
 /// Writes a device's name as the kernel does: sda, sda1, nvme0n1p1.
-pub struct Name<'a>(pub &'a Key);
+pub struct DeviceName<'a>(pub &'a Key);
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for DeviceName<'_> {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disk = self.0.text();

@@ -37,27 +37,27 @@ pub fn tsc_khz() -> u32 {
 }
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
-pub fn now() -> u64 {
+pub fn monotonic_ns_in_any_context() -> u64 {
     // SAFETY: The callee has no requirements.
-    unsafe { helpers::pfc_now() }
+    unsafe { helpers::pfc_monotonic_ns() }
 }
 
 /// Returns the resolution of high-resolution timers in nanoseconds.
-pub fn resolution() -> u64 {
+pub fn hrtimer_resolution_ns() -> u64 {
     // SAFETY: The callee has no requirements.
-    unsafe { helpers::pfc_resolution() }
+    unsafe { helpers::pfc_hrtimer_resolution_ns() }
 }
 
 /// Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
 /// namespace, in nanoseconds.
-pub fn time_offset() -> i64 {
+pub fn time_namespace_offset_ns() -> i64 {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pfc_time_offset() }
+    unsafe { helpers::pfc_time_namespace_offset_ns() }
 }
 
 /// Returns the lower half of the time stamp counter.
 #[inline]
-pub fn time_stamp_low() -> u32 {
+pub fn read_tsc_low_bits() -> u32 {
     let low;
     // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
@@ -66,7 +66,7 @@ pub fn time_stamp_low() -> u32 {
 
 /// Returns the time stamp counter.
 #[inline]
-pub fn time_stamp() -> u64 {
+pub fn read_tsc() -> u64 {
     // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
@@ -103,7 +103,7 @@ impl Clock {
 
     /// Returns the current time by a clock that user space can read too: the TSC if `self` is the
     /// TSC, and CLOCK_MONOTONIC in nanoseconds if `self` is the scheduler's clock.
-    pub fn ticks(&self) -> u64 {
+    pub fn user_readable_ticks(&self) -> u64 {
         match self.tsc {
             true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
@@ -111,13 +111,13 @@ impl Clock {
         }
     }
 
-    /// Returns whether [`ticks`](Self::ticks) returns CLOCK_MONOTONIC.
+    /// Returns whether [`user_readable_ticks`](Self::user_readable_ticks) returns CLOCK_MONOTONIC.
     pub fn is_monotonic(&self) -> bool {
         !self.tsc
     }
 
     /// Converts ticks of the clock to nanoseconds.
-    pub fn nanos(&self, ticks: u64) -> u64 {
+    pub fn ticks_to_ns(&self, ticks: u64) -> u64 {
         let khz = u64::from(self.khz);
         let ms = ticks.checked_div(khz).unwrap_or(0);
         let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));

@@ -8,7 +8,7 @@ use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
 
 use super::helpers;
-use super::kernel_version::WAIT;
+use super::kernel_version::WAIT_FOR_CALL;
 
 /// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. The file `/dev/perfcounters`
 /// has counter pages for each CPU number below `nr_cpu_ids`, even if the CPU is not possible.
@@ -30,7 +30,7 @@ pub fn is_possible(cpu: u32) -> bool {
 }
 
 /// Iterates over all possible CPUs.
-pub fn possible() -> impl Iterator<Item = u32> {
+pub fn possible_cpus() -> impl Iterator<Item = u32> {
     (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
 }
 
@@ -41,7 +41,7 @@ pub fn is_online(cpu: u32) -> bool {
 }
 
 /// Returns how many CPUs are online.
-pub fn nr_online() -> u32 {
+pub fn count_online_cpus() -> u32 {
     (0..nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }
 
@@ -89,7 +89,7 @@ impl Drop for CpusReadGuard {
 /// Calls `function` on another CPU, with interrupts off on that CPU, and waits until the function
 /// has returned. Returns false if the CPU is not online. Called in process context, with interrupts
 /// on.
-pub fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
+pub fn call_on_cpu(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
     /// `function` is a `&mut &mut dyn FnMut()` that nothing else uses during the call.
@@ -101,13 +101,14 @@ pub fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     // SAFETY: smp_call_function_single() waits until the function has returned, so the function is
     // valid as long as it is used.
     unsafe {
-        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT) == 0
+        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT_FOR_CALL)
+            == 0
     }
 }
 
 /// Calls `function` on every online CPU, with interrupts off, and waits until all calls have
 /// returned. Called in process context.
-pub fn call_on_all(mut function: &dyn Fn()) {
+pub fn call_on_all_cpus(mut function: &dyn Fn()) {
     /// # Safety
     ///
     /// `function` is a `&&dyn Fn()`.
@@ -132,7 +133,7 @@ pub fn call_on_all(mut function: &dyn Fn()) {
 /// Calls `function`, with interrupts off, on every online CPU for which `which` returns true, and
 /// waits until all calls have returned. CPUs that are not selected are not interrupted. Called in
 /// process context.
-pub fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+pub fn call_on_selected_cpus(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
         function: &'a dyn Fn(),
@@ -140,14 +141,14 @@ pub fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     /// # Safety
     ///
     /// `call` is a `&Call`.
-    unsafe extern "C" fn which_of(cpu: c_int, call: *mut c_void) -> bool {
+    unsafe extern "C" fn is_cpu_selected(cpu: c_int, call: *mut c_void) -> bool {
         // SAFETY: By this function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
     }
     /// # Safety
     ///
     /// `call` is a `&Call`.
-    unsafe extern "C" fn function_of(call: *mut c_void) {
+    unsafe extern "C" fn run_selected_call(call: *mut c_void) {
         // SAFETY: By this function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.function)()
     }
@@ -155,8 +156,8 @@ pub fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so `call` is valid as long as it is used.
     unsafe {
         bindings::on_each_cpu_cond_mask(
-            Some(which_of),
-            Some(function_of),
+            Some(is_cpu_selected),
+            Some(run_selected_call),
             (&raw mut call).cast(),
             true,
             &raw const bindings::__cpu_online_mask,

@@ -21,16 +21,16 @@ use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::types::ForeignOwnable;
 use kernel::uaccess::{UserPtr, UserSlice, UserSliceWriter};
 
-use crate::module::module;
+use crate::module::this_module_ptr;
 
 /// Whether the files of a device may be opened: a flag that is set when module init has succeeded.
 ///
 /// A module whose init fails is freed without regard to open files, so no file may be open before
 /// init has succeeded.
-pub struct Ready(Atomic<u32>);
+pub struct ModuleReady(Atomic<u32>);
 
-impl Ready {
-    /// Creates a `Ready` whose flag is not set.
+impl ModuleReady {
+    /// Creates a `ModuleReady` whose flag is not set.
     pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
@@ -64,7 +64,7 @@ impl Device {
     /// the kernel keeps pointers to both.
     pub fn register<T: FileOperations>(
         name: &'static CStr,
-        ops: &'static Operations<T>,
+        ops: &'static FileOperationTables<T>,
         mode: u16,
     ) -> Result<Self> {
         let device = bindings::miscdevice {
@@ -141,67 +141,69 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Called for the new VMA when a VMA with [`Operations::mappings`] was split, moved or copied.
+    /// Called for the new VMA when a VMA with [`FileOperationTables::mappings`] was split, moved or
+    /// copied.
     fn vma_open(&self, _vma: &mut Vma) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Called when a VMA with [`Operations::mappings`] is removed.
+    /// Called when a VMA with [`FileOperationTables::mappings`] is removed.
     fn vma_close(&self, _vma: &Vma) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Handles a page fault in a VMA with [`Operations::mappings`].
-    fn fault(&self, _fault: &Fault<'_>) -> bindings::vm_fault_t {
+    /// Handles a page fault in a VMA with [`FileOperationTables::mappings`].
+    fn fault(&self, _fault: &PageFault<'_>) -> bindings::vm_fault_t {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }
 
 /// The structures of function pointers through which C calls the methods of `T`.
-pub struct Operations<T> {
+pub struct FileOperationTables<T> {
     files: bindings::file_operations,
     mappings: bindings::vm_operations_struct,
     _data: PhantomData<fn() -> T>,
 }
 
 // SAFETY: The structures are never written.
-unsafe impl<T> Sync for Operations<T> {}
+unsafe impl<T> Sync for FileOperationTables<T> {}
 
 /// Returns `function` if `has` is true, otherwise `None` (a NULL function pointer). The caller
 /// passes in `has` whether a file type supports the operation that `function` implements.
-const fn given<F: Copy>(has: bool, function: F) -> Option<F> {
+const fn some_if<F: Copy>(has: bool, function: F) -> Option<F> {
     match has {
         true => Some(function),
         false => None,
     }
 }
 
-impl<T: FileOperations> Operations<T> {
-    /// Creates an `Operations` to store in a `static`. Open files hold a reference to this module.
+impl<T: FileOperations> FileOperationTables<T> {
+    /// Creates `FileOperationTables` to store in a `static`. Open files hold a reference to this
+    /// module.
     pub const fn new() -> Self {
         Self {
             files: bindings::file_operations {
-                owner: module(),
+                owner: this_module_ptr(),
                 open: Some(open::<T>),
                 release: Some(release::<T>),
-                read: given(T::HAS_READ, read::<T>),
-                llseek: given(T::HAS_POSITION, bindings::default_llseek),
-                unlocked_ioctl: given(T::HAS_IOCTL, ioctl::<T>),
+                read: some_if(T::HAS_READ, read::<T>),
+                llseek: some_if(T::HAS_POSITION, bindings::default_llseek),
+                unlocked_ioctl: some_if(T::HAS_IOCTL, ioctl::<T>),
                 // 32-bit programs use the same ioctl structures as 64-bit programs.
                 #[cfg(CONFIG_COMPAT)]
                 compat_ioctl: match T::HAS_IOCTL {
                     true => bindings::compat_ptr_ioctl,
                     false => None,
                 },
-                poll: given(T::HAS_POLL, poll::<T>),
-                fasync: given(T::HAS_FASYNC, fasync::<T>),
-                mmap: given(T::HAS_MMAP, mmap::<T>),
+                poll: some_if(T::HAS_POLL, poll::<T>),
+                fasync: some_if(T::HAS_FASYNC, fasync::<T>),
+                mmap: some_if(T::HAS_MMAP, mmap::<T>),
                 ..pin_init::zeroed()
             },
             mappings: bindings::vm_operations_struct {
-                open: given(T::HAS_VMA_OPEN, vma_open::<T>),
-                close: given(T::HAS_VMA_CLOSE, vma_close::<T>),
-                fault: given(T::HAS_FAULT, fault::<T>),
+                open: some_if(T::HAS_VMA_OPEN, vma_open::<T>),
+                close: some_if(T::HAS_VMA_CLOSE, vma_close::<T>),
+                fault: some_if(T::HAS_FAULT, fault::<T>),
                 ..pin_init::zeroed()
             },
             _data: PhantomData,
@@ -275,7 +277,7 @@ impl Vma {
 /// # Invariants
 ///
 /// `fault` is valid during `'a`.
-pub struct Fault<'a> {
+pub struct PageFault<'a> {
     fault: *mut bindings::vm_fault,
     /// The mapping.
     pub vma: Vma,
@@ -284,7 +286,7 @@ pub struct Fault<'a> {
     _call: PhantomData<&'a ()>,
 }
 
-impl Fault<'_> {
+impl PageFault<'_> {
     /// Returns the `vm_fault`.
     pub fn as_ptr(&self) -> *mut bindings::vm_fault {
         self.fault
@@ -309,8 +311,8 @@ impl Fault<'_> {
 ///
 /// # Safety
 ///
-/// `file` is an open file with `Operations<T>`, and stays open during `'a`.
-pub unsafe fn data_of<'a, T: FileOperations>(file: *mut bindings::file) -> &'a T {
+/// `file` is an open file with `FileOperationTables<T>`, and stays open during `'a`.
+pub unsafe fn file_private_data<'a, T: FileOperations>(file: *mut bindings::file) -> &'a T {
     // SAFETY: By the function's requirement `open` has stored the private data, and `release` has
     // not taken it back.
     Pin::get_ref(unsafe { <Pin<KBox<T>> as ForeignOwnable>::borrow((*file).private_data) })
@@ -355,7 +357,7 @@ unsafe extern "C" fn read<T: FileOperations>(
     position: *mut bindings::loff_t,
 ) -> isize {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    let (data, open) = unsafe { (file_private_data::<T>(file), LocalFile::from_raw_file(file)) };
     let to = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
     // SAFETY: The kernel passes the position, which only this call uses.
     match data.read(open, to, unsafe { &mut *position }) {
@@ -373,7 +375,7 @@ unsafe extern "C" fn ioctl<T: FileOperations>(
     arg: c_ulong,
 ) -> c_long {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    let (data, open) = unsafe { (file_private_data::<T>(file), LocalFile::from_raw_file(file)) };
     let arg = UserPtr::from_addr(arg);
     from_result(|| data.ioctl(open, command, arg).map(|()| 0))
 }
@@ -386,7 +388,7 @@ unsafe extern "C" fn poll<T: FileOperations>(
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let (data, open) = unsafe { (data_of::<T>(file), LocalFile::from_raw_file(file)) };
+    let (data, open) = unsafe { (file_private_data::<T>(file), LocalFile::from_raw_file(file)) };
     data.poll(open, table)
 }
 
@@ -399,7 +401,7 @@ unsafe extern "C" fn fasync<T: FileOperations>(
     on: c_int,
 ) -> c_int {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let data = unsafe { data_of::<T>(file) };
+    let data = unsafe { file_private_data::<T>(file) };
     from_result(|| data.fasync(file, fd, on != 0).map(|()| 0))
 }
 
@@ -411,7 +413,7 @@ unsafe extern "C" fn mmap<T: FileOperations>(
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     // SAFETY: The kernel passes a file, which is valid during the call.
-    let data = unsafe { data_of::<T>(file) };
+    let data = unsafe { file_private_data::<T>(file) };
     // INVARIANT: The VMA is being set up, with its final bounds; only this call uses it.
     from_result(|| data.mmap(&mut Vma(vma)).map(|()| 0))
 }
@@ -420,8 +422,8 @@ unsafe extern "C" fn mmap<T: FileOperations>(
 ///
 /// Called only by the kernel, as `vm_operations_struct.open`.
 unsafe extern "C" fn vma_open<T: FileOperations>(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
-    let data = unsafe { data_of::<T>((*vma).vm_file) };
+    // SAFETY: The VMA is a mapping of a file with `FileOperationTables<T>`, and holds the file.
+    let data = unsafe { file_private_data::<T>((*vma).vm_file) };
     // INVARIANT: The VMA is being copied; the lock of the address space is held for writing.
     data.vma_open(&mut Vma(vma));
 }
@@ -430,8 +432,8 @@ unsafe extern "C" fn vma_open<T: FileOperations>(vma: *mut bindings::vm_area_str
 ///
 /// Called only by the kernel, as `vm_operations_struct.close`.
 unsafe extern "C" fn vma_close<T: FileOperations>(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
-    let data = unsafe { data_of::<T>((*vma).vm_file) };
+    // SAFETY: The VMA is a mapping of a file with `FileOperationTables<T>`, and holds the file.
+    let data = unsafe { file_private_data::<T>((*vma).vm_file) };
     // INVARIANT: The VMA is being removed, and nothing changes its bounds any more.
     data.vma_close(&Vma(vma));
 }
@@ -444,11 +446,11 @@ unsafe extern "C" fn fault<T: FileOperations>(
 ) -> bindings::vm_fault_t {
     // SAFETY: The kernel passes a fault, which is valid during the call.
     let at = unsafe { &(*fault).__bindgen_anon_1 };
-    // SAFETY: The VMA is a mapping of a file with `Operations<T>`, and holds the file.
-    let data = unsafe { data_of::<T>((*at.vma).vm_file) };
+    // SAFETY: The VMA is a mapping of a file with `FileOperationTables<T>`, and holds the file.
+    let data = unsafe { file_private_data::<T>((*at.vma).vm_file) };
     // INVARIANT: `fault` is valid during the call. The lock of the VMA or of the address space is
     // held, so that the bounds of the VMA do not change.
-    data.fault(&Fault {
+    data.fault(&PageFault {
         fault,
         vma: Vma(at.vma),
         pgoff: at.pgoff as u64,

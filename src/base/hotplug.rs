@@ -63,12 +63,12 @@ unsafe extern "C" fn dead<T: DeadCallback>(cpu: c_uint) -> c_int {
 /// # Invariants
 ///
 /// `state` is a dynamic hotplug state that is registered.
-pub struct Registration<T> {
+pub struct HotplugRegistration<T> {
     state: c_int,
     _callbacks: PhantomData<T>,
 }
 
-impl<T: OnlineCallbacks> Registration<T> {
+impl<T: OnlineCallbacks> HotplugRegistration<T> {
     /// Registers the callbacks. [`OnlineCallbacks::online`] is called for each CPU that is online
     /// already. May sleep.
     pub fn register() -> Result<Self> {
@@ -92,9 +92,9 @@ impl<T: OnlineCallbacks> Registration<T> {
     }
 }
 
-impl<T: DeadCallback> Registration<T> {
+impl<T: DeadCallback> HotplugRegistration<T> {
     /// Registers the callback. May sleep.
-    pub fn register_dead() -> Result<Self> {
+    pub fn register_dead_callback() -> Result<Self> {
         // SAFETY: The callback is a function of this module, and drop removes it.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
@@ -115,7 +115,7 @@ impl<T: DeadCallback> Registration<T> {
     }
 }
 
-impl<T> Drop for Registration<T> {
+impl<T> Drop for HotplugRegistration<T> {
     fn drop(&mut self) {
         // SAFETY: The state is registered by the type's invariant, and removed once.
         unsafe { bindings::__cpuhp_remove_state(self.state, false) }

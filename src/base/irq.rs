@@ -10,13 +10,13 @@ use super::key::Key;
 
 /// An interrupt handler (`struct irqaction`), valid during a probe.
 #[repr(transparent)]
-pub struct Action(Opaque<bindings::irqaction>);
+pub struct IrqAction(Opaque<bindings::irqaction>);
 
-impl Action {
+impl IrqAction {
     /// Returns whether this handler is the first one of the interrupt line `irq`. An interrupt of a
     /// shared line calls all handlers of the line, and must be counted only once.
     #[inline]
-    pub fn is_first(&self, irq: u32) -> bool {
+    pub fn is_first_of_line(&self, irq: u32) -> bool {
         // SAFETY: A handler stays installed while a probe of the handler's tracepoint runs.
         let shared = unsafe { (*self.0.get()).flags } & bindings::IRQF_SHARED != 0;
         // SAFETY: This function is called in a hard interrupt of line `irq`, so that the line's

@@ -19,14 +19,14 @@ pub fn smp_wmb() {
 /// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
 /// CPU has made the call.
 #[cfg(not(since_7_3))]
-pub const WAIT: i32 = 1;
+pub const WAIT_FOR_CALL: i32 = 1;
 /// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
 /// CPU has made the call.
 #[cfg(since_7_3)]
-pub const WAIT: bool = true;
+pub const WAIT_FOR_CALL: bool = true;
 
 /// Returns the value of a module parameter.
-pub fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
+pub fn module_param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
     #[cfg(not(since_7_3))]
     return *parameter.value();
     #[cfg(since_7_3)]

@@ -53,8 +53,8 @@ impl Key {
     /// Returns the text of the key. The result is formatted so that it is valid in the name of a
     /// counter instance.
     #[inline]
-    pub fn text(&self) -> Text<'_> {
-        Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
+    pub fn text(&self) -> PrintableText<'_> {
+        PrintableText(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
     }
 
     /// Returns the number of the key.
@@ -68,9 +68,9 @@ impl Key {
 /// bytes, control characters and backslashes are written as `\xNN`, so that different texts stay
 /// different.
 #[derive(Clone, Copy)]
-pub struct Text<'a>(pub &'a [u8]);
+pub struct PrintableText<'a>(pub &'a [u8]);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for PrintableText<'_> {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;

@@ -15,7 +15,7 @@ extern "C" {
 }
 
 /// Returns the `struct module` of this module, to be set as the owner of file operations.
-pub const fn module() -> *mut bindings::module {
+pub const fn this_module_ptr() -> *mut bindings::module {
     (&raw const __this_module).cast_mut().cast()
 }
 
@@ -39,8 +39,8 @@ impl ModuleRef {
         // SAFETY: The open file on which the system call was made holds a reference to the module
         // already.
         // INVARIANT: The reference to the module was just taken.
-        unsafe { bindings::__module_get(module()) };
-        Self(module())
+        unsafe { bindings::__module_get(this_module_ptr()) };
+        Self(this_module_ptr())
     }
 
     /// Takes a reference to the module `owner`. Returns `None` if the module is being loaded or
@@ -50,7 +50,7 @@ impl ModuleRef {
     /// # Safety
     ///
     /// `owner` is NULL, or a module that is not freed during the call.
-    pub unsafe fn of_live(owner: *mut bindings::module) -> Option<Self> {
+    pub unsafe fn of_live_module(owner: *mut bindings::module) -> Option<Self> {
         // SAFETY: By the function's requirement `owner` is NULL or valid.
         let lives = unsafe { owner.as_ref() }
             .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);

@@ -73,7 +73,11 @@ impl Packet {
 pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
     // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
     // probe runs.
-    unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
+    unsafe {
+        helpers::pfc_skb_receive_dev(skb)
+            .cast::<Interface>()
+            .as_ref()
+    }
 }
 
 /// The place in the receive path at which a packet was dropped.
@@ -138,13 +142,13 @@ unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
 
 impl<T: InterfaceListener> RegisteredListener<T> {
     /// Registers a notifier for `state`. The provider that owns `state` drops the result of this
-    /// function before it drops `state`: see [`super::tracepoint::Probes::listen`].
+    /// function before it drops `state`: see [`super::tracepoint::Probes::listen_for_interfaces`].
     #[inline]
     pub fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
         /// Called only by the kernel, with the notifier block that `register` has registered.
-        unsafe extern "C" fn notice<T: InterfaceListener>(
+        unsafe extern "C" fn notify_listener<T: InterfaceListener>(
             block: *mut bindings::notifier_block,
             event: c_ulong,
             info: *mut c_void,
@@ -153,12 +157,12 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             // alive by the invariant of [`RegisteredListener`].
             let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
             // SAFETY: `info` is the argument of a notification about a network device.
-            let dev = unsafe { helpers::pfc_notifier_dev(info) }.cast::<Interface>();
+            let dev = unsafe { helpers::pfc_netdev_of_notification(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: `pfc_netdev_change()` has no requirements: it only compares the number of
-                // the event.
-                let change = unsafe { helpers::pfc_netdev_change(event) };
+                // SAFETY: `pfc_netdev_change_of_event()` has no requirements: it only compares the
+                // number of the event.
+                let change = unsafe { helpers::pfc_netdev_change_of_event(event) };
                 if change & helpers::PFC_NETDEV_REMOVED != 0 {
                     state.interface_removed(interface);
                 }
@@ -169,7 +173,7 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             0
         }
         let block = bindings::notifier_block {
-            notifier_call: Some(notice::<T>),
+            notifier_call: Some(notify_listener::<T>),
             next: core::ptr::null_mut(),
             priority: 0,
         };

@@ -59,13 +59,13 @@ impl Notifier {
 
     /// Like [`wait`](Self::wait), but sleeps for at most `nanoseconds`. Returns whether `ready`
     /// returned true.
-    pub fn wait_for(&self, mut ready: impl FnMut() -> bool, nanoseconds: u64) -> Result<bool> {
+    pub fn wait_timeout(&self, mut ready: impl FnMut() -> bool, nanoseconds: u64) -> Result<bool> {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
         // which lives until the call returns.
         let rc = unsafe {
             let arg = (&raw mut ready).cast();
-            helpers::pfc_notifier_wait_for(self.raw.as_ptr(), Some(function), arg, nanoseconds)
+            helpers::pfc_notifier_wait_timeout(self.raw.as_ptr(), Some(function), arg, nanoseconds)
         };
         to_result(rc)?;
         Ok(rc != 0)

@@ -46,7 +46,8 @@ impl Page {
         self.address.as_ptr()
     }
 
-    /// Returns the page's address as a number, from which [`frame`] computes the page frame number.
+    /// Returns the page's address as a number, from which [`page_frame_number`] computes the page
+    /// frame number.
     pub fn address(&self) -> usize {
         self.address.as_ptr() as usize
     }
@@ -75,7 +76,7 @@ impl Drop for Page {
 
 /// Returns the page frame number of a [`Page`], given the result of [`Page::address`]. Callable in
 /// any context.
-pub fn frame(address: usize) -> usize {
+pub fn page_frame_number(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { helpers::pfc_virt_pfn(address as *const _) }
 }

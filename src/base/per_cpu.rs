@@ -12,18 +12,18 @@ use super::cpu;
 /// # Safety
 ///
 /// `address` is the per-CPU address of a word, which nothing else writes during the call.
-pub unsafe fn add_on(address: *mut i64, cpu: u32, more: i64) {
+pub unsafe fn add_to_word_on_cpu(address: *mut i64, cpu: u32, more: i64) {
     if !cpu::is_possible(cpu) {
         return;
     }
-    let word = word_on(address, cpu);
+    let word = word_address_on_cpu(address, cpu);
     // SAFETY: `address` is the per-CPU address of a word, and `cpu` is a possible CPU, so `word` is
     // valid. The accesses are volatile because user space may read the word at the same time.
     unsafe { word.write_volatile(word.read_volatile().wrapping_add(more)) }
 }
 
 /// Returns the address of a possible CPU's copy of the word with the per-CPU address `address`.
-pub fn word_on(address: *mut i64, cpu: u32) -> *mut i64 {
+pub fn word_address_on_cpu(address: *mut i64, cpu: u32) -> *mut i64 {
     // SAFETY: Callers pass the number of a possible CPU, which is below the length of
     // `__per_cpu_offset`.
     let offset = unsafe {

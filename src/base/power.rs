@@ -37,17 +37,17 @@ unsafe extern "C" fn suspend_or_resume<T: PowerCallbacks>(suspend: bool) {
 /// # Invariants
 ///
 /// `raw` is a registration that `self` owns.
-pub struct Registration<T> {
+pub struct PowerRegistration<T> {
     raw: NonNull<helpers::pfc_power>,
     _callbacks: PhantomData<T>,
 }
 
 // SAFETY: The registration is only used to unregister the callbacks, which any thread may do.
-unsafe impl<T> Send for Registration<T> {}
-// SAFETY: A shared reference to a `Registration` gives no access to `raw`.
-unsafe impl<T> Sync for Registration<T> {}
+unsafe impl<T> Send for PowerRegistration<T> {}
+// SAFETY: A shared reference to a `PowerRegistration` gives no access to `raw`.
+unsafe impl<T> Sync for PowerRegistration<T> {}
 
-impl<T: PowerCallbacks> Registration<T> {
+impl<T: PowerCallbacks> PowerRegistration<T> {
     /// Registers the callbacks. Returns `ENOMEM` if memory is short. May sleep.
     pub fn register() -> Result<Self> {
         // SAFETY: `suspend_or_resume` is a function of this module, and drop unregisters it.
@@ -60,7 +60,7 @@ impl<T: PowerCallbacks> Registration<T> {
     }
 }
 
-impl<T> Drop for Registration<T> {
+impl<T> Drop for PowerRegistration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `raw` is registered; it is unregistered once.
         unsafe { helpers::pfc_power_unregister(self.raw.as_ptr()) }

@@ -24,7 +24,7 @@ unsafe impl Sync for Pid {}
 
 impl Pid {
     /// Returns the id of the process whose first thread is `leader`.
-    pub fn of(leader: &Task) -> Option<Self> {
+    pub fn of_process(leader: &Task) -> Option<Self> {
         // SAFETY: The reference keeps the task alive.
         // INVARIANT: The callee has returned a reference, which the new value owns.
         NonNull::new(unsafe { helpers::pfc_pid_get(leader.as_ptr()) }).map(Self)
@@ -33,7 +33,7 @@ impl Pid {
     /// Returns the number of the process in its own PID namespace.
     pub fn own_number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
-        unsafe { helpers::pfc_pid_own_nr(self.0.as_ptr()) }
+        unsafe { helpers::pfc_pid_nr_in_own_ns(self.0.as_ptr()) }
     }
 
     /// Returns the number of the process in the caller's PID namespace, or 0 if the process is not
@@ -47,7 +47,7 @@ impl Pid {
 /// Returns the number of the current thread in its own PID namespace.
 pub fn thread_number() -> u32 {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pfc_thread_nr() }
+    unsafe { helpers::pfc_tid_in_own_ns() }
 }
 
 impl Pid {

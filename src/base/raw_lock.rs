@@ -44,11 +44,11 @@ impl<T> RawLock<T> {
 
     /// Takes the lock, and turns interrupts off until the guard is dropped.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> RawLockGuard<'_, T> {
         // SAFETY: The lock is initialised, by the type's invariant.
         let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
         // INVARIANT: The lock was just taken, and interrupts turned off.
-        Guard { lock: self, flags }
+        RawLockGuard { lock: self, flags }
     }
 }
 
@@ -56,33 +56,33 @@ impl<T> RawLock<T> {
     /// Takes the lock, or returns `None` if a CPU holds it. Called in an NMI or with interrupts
     /// off. Interrupts stay off when the guard is dropped.
     #[inline]
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<RawLockGuard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.
         let got = unsafe { bindings::_raw_spin_trylock(self.lock.get()) } != 0;
         // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
-        got.then(|| Guard {
+        got.then(|| RawLockGuard {
             lock: self,
-            flags: FLAGS_NOT_SAVED,
+            flags: IRQ_FLAGS_NOT_SAVED,
         })
     }
 }
 
-/// The value of [`Guard`]'s `flags` if the interrupt flags were not saved. Saved flags are never 0,
-/// because bit 1 of EFLAGS is always set.
-const FLAGS_NOT_SAVED: usize = 0;
+/// The value of [`RawLockGuard`]'s `flags` if the interrupt flags were not saved. Saved flags are
+/// never 0, because bit 1 of EFLAGS is always set.
+const IRQ_FLAGS_NOT_SAVED: usize = 0;
 
 /// Guard of a [`RawLock`] that is held.
 ///
 /// # Invariants
 ///
 /// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
-/// [`FLAGS_NOT_SAVED`].
-pub struct Guard<'a, T> {
+/// [`IRQ_FLAGS_NOT_SAVED`].
+pub struct RawLockGuard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for RawLockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -91,7 +91,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for RawLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: The lock is held, by the type's invariant, and `&mut self` excludes other
@@ -100,13 +100,13 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for RawLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let lock = self.lock.lock.get();
         match self.flags {
             // SAFETY: The lock is held, by the type's invariant.
-            FLAGS_NOT_SAVED => unsafe { bindings::_raw_spin_unlock(lock) },
+            IRQ_FLAGS_NOT_SAVED => unsafe { bindings::_raw_spin_unlock(lock) },
             // SAFETY: The lock is held, by the type's invariant, and `flags` is the value that was
             // returned when the lock was taken.
             flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },

@@ -46,7 +46,7 @@ pub fn synchronize() {
 }
 
 /// Waits until all RCU callbacks that were queued before the call have run. May sleep.
-pub fn wait_for_frees() {
+pub fn wait_for_callbacks() {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::rcu_barrier() };
 }

@@ -14,27 +14,27 @@ use super::{clock, helpers};
 ///
 /// # Invariants
 ///
-/// `N` is a power of two. `slots` and `scale` are written by module init only, before any statistic
-/// can be updated. As long as a statistic can be updated, its slot (its element of `slots`) is the
-/// per-CPU address of an existing word.
-pub struct SelfStats<const N: usize> {
+/// `N` is a power of two. `slots` and `ns_scale` are written by module init only, before any
+/// statistic can be updated. As long as a statistic can be updated, its slot (its element of
+/// `slots`) is the per-CPU address of an existing word.
+pub struct ModuleStats<const N: usize> {
     slots: UnsafeCell<[*mut i64; N]>,
     /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
     /// counter is unknown; all times then stay 0.
-    scale: UnsafeCell<u32>,
+    ns_scale: UnsafeCell<u32>,
 }
 
 // SAFETY: By the type's invariant nothing writes the fields while other threads read them. The
 // slots are per-CPU addresses, which have the same meaning in every thread.
-unsafe impl<const N: usize> Sync for SelfStats<N> {}
+unsafe impl<const N: usize> Sync for ModuleStats<N> {}
 
-impl<const N: usize> SelfStats<N> {
+impl<const N: usize> ModuleStats<N> {
     /// Creates `N` statistics, whose per-CPU addresses are not set yet (NULL).
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self {
             slots: UnsafeCell::new([core::ptr::null_mut(); N]),
-            scale: UnsafeCell::new(0),
+            ns_scale: UnsafeCell::new(0),
         }
     }
 
@@ -44,12 +44,12 @@ impl<const N: usize> SelfStats<N> {
     ///
     /// Called by module init, before any statistic can be updated. `slot` is the per-CPU address of
     /// a word that exists as long as the statistic can be updated.
-    pub unsafe fn publish(&self, stat: usize, slot: *mut i64) {
+    pub unsafe fn set_slot(&self, stat: usize, slot: *mut i64) {
         // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
         // is within the array.
         unsafe {
             self.slot_address(stat).write(slot);
-            *self.scale.get() = helpers::pfc_tsc_scale();
+            *self.ns_scale.get() = helpers::pfc_tsc_ns_scale();
         }
     }
 
@@ -95,26 +95,26 @@ impl<const N: usize> SelfStats<N> {
     /// Since `began`, preemption must have been off and fewer than 2^32 TSC ticks must have passed.
     #[inline(always)]
     pub fn add_elapsed(&self, stat: usize, began: u32) {
-        let ticks = clock::time_stamp_low().wrapping_sub(began);
-        let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.scale())) >> 24;
+        let ticks = clock::read_tsc_low_bits().wrapping_sub(began);
+        let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.ns_scale())) >> 24;
         self.add(stat, nanoseconds);
     }
 
     #[inline(always)]
-    fn scale(&self) -> u32 {
+    fn ns_scale(&self) -> u32 {
         // SAFETY: The scale is not written any more, by the type's invariant.
-        unsafe { *self.scale.get() }
+        unsafe { *self.ns_scale.get() }
     }
 
     /// Adds one to the statistic `nr`, and starts to measure a time. The drop of the result adds
     /// the measured time to the statistic `time`. Callable in any context.
     #[inline(always)]
-    pub fn begin(&'static self, nr: usize, time: usize) -> CostTimer<N> {
+    pub fn count_and_time(&'static self, nr: usize, time: usize) -> CostTimer<N> {
         self.count(nr);
         CostTimer {
             stats: self,
             time,
-            began: clock::time_stamp(),
+            began: clock::read_tsc(),
         }
     }
 }
@@ -122,7 +122,7 @@ impl<const N: usize> SelfStats<N> {
 /// A timer, whose drop adds the time since its creation to a statistic. The thread may move to
 /// another CPU between the creation and the drop of the timer.
 pub struct CostTimer<const N: usize> {
-    stats: &'static SelfStats<N>,
+    stats: &'static ModuleStats<N>,
     time: usize,
     began: u64,
 }
@@ -130,8 +130,8 @@ pub struct CostTimer<const N: usize> {
 impl<const N: usize> Drop for CostTimer<N> {
     #[inline(always)]
     fn drop(&mut self) {
-        let ticks = clock::time_stamp().saturating_sub(self.began);
-        let scale = u128::from(self.stats.scale());
+        let ticks = clock::read_tsc().saturating_sub(self.began);
+        let scale = u128::from(self.stats.ns_scale());
         let nanoseconds = (u128::from(ticks).wrapping_mul(scale) >> 24) as u64;
         self.stats.add(self.time, nanoseconds);
     }

@@ -44,7 +44,7 @@ impl TaskRef<'_> {
     }
 
     /// Creates a `TaskRef` to a task to which the caller holds a reference.
-    pub fn of(task: &Task) -> TaskRef<'_> {
+    pub fn of_task(task: &Task) -> TaskRef<'_> {
         // SAFETY: The caller's reference keeps the task from being freed, and the result does not
         // outlive this reference.
         unsafe { TaskRef::new(task.as_ptr()) }
@@ -105,7 +105,7 @@ impl TaskRef<'_> {
 
     /// Returns the time at which the task was created, in nanoseconds of CLOCK_BOOTTIME.
     #[inline]
-    pub fn start_time(&self) -> u64 {
+    pub fn start_boottime_ns(&self) -> u64 {
         field!(self, start_boottime)
     }
 
@@ -151,9 +151,9 @@ impl TaskRef<'_> {
 
     /// Returns whether the task, which is the current task, is in the system call sched_yield().
     #[inline]
-    pub fn yields(&self) -> bool {
+    pub fn is_in_sched_yield(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { helpers::pfc_yields(self.0.as_ptr()) }
+        unsafe { helpers::pfc_is_in_sched_yield(self.0.as_ptr()) }
     }
 
     /// Returns the ids of the task. If `initial` is set, the ids are those in the initial user and
@@ -180,7 +180,7 @@ impl Drop for TaskWorks {
 
 /// Returns the address of the current task, for comparison only.
 #[inline]
-pub fn current() -> usize {
+pub fn current_task_address() -> usize {
     let task;
     // SAFETY: The instruction reads the kernel's per-CPU pointer to the current task. If the task
     // migrates, the per-CPU pointer of its new CPU has the same value.
@@ -194,14 +194,14 @@ pub fn current() -> usize {
 /// Returns the user-mode thread pointer (FS base) of the current task. Called with interrupts or
 /// preemption off.
 #[inline]
-pub fn thread_pointer() -> u64 {
+pub fn current_thread_pointer() -> u64 {
     // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
     // task.
     unsafe { helpers::pfc_thread_pointer() }
 }
 
 /// Finds a thread by its id in the caller's PID namespace.
-pub fn find(number: u32) -> Option<ARef<Task>> {
+pub fn find_thread(number: u32) -> Option<ARef<Task>> {
     // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The reference to the
     // `struct pid` is dropped here, and the result owns the reference to the task.
     unsafe {
@@ -214,12 +214,12 @@ pub fn find(number: u32) -> Option<ARef<Task>> {
 }
 
 /// Returns the address of a task.
-pub fn address(task: &Task) -> usize {
+pub fn task_address(task: &Task) -> usize {
     task.as_ptr() as usize
 }
 
 /// Returns whether the task is a thread of the caller's process.
-pub fn is_of_caller(task: &Task) -> bool {
+pub fn is_thread_of_caller(task: &Task) -> bool {
     // SAFETY: The reference keeps `task` alive, and the current task is valid. The `signal`
     // pointers of both tasks are only compared; a task keeps its `signal` until the task is
     // released.
@@ -234,7 +234,7 @@ pub fn is_kernel_thread(task: &Task) -> bool {
 
 /// Returns whether the task is exiting (`PF_EXITING`). The task may have passed its
 /// `sched_process_exit` tracepoint already.
-pub fn has_ended(task: &Task) -> bool {
+pub fn is_exiting(task: &Task) -> bool {
     // SAFETY: The reference keeps the task alive.
     unsafe { helpers::pfc_is_exiting(task.as_ptr()) }
 }
@@ -249,13 +249,13 @@ pub fn running_cpu(task: &Task) -> Option<u32> {
 
 /// Returns the CPU time of a thread, in nanoseconds, as of the thread's last timer tick or context
 /// switch.
-pub fn run_time(task: &Task) -> u64 {
+pub fn cpu_time_ns(task: &Task) -> u64 {
     // SAFETY: The reference keeps the task alive.
-    unsafe { helpers::pfc_run_time(task.as_ptr()) }
+    unsafe { helpers::pfc_task_cpu_time_ns(task.as_ptr()) }
 }
 
 /// Calls `function` with each task except the idle tasks. `function` must not sleep.
-pub fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
+pub fn for_each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///
     /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
@@ -266,23 +266,23 @@ pub fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
     // SAFETY: The callee uses `function` only during the call.
-    unsafe { helpers::pfc_each_task(Some(each), function.cast()) }
+    unsafe { helpers::pfc_for_each_task(Some(each), function.cast()) }
 }
 
 /// Returns the current task. Called in a probe, or with preemption off.
 #[inline(always)]
-pub fn running<'a>() -> TaskRef<'a> {
+pub fn current_task_ref<'a>() -> TaskRef<'a> {
     // SAFETY: The current task is not freed while it runs, and the caller uses the result only
     // while this task runs.
     unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
 /// Finds a thread by its id in the initial PID namespace.
-pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
+pub fn find_thread_in_initial_ns(pid: u32) -> Option<ARef<Task>> {
     // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
     // wrapper of `task_struct`.
     unsafe {
-        let task = helpers::pfc_get_task(pid);
+        let task = helpers::pfc_get_task_by_initial_pid(pid);
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
@@ -291,33 +291,35 @@ pub fn find_initial(pid: u32) -> Option<ARef<Task>> {
 /// a child of vfork(), the parent owns the address space, which the child shares. Without
 /// `CONFIG_MEMCG` the kernel does not record who owns an address space, and the result is the
 /// leader of the current process.
-pub fn leader() -> ARef<Task> {
+pub fn address_space_leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
     // owns; `Task` is a transparent wrapper of `task_struct`.
-    unsafe { ARef::from_raw(NonNull::new_unchecked(helpers::pfc_leader_get()).cast()) }
+    unsafe {
+        ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_address_space_leader()).cast())
+    }
 }
 
 /// Returns whether the current thread has a pending fatal signal. A long loop should end early if a
 /// fatal signal is pending.
-pub fn is_dying() -> bool {
+pub fn has_fatal_signal() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
-    unsafe { helpers::pfc_is_dying() }
+    unsafe { helpers::pfc_has_fatal_signal() }
 }
 
 /// Returns whether the current system call uses the i386 ABI. Called in process context.
-pub fn is_32bit() -> bool {
+pub fn is_i386_syscall() -> bool {
     // SAFETY: The callee only reads the state of the current task.
-    unsafe { helpers::pfc_is_32bit() }
+    unsafe { helpers::pfc_is_i386_syscall() }
 }
 
 /// Returns whether the current system call uses the i386 or the x32 ABI. Called in process context.
-pub fn is_compat() -> bool {
+pub fn is_compat_syscall() -> bool {
     // SAFETY: The callee only reads the state of the current task.
-    unsafe { helpers::pfc_is_compat() }
+    unsafe { helpers::pfc_is_compat_syscall() }
 }
 
 /// Sleeps for a millisecond, so that other threads can run.
-pub fn pause() {
+pub fn sleep_one_ms() {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::msleep(1) };
 }

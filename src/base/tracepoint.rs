@@ -26,7 +26,7 @@ use kernel::prelude::*;
 
 use super::block::Request;
 use super::helpers;
-use super::irq::Action;
+use super::irq::IrqAction;
 use super::net::{self, DropPoint, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::task::TaskRef;
 
@@ -62,7 +62,8 @@ macro_rules! event {
             of: PhantomData<&'a ()>,
         }
 
-        // SAFETY: The probe function `hit` has the prototype of the tracepoint in Linux 7.2.
+        // SAFETY: The probe function `call_handler` has the prototype of the tracepoint in Linux
+        // 7.2.
         unsafe impl Event for $event<'_> {
             const NAME: &'static CStr = $name;
             type Of<'a> = $event<'a>;
@@ -73,7 +74,7 @@ macro_rules! event {
                 ///
                 /// Called only by the tracepoint, with the state that `Probes::attach` has
                 /// registered.
-                unsafe extern "C" fn hit<'a, T: for<'b> Handler<$event<'b>>>(
+                unsafe extern "C" fn call_handler<'a, T: for<'b> Handler<$event<'b>>>(
                     state: *const c_void,
                     $($arg: $raw,)*
                 ) {
@@ -84,7 +85,7 @@ macro_rules! event {
                     let event: $event<'a> = $event { $($field: $value,)* of: PhantomData };
                     state.on(event);
                 }
-                hit::<T> as *mut c_void
+                call_handler::<T> as *mut c_void
             }
         }
     };
@@ -170,7 +171,7 @@ event! {
         /// (`secureexec`, for example a set-user-ID program), or its user may not read the
         /// program's file.
         // SAFETY: `bprm` points to a `struct linux_binprm` that is valid during the call.
-        secret: bool = unsafe { helpers::pfc_exec_is_secret(bprm.cast()) },
+        secret: bool = unsafe { helpers::pfc_exec_gains_rights_or_unreadable(bprm.cast()) },
     }
 }
 event! {
@@ -203,9 +204,9 @@ impl SysEnter<'_> {
     /// supports x32. A kernel without x32 rejects system calls with [`X32_BIT`] in their number.
     #[inline]
     pub fn abi(&self) -> Abi {
-        // SAFETY: `pfc_is_32bit()` has no requirements: it reads the state of the current task,
-        // which makes the system call.
-        match (unsafe { helpers::pfc_is_32bit() }, self.number) {
+        // SAFETY: `pfc_is_i386_syscall()` has no requirements: it reads the state of the current
+        // task, which makes the system call.
+        match (unsafe { helpers::pfc_is_i386_syscall() }, self.number) {
             (true, _) => Abi::I386,
             (false, X32_BIT..=0x7fff_ffff) => Abi::X32,
             (false, _) => Abi::X86_64,
@@ -253,7 +254,7 @@ event! {
         irq: u32 = irq as u32,
         /// The interrupt handler that is about to be called.
         // SAFETY: The handler stays installed while its interrupt is handled.
-        action: &'a Action = unsafe { &*handler.cast::<Action>() },
+        action: &'a IrqAction = unsafe { &*handler.cast::<IrqAction>() },
     }
 }
 event! {
@@ -459,7 +460,7 @@ impl<T: InterfaceListener> Probes<T> {
     /// Registers the state of the provider as a listener for changes of network interfaces. Called
     /// in process context.
     #[inline]
-    pub fn listen(self) -> Result<ListeningProbes<T>> {
+    pub fn listen_for_interfaces(self) -> Result<ListeningProbes<T>> {
         let state: *const T = &*self.state;
         Ok(ListeningProbes {
             _listener: RegisteredListener::register(state)?,

@@ -11,7 +11,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use protocols::structure::FromBytes;
 
 /// Returns the memory of values as a slice of bytes.
-pub fn bytes_of<T: FromBytes>(all: &[T]) -> &[u8] {
+pub fn values_as_bytes<T: FromBytes>(all: &[T]) -> &[u8] {
     // SAFETY: By the trait's requirement the values have no padding, so that all bytes are
     // initialised.
     unsafe { core::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
@@ -56,6 +56,6 @@ pub fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
 /// Copies an array of values to user space, in one copy. Returns `EFAULT` if the memory is not
 /// accessible. May sleep.
 pub fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
-    let bytes = bytes_of(all);
+    let bytes = values_as_bytes(all);
     UserSlice::new(at, bytes.len()).writer().write_slice(bytes)
 }

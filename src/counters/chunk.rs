@@ -15,7 +15,7 @@ use crate::helpers;
 use base::per_cpu;
 
 /// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
-const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
+const GFP_NORETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 
 /// The pages of one chunk, zeroed when allocated.
 ///
@@ -46,7 +46,7 @@ impl Chunk {
                 pages as usize * PAGE_SIZE,
                 PAGE_SIZE,
                 false,
-                bindings::GFP_KERNEL | NO_RETRY | bindings::__GFP_NOWARN,
+                bindings::GFP_KERNEL | GFP_NORETRY | bindings::__GFP_NOWARN,
             )
         };
         // INVARIANT: The memory was just allocated with this size and alignment.
@@ -80,7 +80,7 @@ pub(crate) fn set_seqflag(chunk: &Chunk) {
 
 /// Returns the page frame number of a page with counters of `cpu`. `page` is the per-CPU address of
 /// the page. Callable in any context.
-pub(crate) fn frame(page: usize, cpu: u32) -> usize {
+pub(crate) fn page_frame_number(page: usize, cpu: u32) -> usize {
     // SAFETY: Every page of a chunk, such as `page`, has a copy for each possible CPU, and the
     // caller has checked that `cpu` is possible.
     unsafe { helpers::pfc_percpu_pfn(page as *mut c_void, cpu) }
@@ -90,7 +90,7 @@ pub(crate) fn frame(page: usize, cpu: u32) -> usize {
 /// the slot is running, because its instance is not live, and the registry has waited for the
 /// updates that began while it was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
-    let slot = per_cpu::word_on(address as *mut i64, cpu);
+    let slot = per_cpu::word_address_on_cpu(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
     // space may read the slot at the same time.
     unsafe { slot.write_volatile(0) }

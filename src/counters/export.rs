@@ -17,7 +17,7 @@ use kernel::str::CStr;
 use crate::driver::RawSpec;
 use crate::helpers;
 use crate::instances;
-use crate::owner::Owner;
+use crate::owner::ModuleOwner;
 use crate::tables::{is_live, slot_address};
 
 // src/counters/helpers/counters.c asserts that `struct perf_counter_spec` in C has this size.
@@ -52,7 +52,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 ///
 /// `name` is NULL or a C string.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) -> c_int {
+pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: ModuleOwner) -> c_int {
     // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
     // call only.
     instances::add(&Spec::counter(unsafe { text(name) }), owner)
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 /// `spec` is NULL or points to a `struct perf_counter_spec`. `name` and `help` in `spec` are each
 /// NULL or a C string.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
+pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: ModuleOwner) -> c_int {
     // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
         return instances::log_refused(&[], Error::BadSpec);
@@ -125,7 +125,9 @@ pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
 ///
 /// `name` is a C string. Called in process context.
 #[no_mangle]
-unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
+unsafe extern "C" fn pfc_delete_instances_of_module(module: *const c_void, name: *const c_char) {
     // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
-    instances::del_owned(Owner::of(module), unsafe { CStr::from_char_ptr(name) });
+    instances::make_module_instances_dormant(ModuleOwner::of_module(module), unsafe {
+        CStr::from_char_ptr(name)
+    });
 }

@@ -16,7 +16,7 @@ use base::page::Page;
 
 /// Writes a descriptor to a descriptor page. The caller changes the generation before and after the
 /// write: readers detect a torn copy by the generation.
-pub(crate) fn put_desc(page: &Page, instance: u32, desc: &Desc) {
+pub(crate) fn write_descriptor(page: &Page, instance: u32, desc: &Desc) {
     page.put(
         (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
         *desc,
@@ -24,7 +24,7 @@ pub(crate) fn put_desc(page: &Page, instance: u32, desc: &Desc) {
 }
 
 /// Reads a descriptor from a descriptor page. The caller holds the registry's lock.
-pub(crate) fn desc(page: &Page, instance: u32) -> Desc {
+pub(crate) fn read_descriptor(page: &Page, instance: u32) -> Desc {
     let at = (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>();
     // SAFETY: The descriptor is within the page and aligned, any bytes are a valid `Desc`, and the
     // registry's lock excludes writers.

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use kernel::str::{BStr, CStr};
 
 use crate::log::{self, LogKind};
-use crate::owner::Owner;
+use crate::owner::ModuleOwner;
 use crate::pages::Pages;
 use base::global_mutex::global_mutex;
 use base::hotplug::OnlineCallbacks;
@@ -27,9 +27,9 @@ global_mutex! {
 
 /// A guard for the registry of counter instances. Dropping the guard frees the registry and its
 /// pages.
-pub(crate) struct RegistryGuard(());
+pub(crate) struct RegistryOwner(());
 
-impl RegistryGuard {
+impl RegistryOwner {
     /// Creates an empty registry of counter instances. Called once, from module init.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl RegistryGuard {
             );
             return Err(ERANGE);
         }
-        let [a, b] = [random::bytes::<8>(), random::bytes::<8>()];
+        let [a, b] = [random::random_bytes::<8>(), random::random_bytes::<8>()];
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
         let registry = Pages::new(layout)
             .and_then(|pages| Registry::new(layout, key, pages))
@@ -59,7 +59,7 @@ impl RegistryGuard {
     }
 }
 
-impl Drop for RegistryGuard {
+impl Drop for RegistryOwner {
     fn drop(&mut self) {
         *REGISTRY.lock() = None;
     }
@@ -71,7 +71,7 @@ fn to_errno(error: counters_rules::error::Error) -> Error {
 
 /// Implements `perf_add()`: adds an instance and returns its number. On failure, returns a negative
 /// errno; most errors are also reported in the kernel log.
-pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
+pub(crate) fn add(spec: &Spec<'_>, owner: ModuleOwner) -> i32 {
     if !preempt::may_sleep() {
         log(
             LogKind::Atomic,
@@ -119,18 +119,20 @@ pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i
 
 /// Maximum number of instances that a loop processes before it releases the lock `REGISTRY` for
 /// other callers.
-pub(crate) const BATCH_SIZE: u32 = 512;
+pub(crate) const MAX_INSTANCES_PER_LOCK_HOLD: u32 = 512;
 
 /// Called when the module `owner` was unloaded. Makes dormant all instances that the module has not
 /// deleted with `perf_del()`.
-pub(crate) fn del_owned(owner: Owner, name: &CStr) {
+pub(crate) fn make_module_instances_dormant(owner: ModuleOwner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {
         let mut registry = REGISTRY.lock();
         let Some(registry) = registry.as_mut() else {
             return;
         };
-        let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
+        let end = at
+            .saturating_add(MAX_INSTANCES_PER_LOCK_HOLD)
+            .min(registry.nr_slots());
         for instance in at..end {
             if registry.store().owner(instance) == owner && registry.del(instance).is_ok() {
                 left = left.saturating_add(1);

@@ -43,22 +43,22 @@ const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
 /// Maximum number of buckets that are searched for one key.
 const MAX_PROBES: usize = 64;
 /// Maximum number of requests for entries that wait for the worker at the same time.
-const MAX_PENDING: usize = 32;
+const MAX_PENDING_REQUESTS: usize = 32;
 /// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
-const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped. A search does not end at a bucket in state `DELETED`,
-/// but goes on to the next bucket.
-const DELETED: u64 = 1;
+const ALLOCATION_RETRY_PAUSE_NS: u64 = 1_000_000_000;
+/// State of a bucket whose entry was dropped. A search does not end at a bucket in state
+/// `BUCKET_DELETED`, but goes on to the next bucket.
+const BUCKET_DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped yet. A search does not find a removed
 /// entry, but a tracepoint probe that found the entry before its removal may still use it. `remove`
-/// sets `REMOVING`; the worker sets `REMOVED` before it waits until the running probes have
-/// returned.
-const REMOVING: u64 = 2;
-const REMOVED: u64 = 3;
+/// sets `BUCKET_REMOVING`; the worker sets `BUCKET_REMOVED` before it waits until the running
+/// probes have returned.
+const BUCKET_REMOVING: u64 = 2;
+const BUCKET_REMOVED: u64 = 3;
 /// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
 /// logged.
-const LOG_DUE: u32 = 1;
-const LOGGED: u32 = 2;
+const LOG_LINE_DUE: u32 = 1;
+const LOG_LINE_WRITTEN: u32 = 2;
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 #[inline]
@@ -68,8 +68,8 @@ fn now_ns() -> u64 {
     (unsafe { bindings::ktime_get() }) as u64
 }
 
-/// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
-/// entry's key.
+/// A bucket of the table. `hash` is 0 (free), `BUCKET_DELETED`, `BUCKET_REMOVING`,
+/// `BUCKET_REMOVED`, or the hash of the entry's key.
 struct Bucket<R> {
     hash: Atomic<u64>,
     entry: UnsafeCell<*mut Entry<R>>,
@@ -81,7 +81,7 @@ struct Entry<R> {
 }
 
 /// A slot for a request to the worker to create an entry.
-struct PendingKey {
+struct EntryRequest {
     /// 0 if the slot is free, 1 while `key` is being written, otherwise the hash of the complete
     /// `key`.
     state: Atomic<u64>,
@@ -90,7 +90,7 @@ struct PendingKey {
 
 /// An object whose entry the worker creates as soon as it has dropped the removed entries of the
 /// table.
-struct DeferredKey {
+struct DeferredObject {
     key: Key,
     /// The part of the instances' names that identifies the object.
     name: Key,
@@ -127,8 +127,8 @@ impl Drop for RtnlLock {
 /// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
 ///   whose entries are added by [`add`](Self::add), or the worker in a table whose entries are
 ///   requested by [`request`](Self::request).
-/// - Only the worker frees entries: the worker collects all buckets in state [`REMOVING`], waits
-///   for one grace period, and frees the entries of these buckets.
+/// - Only the worker frees entries: the worker collects all buckets in state [`BUCKET_REMOVING`],
+///   waits for one grace period, and frees the entries of these buckets.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
@@ -139,19 +139,19 @@ pub struct KeyedCounters<R> {
     /// The plural noun for the objects of the table in log lines.
     plural: &'static str,
     buckets: KVec<Bucket<R>>,
-    pending: [PendingKey; MAX_PENDING],
+    pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
     nr_entries: Atomic<usize>,
-    /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
+    /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_REMOVED`].
     nr_removing: Atomic<usize>,
     /// The objects whose entries are created as soon as the removed entries are dropped, oldest
     /// first. `nr_deferred` is the length of `deferred`.
-    deferred: UnsafeCell<KVec<DeferredKey>>,
+    deferred: UnsafeCell<KVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
-    /// State of the log line about an object for which the table had no room: 0, [`LOG_DUE`] or
-    /// [`LOGGED`].
+    /// State of the log line about an object for which the table had no room: 0, [`LOG_LINE_DUE`]
+    /// or [`LOG_LINE_WRITTEN`].
     full: Atomic<u32>,
-    /// State of the log line about an entry that could not be created: 0 or [`LOGGED`].
+    /// State of the log line about an entry that could not be created: 0 or [`LOG_LINE_WRITTEN`].
     refused: Atomic<u32>,
     /// A time in nanoseconds of CLOCK_MONOTONIC, set when an entry could not be allocated. No entry
     /// is requested before this time.
@@ -190,11 +190,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 plural,
                 buckets,
                 pending: [const {
-                    PendingKey {
+                    EntryRequest {
                         state: Atomic::new(0),
                         key: UnsafeCell::new(Key::NONE),
                     }
-                }; MAX_PENDING],
+                }; MAX_PENDING_REQUESTS],
                 nr_entries: Atomic::new(0),
                 nr_removing: Atomic::new(0),
                 deferred: UnsafeCell::new(KVec::new()),
@@ -259,14 +259,14 @@ impl<R: Send + Sync> KeyedCounters<R> {
         self.nr_entries.load(Relaxed) < MAX_ENTRIES
             && self
                 .probe_sequence(key)
-                .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
+                .any(|bucket| bucket.hash.load(Relaxed) <= BUCKET_DELETED)
     }
 
     /// Requests the log line about an object for which the table had no free bucket. May be called
     /// in any context except an NMI, but not under a run-queue lock.
     #[cold]
-    fn note_full(&self) {
-        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
+    fn request_table_full_log(&self) {
+        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_LINE_DUE, Relaxed).is_ok() {
             // SAFETY: `new` has initialised the work.
             unsafe { helpers::pfc_work_queue(self.work.get()) };
         }
@@ -282,7 +282,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // If no bucket is free for the entry, the entry is not requested: its instances would be
         // added only to be removed again.
         if !self.has_room(key) {
-            return self.note_full();
+            return self.request_table_full_log();
         }
         for pending in &self.pending {
             // Pairs with the release in `run`: if the slot is free, the worker has already read the
@@ -325,11 +325,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // the mutex accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         if deferred.len() >= MAX_ENTRIES {
-            self.note_full();
+            self.request_table_full_log();
             return Ok(());
         }
         let (key, name) = (*key, *name);
-        deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
+        deferred.push(DeferredObject { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
         // Queue the work again: the run that `remove` has queued may have found `deferred` empty
         // before this object was added. Only a later run then creates the object's entry.
@@ -340,7 +340,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
 
     /// Creates the entries of the objects in `deferred`. If removed entries still wait to be
     /// dropped, leaves `deferred` unchanged for the worker's next run. Called by the worker.
-    fn add_deferred(&self) {
+    fn create_deferred_entries(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
         // sees the new value.
         if self.nr_deferred.load(Relaxed) == 0 {
@@ -353,7 +353,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // SAFETY: The RTNL mutex is held, and by the type's invariant only the holder of the mutex
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
-        for DeferredKey { key, name } in deferred.drain_all() {
+        for DeferredObject { key, name } in deferred.drain_all() {
             // If the allocation of an entry fails, the object remains without an entry, because the
             // worker does not try again.
             let _ = self.try_insert(&key, &name);
@@ -366,13 +366,13 @@ impl<R: Send + Sync> KeyedCounters<R> {
     #[inline]
     fn try_insert(&self, key: &Key, name: &Key) -> Result {
         if !self.has_room(key) {
-            self.note_full();
+            self.request_table_full_log();
             return Ok(());
         }
         match (self.create)(name) {
             Ok(value) => self.insert(key, Some(value)),
             Err(error) => {
-                if self.refused.cmpxchg(0, LOGGED, Relaxed).is_ok() {
+                if self.refused.cmpxchg(0, LOG_LINE_WRITTEN, Relaxed).is_ok() {
                     kernel::pr_notice!(
                         "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
                         self.plural,
@@ -403,7 +403,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // Pairs with the worker's release in `drop_removed`: the worker has already read the
             // bucket's previous entry.
             let hash = bucket.hash.load(Acquire);
-            if hash <= DELETED {
+            if hash <= BUCKET_DELETED {
                 // SAFETY: No search reads the `entry` of a bucket without a published hash, and the
                 // worker has waited for earlier readers of `entry`.
                 unsafe { bucket.entry.get().write(entry) };
@@ -443,12 +443,12 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // invariant.
             let entry = unsafe { bucket.entry.get().read() };
             // SAFETY: The pointer is null or points to an entry that is not dropped: the worker
-            // drops only the entries of buckets in state `REMOVED`.
+            // drops only the entries of buckets in state `BUCKET_REMOVED`.
             if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
                 continue;
             }
             self.nr_removing.add(1, Relaxed);
-            bucket.hash.store(REMOVING, Relaxed);
+            bucket.hash.store(BUCKET_REMOVING, Relaxed);
             // SAFETY: `new` has initialised the work.
             unsafe { helpers::pfc_work_queue(self.work.get()) };
             return;
@@ -464,13 +464,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
             return;
         }
         for bucket in &self.buckets {
-            let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
+            let _ = bucket
+                .hash
+                .cmpxchg(BUCKET_REMOVING, BUCKET_REMOVED, Relaxed);
         }
         // SAFETY: The worker is in process context, and holds no lock for which a probe could wait.
         unsafe { helpers::pfc_tracepoint_sync() };
-        let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
+        let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == BUCKET_REMOVED;
         for bucket in self.buckets.iter().filter(is_removed) {
-            // SAFETY: In state `REMOVED` only the worker accesses the entry.
+            // SAFETY: In state `BUCKET_REMOVED` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
                 // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
@@ -479,7 +481,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             }
             // Pairs with the acquire in `insert`: the worker has read the bucket's `entry` before
             // `insert` writes a new one.
-            bucket.hash.store(DELETED, Release);
+            bucket.hash.store(BUCKET_DELETED, Release);
             self.nr_entries.add(usize::MAX, Relaxed);
             self.nr_removing.add(usize::MAX, Relaxed);
         }
@@ -496,7 +498,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
         this.drop_removed();
-        this.add_deferred();
+        this.create_deferred_entries();
         for pending in &this.pending {
             // Pairs with the release in `request`: the worker reads the complete key.
             if pending.state.load(Acquire) <= 1 {
@@ -507,14 +509,18 @@ impl<R: Send + Sync> KeyedCounters<R> {
             if this.find_entry(&key).is_err() {
                 if this.try_insert(&key, &key) == Err(ENOMEM) {
                     this.retry_after
-                        .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
+                        .store(now_ns().saturating_add(ALLOCATION_RETRY_PAUSE_NS), Relaxed);
                 }
             }
             // Pairs with the acquire in `request`: the worker has read the key before `request`
             // writes a new one.
             pending.state.store(0, Release);
         }
-        if this.full.cmpxchg(LOG_DUE, LOGGED, Relaxed).is_ok() {
+        if this
+            .full
+            .cmpxchg(LOG_LINE_DUE, LOG_LINE_WRITTEN, Relaxed)
+            .is_ok()
+        {
             kernel::pr_notice!(
                 "limit of {} {} reached; all others are counted together\n",
                 MAX_ENTRIES,
@@ -533,7 +539,7 @@ impl<R> Drop for KeyedCounters<R> {
         for bucket in &self.buckets {
             // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
             let entry = unsafe { bucket.entry.get().read() };
-            if bucket.hash.load(Relaxed) > DELETED && !entry.is_null() {
+            if bucket.hash.load(Relaxed) > BUCKET_DELETED && !entry.is_null() {
                 // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
                 drop(unsafe { KBox::from_raw(entry) });
             }

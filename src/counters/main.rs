@@ -64,11 +64,11 @@ module! {
 /// dependent module holds a reference to perfcounters.ko.
 struct PerfCounters {
     _devices: device::Devices,
-    _cpus: base::hotplug::Registration<instances::Hotplug>,
-    _users: base::account::UsersFile,
+    _cpus: base::hotplug::HotplugRegistration<instances::Hotplug>,
+    _users: base::account::UserAccountsFile,
     _stats: stats::FaultStats,
-    _modules: owner::UnloadNotifier,
-    _registry: instances::RegistryGuard,
+    _modules: owner::ModuleUnloadNotifier,
+    _registry: instances::RegistryOwner,
     _rights: base::access::ProcfsMount,
 }
 
@@ -76,9 +76,9 @@ impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         base::global_mutex::init(&instances::REGISTRY);
         let pages_per_chunk =
-            base::kernel_version::param_value(&module_parameters::pages_per_chunk);
-        let registry = instances::RegistryGuard::new(pages_per_chunk)?;
-        let modules = owner::UnloadNotifier::register()?;
+            base::kernel_version::module_param_value(&module_parameters::pages_per_chunk);
+        let registry = instances::RegistryOwner::new(pages_per_chunk)?;
+        let modules = owner::ModuleUnloadNotifier::register()?;
         let stats = stats::FaultStats::new()?;
         // The devices are registered last, so that no later step can fail and free the module.
         let this = Self {
@@ -86,11 +86,11 @@ impl kernel::Module for PerfCounters {
             _modules: modules,
             _stats: stats,
             _rights: base::access::ProcfsMount::mount()?,
-            _cpus: base::hotplug::Registration::register()?,
-            _users: base::account::UsersFile::create(),
+            _cpus: base::hotplug::HotplugRegistration::register()?,
+            _users: base::account::UserAccountsFile::create(),
             _devices: device::Devices::register()?,
         };
-        device::READY.set();
+        device::MODULE_READY.set();
         Ok(this)
     }
 }

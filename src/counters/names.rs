@@ -13,19 +13,20 @@
 //! the registry. The memory of the text is charged to the control group of the process that first
 //! reads the file, and to the user of this process.
 //!
-//! The text is generated in parts of [`BATCH_SIZE`] instances, and the lock `REGISTRY` is released
-//! after each part. A driver that adds or deletes an instance waits at most until one part of the
-//! text is complete. If instances were added or deleted while `REGISTRY` was released, the text is
-//! generated again from its beginning. After [`MAX_TRIES`] attempts the whole text is generated
-//! without releasing `REGISTRY`.
+//! The text is generated in parts of [`MAX_INSTANCES_PER_LOCK_HOLD`] instances, and the lock
+//! `REGISTRY` is released after each part. A driver that adds or deletes an instance waits at most
+//! until one part of the text is complete. If instances were added or deleted while `REGISTRY` was
+//! released, the text is generated again from its beginning. After [`MAX_TRIES_IN_PARTS`] attempts
+//! the whole text is generated without releasing `REGISTRY`.
 //!
 //! No memory is allocated under `REGISTRY`, because an allocation that is charged to a full control
-//! group can take seconds. [`Text::reserve`] allocates the memory before `REGISTRY` is taken.
+//! group can take seconds. [`NamesTextBuilder::reserve`] allocates the memory before `REGISTRY` is
+//! taken.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
 
-use base::account::Charge;
+use base::account::MemoryCharge;
 use counters_rules::abi::{DORMANT, LIVE, NAME_MAX};
 use counters_rules::registry::{Registry, Store};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -33,28 +34,28 @@ use kernel::alloc::VVec;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use crate::instances::{BATCH_SIZE, REGISTRY};
+use crate::instances::{MAX_INSTANCES_PER_LOCK_HOLD, REGISTRY};
 use crate::pages::Pages;
 
 /// Maximum number of bytes of the first line: the generation has at most 20 digits, and the boot ID
 /// has 32 digits.
-const MAX_HEAD: usize = 26 + 20 + 9 + 32 + 1;
+const MAX_FIRST_LINE_BYTES: usize = 26 + 20 + 9 + 32 + 1;
 
 /// Maximum number of bytes of the line of an instance. The number of an instance has at most 5
 /// digits, because it is below 65,536. A name is shorter than [`NAME_MAX`].
-const MAX_LINE: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
+const MAX_LINE_BYTES: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
 
 /// The text of `/dev/perfcounters_names`. Only [`reserve`](Self::reserve) allocates memory.
-struct Text(VVec<u8>);
+struct NamesTextBuilder(VVec<u8>);
 
-impl Write for Text {
+impl Write for NamesTextBuilder {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         self.push(s.as_bytes()).map_err(|_| fmt::Error)
     }
 }
 
 /// Maximum number of attempts to generate the text in parts.
-const MAX_TRIES: u32 = 8;
+const MAX_TRIES_IN_PARTS: u32 = 8;
 
 /// Returns the whole text of `/dev/perfcounters_names`, and the charge of its memory to the caller.
 /// May sleep.
@@ -63,18 +64,18 @@ const MAX_TRIES: u32 = 8;
 ///
 /// `ENODEV` while the registry of instances does not exist, `EDQUOT` if the caller would exceed its
 /// memory limit, `ENOMEM`.
-pub(crate) fn text() -> Result<(VVec<u8>, Charge)> {
-    for _ in 0..MAX_TRIES {
-        if let Some(text) = text_in_parts()? {
+pub(crate) fn generate_text() -> Result<(VVec<u8>, MemoryCharge)> {
+    for _ in 0..MAX_TRIES_IN_PARTS {
+        if let Some(text) = generate_text_in_parts()? {
             return text.finish();
         }
     }
-    text_at_once()?.finish()
+    generate_text_at_once()?.finish()
 }
 
 /// Generates the whole text without releasing the lock `REGISTRY`.
-fn text_at_once() -> Result<Text> {
-    let mut text = Text(VVec::new());
+fn generate_text_at_once() -> Result<NamesTextBuilder> {
+    let mut text = NamesTextBuilder(VVec::new());
     let mut nr_slots = 0;
     loop {
         text.reserve(nr_slots)?;
@@ -91,11 +92,11 @@ fn text_at_once() -> Result<Text> {
 
 /// Generates the whole text in parts, and releases the lock `REGISTRY` after each part. Returns
 /// `None` if instances were added or deleted while `REGISTRY` was released.
-fn text_in_parts() -> Result<Option<Text>> {
-    let mut text = Text(VVec::new());
+fn generate_text_in_parts() -> Result<Option<NamesTextBuilder>> {
+    let mut text = NamesTextBuilder(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
     loop {
-        text.reserve(BATCH_SIZE)?;
+        text.reserve(MAX_INSTANCES_PER_LOCK_HOLD)?;
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
         let now = registry.store().header().generation().read_begin();
@@ -105,7 +106,9 @@ fn text_in_parts() -> Result<Option<Text>> {
             Some(_) => {}
         }
         generation = Some(now);
-        let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
+        let end = at
+            .saturating_add(MAX_INSTANCES_PER_LOCK_HOLD)
+            .min(registry.nr_slots());
         text.lines(registry, at..end)?;
         if end == registry.nr_slots() {
             return Ok(Some(text));
@@ -114,13 +117,15 @@ fn text_in_parts() -> Result<Option<Text>> {
     }
 }
 
-impl Text {
+impl NamesTextBuilder {
     /// Allocates memory for the first line and the lines of `nr` instances. Called without the lock
     /// `REGISTRY`.
     fn reserve(&mut self, nr: u32) -> Result {
-        let bytes = MAX_LINE.saturating_mul(nr as usize);
-        self.0
-            .reserve(bytes.saturating_add(MAX_HEAD), GFP_KERNEL_ACCOUNT)?;
+        let bytes = MAX_LINE_BYTES.saturating_mul(nr as usize);
+        self.0.reserve(
+            bytes.saturating_add(MAX_FIRST_LINE_BYTES),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         Ok(())
     }
 
@@ -134,10 +139,10 @@ impl Text {
 
     /// Returns the text in as few pages as possible, and the charge of these pages to the caller.
     /// Called without the lock `REGISTRY`.
-    fn finish(self) -> Result<(VVec<u8>, Charge)> {
+    fn finish(self) -> Result<(VVec<u8>, MemoryCharge)> {
         let pages = self.0.len().div_ceil(PAGE_SIZE);
         let bytes = pages.saturating_mul(PAGE_SIZE);
-        let charge = Charge::of_caller(bytes)?;
+        let charge = MemoryCharge::of_caller(bytes)?;
         let mut text = VVec::with_capacity(bytes, GFP_KERNEL_ACCOUNT)?;
         text.extend_from_slice(&self.0, GFP_KERNEL_ACCOUNT)?;
         Ok((text, charge))

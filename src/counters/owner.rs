@@ -13,14 +13,14 @@ use crate::helpers;
 /// A module, identified by its address. While a module is loaded, no other module has its address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct Owner(usize);
+pub(crate) struct ModuleOwner(usize);
 
-impl Owner {
+impl ModuleOwner {
     /// The owner of instances that belong to built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns the `Owner` that stands for the module at the address `module`.
-    pub(crate) fn of(module: *const c_void) -> Self {
+    /// Returns the `ModuleOwner` that stands for the module at the address `module`.
+    pub(crate) fn of_module(module: *const c_void) -> Self {
         Self(module as usize)
     }
 }
@@ -31,9 +31,9 @@ impl Owner {
 /// # Invariants
 ///
 /// The notifier of module unload is registered.
-pub(crate) struct UnloadNotifier(());
+pub(crate) struct ModuleUnloadNotifier(());
 
-impl UnloadNotifier {
+impl ModuleUnloadNotifier {
     /// Registers the notifier of module unload.
     pub(crate) fn register() -> Result<Self> {
         // SAFETY: `pfc_module_notifier_register()` is called once, and drop unregisters the
@@ -44,7 +44,7 @@ impl UnloadNotifier {
     }
 }
 
-impl Drop for UnloadNotifier {
+impl Drop for ModuleUnloadNotifier {
     fn drop(&mut self) {
         // SAFETY: The notifier is registered, by the type's invariant.
         unsafe { helpers::pfc_module_notifier_unregister() }

@@ -13,7 +13,7 @@ use kernel::sync::SetOnce;
 
 use crate::chunk::{self, Chunk};
 use crate::header::{self, HeaderPage};
-use crate::owner::Owner;
+use crate::owner::ModuleOwner;
 use crate::tables;
 use base::page::{self, Page};
 use base::rcu::GracePeriod;
@@ -61,8 +61,8 @@ struct InstanceState {
     /// The RCU grace period that began when the instance was last deleted. The instance cannot be
     /// added again before the grace period `last_deletion` is over.
     last_deletion: GracePeriod,
-    /// The module that added the instance; `Owner::NONE` unless the instance is live.
-    owner: Owner,
+    /// The module that added the instance; `ModuleOwner::NONE` unless the instance is live.
+    owner: ModuleOwner,
 }
 
 impl Pages {
@@ -73,7 +73,7 @@ impl Pages {
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new().ok_or(Error::NoMemory)?);
         let nobody = Page::new().ok_or(Error::NoMemory)?;
-        let (heads, next) = (links(BUCKETS)?, links(abi::MAX_INSTANCES)?);
+        let (heads, next) = (zeroed_links(BUCKETS)?, zeroed_links(abi::MAX_INSTANCES)?);
         let chunks = layout.max_chunks() as usize;
         let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
         let chunks = VVec::with_capacity(chunks, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
@@ -93,11 +93,11 @@ impl Pages {
             possible_offset: abi::POSSIBLE_OFFSET,
             online_offset: abi::ONLINE_OFFSET,
             tsc_khz: clock::tsc_khz(),
-            boot_id: random::bytes(),
+            boot_id: random::random_bytes(),
             loaded_ns: clock::realtime_ns(),
             ..Header::default()
         });
-        for cpu in cpu::possible() {
+        for cpu in cpu::possible_cpus() {
             header.set_cpu(abi::POSSIBLE_OFFSET, cpu, true);
         }
         MAP_LAYOUT.populate(MapLayout {
@@ -128,21 +128,21 @@ impl Pages {
         life.map_or_else(GracePeriod::over, |life| life.last_deletion)
     }
 
-    /// Returns the module that added an instance; `Owner::NONE` if the instance is not live.
-    pub(crate) fn owner(&self, instance: u32) -> Owner {
+    /// Returns the module that added an instance; `ModuleOwner::NONE` if the instance is not live.
+    pub(crate) fn owner(&self, instance: u32) -> ModuleOwner {
         let life = self.instances.get(instance as usize);
-        life.map_or(Owner::NONE, |life| life.owner)
+        life.map_or(ModuleOwner::NONE, |life| life.owner)
     }
 
     /// Records the module that added an instance. Deleting the instance clears the recorded module.
-    pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
+    pub(crate) fn set_owner(&mut self, instance: u32, owner: ModuleOwner) {
         if let Some(life) = self.instances.get_mut(instance as usize) {
             life.owner = owner;
         }
     }
 
     /// Extends the memory for descriptors to `slots` slots.
-    fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
+    fn grow_descriptors(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
             let page = Page::new().ok_or(Error::NoMemory)?;
@@ -150,7 +150,7 @@ impl Pages {
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
             let unborn = InstanceState {
                 last_deletion: GracePeriod::over(),
-                owner: Owner::NONE,
+                owner: ModuleOwner::NONE,
             };
             self.instances
                 .resize(lives, unborn, GFP_KERNEL)
@@ -192,7 +192,7 @@ impl Pages {
 
 impl Store for Pages {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        self.grow_descs(slots)?;
+        self.grow_descriptors(slots)?;
         self.grow_chunks(slots)
     }
 
@@ -221,14 +221,14 @@ impl Store for Pages {
 
     fn desc(&self, instance: u32) -> Desc {
         match self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            Some(page) => header::desc(page, instance),
+            Some(page) => header::read_descriptor(page, instance),
             None => Desc::FREE,
         }
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         if let Some(page) = self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            header::put_desc(page, instance, desc);
+            header::write_descriptor(page, instance, desc);
         }
     }
 
@@ -236,7 +236,7 @@ impl Store for Pages {
         tables::set_live(instance, live);
         if let (false, Some(life)) = (live, self.instances.get_mut(instance as usize)) {
             life.last_deletion = GracePeriod::now();
-            life.owner = Owner::NONE;
+            life.owner = ModuleOwner::NONE;
         }
     }
 
@@ -247,7 +247,7 @@ impl Store for Pages {
     fn zero(&mut self, instance: u32, nr_slots: u16) {
         for slot in instance..instance.saturating_add(u32::from(nr_slots)) {
             let address = tables::slot_address(slot);
-            for cpu in cpu::possible() {
+            for cpu in cpu::possible_cpus() {
                 chunk::zero(address, cpu);
             }
         }
@@ -271,7 +271,7 @@ impl Store for Pages {
 }
 
 /// Returns a list for `count` instance numbers, all of which are 0.
-fn links(count: u32) -> Result<VVec<u16>, Error> {
+fn zeroed_links(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links
         .resize(count as usize, 0, GFP_KERNEL)
@@ -281,13 +281,13 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
 
 /// Returns the page frame number of a page of `/dev/perfcounters`, or `None` if the page does not
 /// exist. Called by page faults, so this function takes no lock.
-pub(crate) fn frame(pgoff: u64) -> Option<usize> {
+pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
     let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
-        FilePage::Header => Some(page::frame(fixed.header)),
+        FilePage::Header => Some(page::page_frame_number(fixed.header)),
         FilePage::Descs(n) => match tables::DESC_PAGES.get(n as usize) {
             0 => None,
-            address => Some(page::frame(address)),
+            address => Some(page::page_frame_number(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
             // The computation of `index` cannot overflow, because the layout limits `chunk` and
@@ -297,8 +297,8 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
                 .wrapping_add(page);
             match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
-                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.zero_page)),
-                address => Some(chunk::frame(address, cpu)),
+                _ if !cpu::is_possible(cpu) => Some(page::page_frame_number(fixed.zero_page)),
+                address => Some(chunk::page_frame_number(address, cpu)),
             }
         }
     }

@@ -8,10 +8,10 @@
 use kernel::prelude::*;
 
 use crate::driver::{Instance, Spec};
-use base::self_stat::{CostTimer, SelfStats};
+use base::self_stat::{CostTimer, ModuleStats};
 
 /// The per-CPU slots of two statistics: the number of page faults, and their total duration.
-static SLOTS: SelfStats<2> = SelfStats::new();
+static MODULE_STATS: ModuleStats<2> = ModuleStats::new();
 
 /// The instances of the statistics. Dropping this value makes the instances dormant. The value is
 /// dropped after all code that updates the statistics has stopped.
@@ -35,7 +35,7 @@ impl FaultStats {
         for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist
             // until the module is unloaded.
-            unsafe { SLOTS.publish(n, counter.raw()) };
+            unsafe { MODULE_STATS.set_slot(n, counter.raw()) };
         }
         Ok(Self {
             _served: served,
@@ -47,5 +47,5 @@ impl FaultStats {
 /// Counts a page fault, and measures the time until the returned timer is dropped.
 #[inline(always)]
 pub(crate) fn timer() -> CostTimer<2> {
-    SLOTS.begin(0, 1)
+    MODULE_STATS.count_and_time(0, 1)
 }

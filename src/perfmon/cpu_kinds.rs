@@ -33,13 +33,13 @@ impl CpuKind {
             // zip() is used instead of enumerate(), which can panic when its counter overflows.
             rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
                 let there =
-                    row.exists() && description.exists_here(&row) && msr::exists(row.address);
+                    row.exists() && description.exists_here(&row) && msr::msr_exists(row.address);
                 bits | u64::from(there).wrapping_shl(n)
             })
         };
         Self {
             id: 0,
-            core: cpuid::core_type(),
+            core: cpuid::this_cpu_core_type(),
             pmcs: has(&mut description.pmc_rows()),
             pmds: has(&mut description.pmd_rows()),
         }
@@ -85,13 +85,13 @@ impl CpuKind {
 /// Iterates over the number and the kind of each CPU that has been online since the description of
 /// the hardware PMU was registered, including CPUs that are offline now.
 pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
-    let all = cpu::possible().map(|cpu| (cpu, per_cpu::cpu_kind(cpu)));
+    let all = cpu::possible_cpus().map(|cpu| (cpu, per_cpu::cpu_kind(cpu)));
     all.filter(|(_, kind)| kind.id != 0)
 }
 
 /// Returns a bit mask of the hardware PMDs that some CPUs have and other CPUs lack. CPUs without
 /// any PMU register are ignored.
-pub(crate) fn partial() -> u64 {
+pub(crate) fn partial_hardware_pmds() -> u64 {
     let each = iter().filter(|(_, kind)| !kind.is_empty());
     let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
         (some | kind.pmds, every & kind.pmds)

@@ -6,7 +6,7 @@
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::loaded::{context_of, loaded};
+use crate::contexts::loaded::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
 use crate::pmus;
 use crate::reservation::{reset_pmu, RESERVED_PMU};
@@ -18,9 +18,9 @@ use base::{cpu, preempt, task};
 /// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
 /// unnoticed.
 pub(crate) fn sync_all_cpus() {
-    cpu::call_on_all(&|| {
+    cpu::call_on_all_cpus(&|| {
         for scope in [Scope::Thread, Scope::System] {
-            if let Some(context) = loaded(scope) {
+            if let Some(context) = loaded_context(scope) {
                 context.sync_if_local();
             }
         }
@@ -37,7 +37,7 @@ fn reset_online_cpu() {
 /// Ends the context that is attached to a CPU which goes offline. Called on that CPU.
 fn end_cpu_context() {
     let _preempt = preempt::NoPreempt::new();
-    if let Some(context) = loaded(Scope::System) {
+    if let Some(context) = loaded_context(Scope::System) {
         context.end(Target::Cpu(cpu::this_cpu()));
     }
 }
@@ -66,16 +66,16 @@ pub(crate) struct Power;
 impl PowerCallbacks for Power {
     /// Removes the contexts from this CPU's PMU.
     fn suspend() {
-        let system = loaded(Scope::System);
-        for context in Iterator::chain(loaded(Scope::Thread).into_iter(), system) {
+        let system = loaded_context(Scope::System);
+        for context in Iterator::chain(loaded_context(Scope::Thread).into_iter(), system) {
             context.sched_out();
         }
     }
 
     /// Programs the contexts into this CPU's PMU again.
     fn resume() {
-        let system = loaded(Scope::System);
-        let thread = context_of(task::current());
+        let system = loaded_context(Scope::System);
+        let thread = context_of_task(task::current_task_address());
         // Reset the PMU, because firmware may have changed its registers. All tasks are frozen, so
         // try_lock() succeeds: no task holds `RESERVED_PMU`.
         if let Some(held) = RESERVED_PMU.try_lock() {
@@ -87,7 +87,7 @@ impl PowerCallbacks for Power {
             context.sched_in(Target::Cpu(cpu::this_cpu()));
         }
         if let Some(context) = thread {
-            context.sched_in(Target::Thread(task::current()));
+            context.sched_in(Target::Thread(task::current_task_address()));
         }
     }
 }

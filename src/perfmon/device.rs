@@ -28,30 +28,30 @@ use perfmon_rules::registers::{check_pmc, SHORT};
 use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::mapping;
-use crate::open_file::Opened;
+use crate::open_file::PerfmonFile;
 use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
-use base::device::{Device, Fault, FileOperations, Operations, Ready, Vma};
-use base::user_memory::{bytes_of, read, read_all, write, write_all};
+use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
+use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
 use base::{access, clock, random};
 use protocols::structure::FromBytes;
 
-/// Set at the end of module init, after the last step that can fail. Until `READY` is set, the
-/// device cannot be opened.
-pub(crate) static READY: Ready = Ready::new();
+/// Set at the end of module init, after the last step that can fail. Until `MODULE_READY` is set,
+/// the device cannot be opened.
+pub(crate) static MODULE_READY: ModuleReady = ModuleReady::new();
 
-static PERFMON: Operations<Opened> = Operations::new();
+static PERFMON_OPERATIONS: FileOperationTables<PerfmonFile> = FileOperationTables::new();
 
 /// Registers the device `/dev/perfmon`.
 pub(crate) fn register() -> Result<Device> {
-    Device::register(c"perfmon", &PERFMON, 0o660)
+    Device::register(c"perfmon", &PERFMON_OPERATIONS, 0o660)
 }
 
 #[vtable]
-impl FileOperations for Opened {
+impl FileOperations for PerfmonFile {
     /// Opens `/dev/perfmon`. The new file has no context yet.
     fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
-        READY.check()?;
+        MODULE_READY.check()?;
         KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
 
@@ -105,7 +105,7 @@ impl FileOperations for Opened {
             abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
             abi::RESTART => {
                 let context = context()?;
-                context.check_block()?;
+                context.check_may_block_thread()?;
                 context.restart()
             }
             abi::PAUSE => match read::<u32>(arg)? {
@@ -135,7 +135,7 @@ impl FileOperations for Opened {
             }
             context.notifier.wait(|| context.has_message())?;
         };
-        to.write_slice(bytes_of(from_ref(&message)))
+        to.write_slice(values_as_bytes(from_ref(&message)))
             .inspect_err(|_| context.put_back(&message))?;
         Ok(size_of::<Message>())
     }
@@ -169,25 +169,25 @@ impl FileOperations for Opened {
     }
 
     fn mmap(&self, vma: &mut Vma) -> Result {
-        mapping::map(&*self.context()?, vma, PERFMON.mappings())
+        mapping::map(&*self.context()?, vma, PERFMON_OPERATIONS.mappings())
     }
 
     fn vma_open(&self, vma: &mut Vma) {
-        mapping::copied(self.context().ok().as_deref(), vma);
+        mapping::count_copied_mapping(self.context().ok().as_deref(), vma);
     }
 
     fn vma_close(&self, vma: &Vma) {
-        mapping::removed(self.context().ok().as_deref(), vma);
+        mapping::count_removed_mapping(self.context().ok().as_deref(), vma);
     }
 
-    fn fault(&self, fault: &Fault<'_>) -> bindings::vm_fault_t {
+    fn fault(&self, fault: &PageFault<'_>) -> bindings::vm_fault_t {
         mapping::fault(self.context().ok().as_deref(), fault)
     }
 }
 
 /// Copies the elements of a vector from user space. Returns `EINVAL` if the vector's element size
 /// is not that of `T`, or `E2BIG` if the vector has too many elements.
-fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
+fn read_vector_elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
@@ -200,7 +200,7 @@ fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
 
 /// Creates the sampling buffer of a new context. The ioctl's argument selects the sampling format
 /// by name or UUID.
-fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
+fn create_sample_buffer(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
     // The array is one byte larger than the longest valid name with its NUL. A name that is too
     // long is therefore refused, not cut to a valid name.
     let mut name = [0u8; abi::FORMAT_NAME + 1];
@@ -227,7 +227,7 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
     Buffer::new(format, &arg)
 }
 
-fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
+fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(to_kernel_error)?;
     if scope == Scope::System && !access::is_perfmon_capable() {
         return Err(EPERM);
@@ -235,7 +235,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     pmus::request_modules();
     // The buffer and the context are created before the file's lock is taken, because no other lock
     // may be taken under the file's lock.
-    let buffer = format.map(buffer_of).transpose()?;
+    let buffer = format.map(create_sample_buffer).transpose()?;
     let context = Context::new(ContextConfig {
         scope,
         no_messages: ctx.ctx_flags & abi::FL_OVFL_NO_MSG != 0,
@@ -254,7 +254,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
     let privileged = access::may_monitor_kernel();
     let described = context.descriptions();
-    let mut values = elements::<Pmc>(&vector)?;
+    let mut values = read_vector_elements::<Pmc>(&vector)?;
     for pmc in &mut values {
         pmc.check().map_err(to_kernel_error)?;
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
@@ -276,7 +276,7 @@ fn pmds(
     check: fn(&Pmd) -> Result<(), Error>,
 ) -> Result<KVVec<Pmd>> {
     let map = context.descriptions().map();
-    let given = elements::<Pmd>(vector)?;
+    let given = read_vector_elements::<Pmd>(vector)?;
     for pmd in &given {
         check(pmd).map_err(to_kernel_error)?;
         let register = map
@@ -294,7 +294,7 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
     let mut given = pmds(context, &vector, Pmd::check)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
-            pmd.reg_random_seed = u32::from_ne_bytes(random::bytes());
+            pmd.reg_random_seed = u32::from_ne_bytes(random::random_bytes());
         }
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
@@ -336,28 +336,28 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
 }
 
 /// Copies `all` back to the array in user space from which the elements of `vector` were read.
-fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
+fn write_vector_elements<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
 
 fn create_sets(context: &Context, vector: Vector) -> Result {
-    let mut given = elements::<SetDesc>(&vector)?;
+    let mut given = read_vector_elements::<SetDesc>(&vector)?;
     let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     for set in &mut given {
         let terms = set
-            .switch_policy(clock::resolution())
+            .switch_policy(clock::hrtimer_resolution_ns())
             .map_err(to_kernel_error)?;
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
     // The elements are copied back to user space before the event sets are created: if the copy
     // failed afterwards, the caller could not know which sets exist.
-    write_back(&vector, &given)?;
+    write_vector_elements(&vector, &given)?;
     context.create_sets(&wanted)
 }
 
 fn delete_sets(context: &Context, vector: Vector) -> Result {
-    let given = elements::<SetDesc>(&vector)?;
+    let given = read_vector_elements::<SetDesc>(&vector)?;
     let mut ids = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     if given.iter().any(|set| set.reserved != [0; 6]) {
         return Err(EINVAL);
@@ -369,19 +369,19 @@ fn delete_sets(context: &Context, vector: Vector) -> Result {
 }
 
 fn set_infos(context: &Context, vector: Vector) -> Result {
-    let mut given = elements::<SetInfo>(&vector)?;
+    let mut given = read_vector_elements::<SetInfo>(&vector)?;
     if given.iter().any(|set| set.reserved != [0; 6]) {
         return Err(EINVAL);
     }
     context.set_infos(&mut given)?;
-    write_back(&vector, &given)
+    write_vector_elements(&vector, &given)
 }
 
 fn read_runs(context: &Context, vector: Vector) -> Result {
-    let mut given = elements::<Runs>(&vector)?;
+    let mut given = read_vector_elements::<Runs>(&vector)?;
     if given.iter().any(|runs| runs.reg_flags & !SHORT != 0) {
         return Err(EINVAL);
     }
     context.read_runs(&mut given)?;
-    write_back(&vector, &given)
+    write_vector_elements(&vector, &given)
 }

@@ -16,16 +16,16 @@ use base::module::ModuleRef;
 /// # Invariants
 ///
 /// A module has registered `raw`, and has not unregistered it yet.
-pub(crate) struct Format {
+pub(crate) struct FormatDescription {
     pub(crate) raw: *const RawFormat,
 }
 
 // SAFETY: The `struct perfmon_format` is not written while it is registered.
-unsafe impl Send for Format {}
+unsafe impl Send for FormatDescription {}
 // SAFETY: The `struct perfmon_format` is not written while it is registered.
-unsafe impl Sync for Format {}
+unsafe impl Sync for FormatDescription {}
 
-impl Format {
+impl FormatDescription {
     pub(crate) fn raw(&self) -> &RawFormat {
         // SAFETY: By the type's invariant `raw` is registered. The module that registered `raw`
         // keeps `raw` valid until the module unregisters `raw`.
@@ -68,7 +68,7 @@ impl Format {
     pub(crate) fn pin(&self) -> Option<Pinned> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
-        let _module = unsafe { ModuleRef::of_live(self.raw().owner) }?;
+        let _module = unsafe { ModuleRef::of_live_module(self.raw().owner) }?;
         // INVARIANT: `_module` is the reference to the owner of `raw`.
         Some(Pinned {
             raw: self.raw,

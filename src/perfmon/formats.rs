@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::str::CString;
 
 use crate::description::RawFormat;
-use crate::format_description::{Format, Pinned};
+use crate::format_description::{FormatDescription, Pinned};
 use base::global_mutex::global_mutex;
 use base::module::request_module;
 
@@ -20,7 +20,7 @@ global_mutex! {
 }
 
 /// The registered sampling formats, protected by the lock `FORMATS`.
-pub(crate) struct Formats(KVec<Format>);
+pub(crate) struct Formats(KVec<FormatDescription>);
 
 impl Formats {
     /// The list without any registered sampling format.
@@ -46,7 +46,7 @@ fn is_valid_name(name: &CStr) -> bool {
 /// # Errors
 ///
 /// `EINVAL` if the format is invalid, `EEXIST` if its name or UUID is in use, `ENOMEM`.
-pub(crate) fn register(new: Format) -> Result {
+pub(crate) fn register(new: FormatDescription) -> Result {
     if !is_valid_name(new.name()) || !new.is_valid() {
         pr_err!(
             "format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
@@ -56,7 +56,7 @@ pub(crate) fn register(new: Format) -> Result {
         return Err(EINVAL);
     }
     let mut formats = FORMATS.lock();
-    let taken = |old: &Format| old.name() == new.name() || old.uuid() == new.uuid();
+    let taken = |old: &FormatDescription| old.name() == new.name() || old.uuid() == new.uuid();
     if formats.0.iter().any(taken) {
         return Err(EEXIST);
     }
@@ -79,11 +79,11 @@ pub(crate) fn unregister(raw: *const RawFormat) {
 /// Finds a registered sampling format. The result keeps the module of the format loaded.
 fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
-    let is = |f: &&Format| match wanted {
+    let is = |f: &&FormatDescription| match wanted {
         FormatId::Name(name) => f.name() == *name,
         FormatId::Uuid(uuid) => f.uuid() == *uuid,
     };
-    formats.0.iter().find(is).and_then(Format::pin)
+    formats.0.iter().find(is).and_then(FormatDescription::pin)
 }
 
 /// Finds a sampling format. If the format is not registered, requests its module and searches

@@ -96,13 +96,13 @@ module! {
 struct PerfMon {
     _device: base::device::Device,
     _work: session::Work,
-    _nmi: nmi::Handler,
+    _nmi: nmi::NmiHandler,
     _map: pmu_map_file::MapFile,
-    _power: base::power::Registration<cpus::Power>,
-    _cpus: base::hotplug::Registration<cpus::Hotplug>,
+    _power: base::power::PowerRegistration<cpus::Power>,
+    _cpus: base::hotplug::HotplugRegistration<cpus::Hotplug>,
     _tree: pmu_description::DebugfsTree,
     _works: base::task::TaskWorks,
-    _stats: stats::SelfStats,
+    _stats: stats::PerfmonStats,
     _threads: contexts::thread_table::ThreadTable,
 }
 
@@ -112,7 +112,7 @@ impl kernel::Module for PerfMon {
         base::global_mutex::init(&formats::FORMATS);
         base::global_mutex::init(&session::SESSION);
         base::global_mutex::init(&reservation::RESERVED_PMU);
-        let stats = stats::SelfStats::new()?;
+        let stats = stats::PerfmonStats::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.
         let tree = pmu_description::DebugfsTree::create();
@@ -123,14 +123,14 @@ impl kernel::Module for PerfMon {
             _tree: tree,
             _threads: threads,
             _works: base::task::TaskWorks,
-            _cpus: base::hotplug::Registration::register()?,
+            _cpus: base::hotplug::HotplugRegistration::register()?,
             _map: pmu_map_file::MapFile::create()?,
-            _power: base::power::Registration::register()?,
-            _nmi: nmi::Handler::register()?,
+            _power: base::power::PowerRegistration::register()?,
+            _nmi: nmi::NmiHandler::register()?,
             _work: session::Work::create()?,
             _device: device::register()?,
         };
-        device::READY.set();
+        device::MODULE_READY.set();
         Ok(this)
     }
 }

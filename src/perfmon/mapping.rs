@@ -15,26 +15,26 @@ use protocols::self_page::OFFSET;
 use crate::contexts::context::Context;
 use crate::helpers;
 use crate::stats::{self, SelfStat};
-use base::device::{Fault, Vma};
+use base::device::{PageFault, Vma};
 
 /// The data of a mapping of the self page that permits RDPMC.
 const RDPMC_ALLOWED: usize = 1;
 
 /// Increments the count of the self page's mappings when mremap() moves a mapping: the moved
 /// mapping is a new mapping, and the old one is closed later.
-pub(super) fn copied(context: Option<&Context>, vma: &Vma) {
+pub(super) fn count_copied_mapping(context: Option<&Context>, vma: &Vma) {
     if let Some(context) = context {
         context.copy_mapping();
     }
     if vma.data() == RDPMC_ALLOWED {
         // SAFETY: `vma.mm()` is the address space of the mapping `vma`, which permits RDPMC.
-        unsafe { helpers::pfm_rdpmc_keep(vma.mm()) };
+        unsafe { helpers::pfm_rdpmc_add_permission(vma.mm()) };
     }
 }
 
 /// Decrements the count of the self page's mappings when a mapping is removed, and drops the
 /// mapping's permission for RDPMC.
-pub(super) fn removed(context: Option<&Context>, vma: &Vma) {
+pub(super) fn count_removed_mapping(context: Option<&Context>, vma: &Vma) {
     if let Some(context) = context {
         context.unmap_self_page();
     }
@@ -45,7 +45,7 @@ pub(super) fn removed(context: Option<&Context>, vma: &Vma) {
 }
 
 /// Handles a page fault: inserts the self page.
-pub(super) fn fault(context: Option<&Context>, fault: &Fault<'_>) -> bindings::vm_fault_t {
+pub(super) fn fault(context: Option<&Context>, fault: &PageFault<'_>) -> bindings::vm_fault_t {
     let _span = stats::timer(SelfStat::Faults, SelfStat::FaultTime);
     match context.ok_or(EINVAL).and_then(Context::self_page) {
         // SAFETY: pfc_vma_readonly() has set up the mapping. The self page lives as long as the

@@ -63,7 +63,7 @@ pub(crate) fn write(address: u64, value: u64) -> bool {
 }
 
 /// Returns whether this CPU has the MSR.
-pub(crate) fn exists(address: u64) -> bool {
+pub(crate) fn msr_exists(address: u64) -> bool {
     // SAFETY: `pfm_msr_exists()` reads the MSR by an instruction that has an entry in the exception
     // table. Reading a register of a PMU description has no side effect.
     unsafe { helpers::pfm_msr_exists(address as u32) }
@@ -106,18 +106,18 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
 /// Logs that this CPU lacks registers that a context uses, and that the context therefore ends.
 /// Called with interrupts off, not in an NMI, and without a context's lock, because printk may wake
 /// tasks.
-pub(crate) fn log_fault() {
-    // SAFETY: `pfm_log_fault()` only reads the CPU's number and prints, as is allowed with
+pub(crate) fn log_register_fault() {
+    // SAFETY: `pfm_log_register_fault()` only reads the CPU's number and prints, as is allowed with
     // interrupts off, outside NMIs and without a context's lock.
-    unsafe { helpers::pfm_log_fault() }
+    unsafe { helpers::pfm_log_register_fault() }
 }
 
 /// Logs that CPU `cpu`, or every CPU if `cpu` is `None`, lacks registers that a context uses.
 /// Called in process context.
-pub(crate) fn log_lacking(cpu: Option<u32>) {
+pub(crate) fn log_missing_registers(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
-    // SAFETY: `pfm_log_lacking()` only prints, which is allowed in process context.
-    unsafe { helpers::pfm_log_lacking(cpu.unwrap_or(-1)) }
+    // SAFETY: `pfm_log_missing_registers()` only prints, which is allowed in process context.
+    unsafe { helpers::pfm_log_missing_registers(cpu.unwrap_or(-1)) }
 }
 
 /// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
@@ -133,7 +133,7 @@ pub(crate) fn is_rdpmc_enabled() -> bool {
 /// Returns whether the counter with MSR address `counter` keeps, on this CPU, a value that is
 /// written to it. `_reserved` must contain the control register of the counter, so that perf does
 /// not use the counter at the same time.
-pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
+pub(crate) fn counter_keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
     // SAFETY: The counter's control register is reserved, so that nothing else uses the counter.
     unsafe { helpers::pfm_msr_keeps_value(counter as u32) }
 }

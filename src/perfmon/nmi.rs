@@ -37,7 +37,7 @@ pub(crate) fn fill_overflow(
     // SAFETY: `overflow` is writable. `regs` is null, or valid until the interrupt returns.
     unsafe {
         let missed = match regs.is_null() {
-            true => helpers::pfm_deferred_ip(),
+            true => helpers::pfm_take_deferred_nmi_ip(),
             false => 0,
         };
         helpers::pfm_fill_overflow(overflow, regs.cast_mut(), missed, kernel, ns.as_ptr());
@@ -54,15 +54,15 @@ pub(crate) fn defer(interrupted: IrqRegs) {
 
 /// Returns the time stamp of the first NMI that was deferred on this CPU since the last call of
 /// this function.
-pub(crate) fn deferred_since() -> u64 {
+pub(crate) fn first_deferred_nmi_time() -> u64 {
     // SAFETY: The caller has turned interrupts off.
-    unsafe { helpers::pfm_deferred_since() }
+    unsafe { helpers::pfm_take_first_deferred_nmi_time() }
 }
 
 /// Returns whether, on this model of processor, an NMI may arrive after its overflow was handled.
-pub(crate) fn may_be_stale() -> bool {
-    // SAFETY: `pfm_may_be_stale()` may be called in any context.
-    unsafe { helpers::pfm_may_be_stale() }
+pub(crate) fn may_nmi_be_stale() -> bool {
+    // SAFETY: `pfm_may_nmi_be_stale()` may be called in any context.
+    unsafe { helpers::pfm_may_nmi_be_stale() }
 }
 
 /// Announces that this CPU may get one more NMI for an overflow that was already handled. The
@@ -121,12 +121,13 @@ pub(crate) fn unmask_lvtpc() {
 }
 
 /// The registered NMI handler. Dropping this value unregisters the handler.
-pub(crate) struct Handler(());
+pub(crate) struct NmiHandler(());
 
-impl Handler {
+impl NmiHandler {
     /// Registers the handler. Called in process context.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: Only one `Handler` exists at a time, so the NMI handler is not registered twice.
+        // SAFETY: Only one `NmiHandler` exists at a time, so the NMI handler is not registered
+        // twice.
         to_result(unsafe { helpers::pfm_nmi_register() })?;
         Ok(Self(()))
     }
@@ -152,7 +153,7 @@ impl Drop for OverflowHandling {
     }
 }
 
-impl Drop for Handler {
+impl Drop for NmiHandler {
     fn drop(&mut self) {
         // SAFETY: The handler is registered, and unregistering waits for handlers that run.
         unsafe { helpers::pfm_nmi_unregister() }

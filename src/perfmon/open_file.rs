@@ -10,13 +10,13 @@ use crate::contexts::context::Context;
 
 /// The private data of an open file of `/dev/perfmon`.
 #[pin_data]
-pub(super) struct Opened {
+pub(super) struct PerfmonFile {
     /// The file's context, or `None` until an ioctl creates it.
     #[pin]
     pub(super) context: Mutex<Option<Arc<Context>>>,
 }
 
-impl Opened {
+impl PerfmonFile {
     /// Creates the private data of a file without a context.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {

@@ -26,16 +26,17 @@ pub(crate) fn cpu_kind_id() -> u32 {
 /// Returns the kind of a CPU, or the default kind if `cpu` is not a possible CPU.
 pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
     let mut kind = CpuKind::default();
-    // SAFETY: `pfm_kind_of()` checks the CPU number, and copies the CPU's kind to `kind`.
-    unsafe { helpers::pfm_kind_of(cpu, &mut kind) };
+    // SAFETY: `pfm_get_cpu_kind()` checks the CPU number, and copies the CPU's kind to `kind`.
+    unsafe { helpers::pfm_get_cpu_kind(cpu, &mut kind) };
     kind
 }
 
 /// Stores the [`CpuKind`] of the CPU `cpu`: its core type and its PMU registers. Called on the CPU
 /// `cpu`, or on any CPU while no context uses the PMU. Caller holds `PMUS`.
 pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
-    // SAFETY: `pfm_kind_set()` checks the CPU number, and copies `kind` to the CPU's `pfm_kind`.
-    unsafe { helpers::pfm_kind_set(cpu, kind) }
+    // SAFETY: `pfm_set_cpu_kind()` checks the CPU number, and copies `kind` to the CPU's
+    // `pfm_kind`.
+    unsafe { helpers::pfm_set_cpu_kind(cpu, kind) }
 }
 
 /// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) for which this CPU's
@@ -64,11 +65,12 @@ pub(crate) fn set_pmu_reset_for(taken: u64) {
 /// Returns the number that [`pmu_reset_for`] would return on CPU `cpu`.
 pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
     // SAFETY: Callers pass the number of a possible CPU.
-    unsafe { helpers::pfm_reset_for_of(cpu) }
+    unsafe { helpers::pfm_get_pmu_reset_number(cpu) }
 }
 
 /// Returns the address of the context of scope `scope` on this CPU, or 0: see
-/// [`loaded`](crate::contexts::loaded::loaded). Called with interrupts or preemption off.
+/// [`loaded_context`](crate::contexts::loaded::loaded_context). Called with interrupts or
+/// preemption off.
 #[inline]
 pub(crate) fn loaded_address(scope: Scope) -> usize {
     let context: usize;

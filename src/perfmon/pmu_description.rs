@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use kernel::task::Task;
 use perfmon_rules::register_map::{kind, Register};
 
-use crate::description::{self, Check, RawPmu, Read, Register as Row};
+use crate::description::{self, CheckCallback, RawPmu, ReadCallback, Register as Row};
 use crate::helpers;
 use base::module::ModuleRef;
 
@@ -181,7 +181,7 @@ impl Description {
     pub(crate) fn pin(&self) -> Option<ModuleRef> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
         // registered.
-        unsafe { ModuleRef::of_live(self.raw().owner) }
+        unsafe { ModuleRef::of_live_module(self.raw().owner) }
     }
 
     /// Returns the functions of the description that may be called only while its module is pinned.
@@ -200,8 +200,8 @@ impl Description {
 /// The module that provides `check` and `read` cannot be unloaded while a context can call them:
 /// the context keeps a [`ModuleRef`] of the module until after the last call.
 pub(crate) struct Calls {
-    check: Option<Check>,
-    read: Option<Read>,
+    check: Option<CheckCallback>,
+    read: Option<ReadCallback>,
 }
 
 impl Calls {

@@ -18,17 +18,18 @@ pub(crate) struct MapFile(());
 impl MapFile {
     /// Creates the file /proc/perfmon_map.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: `pfm_map_create()` is called once. `show` is a function of this module, and drop
-        // removes the file.
-        to_result(unsafe { helpers::pfm_map_create(Some(show)) })?;
+        // SAFETY: `pfm_create_map_file()` is called once. `show` is a function of this module, and
+        // drop removes the file.
+        to_result(unsafe { helpers::pfm_create_map_file(Some(show)) })?;
         Ok(Self(()))
     }
 }
 
 impl Drop for MapFile {
     fn drop(&mut self) {
-        // SAFETY: `create` has created the file. `pfm_map_remove()` waits for readers of the file.
-        unsafe { helpers::pfm_map_remove() }
+        // SAFETY: `create` has created the file. `pfm_remove_map_file()` waits for readers of the
+        // file.
+        unsafe { helpers::pfm_remove_map_file() }
     }
 }
 

@@ -77,7 +77,8 @@ pub(crate) struct Registers {
     /// The MSR addresses of the global control, of the global status, and of the register that
     /// clears the global status. The address of an MSR that the PMU lacks is 0.
     global: [u64; 3],
-    /// A bit mask of the hardware PMDs that only some CPUs have: see [`Map::partial`].
+    /// A bit mask of the hardware PMDs that only some CPUs have: see
+    /// [`Map::partial`].
     partial: u64,
     /// The register numbers and the functions of the descriptions from which the tables were
     /// copied.
@@ -151,7 +152,7 @@ impl Registers {
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global: [0; 3],
-            partial: cpu_kinds::partial(),
+            partial: cpu_kinds::partial_hardware_pmds(),
             ranges: KVec::new(),
         };
         for pmu in pmus {
@@ -322,12 +323,12 @@ fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
         Err(error) => return Err(error),
     };
     let mut hold = true;
-    cpuid::on_each_cpu(&mut || {
+    cpuid::call_on_each_cpu(&mut || {
         let kind = CpuKind::detect(new);
         if let Some(reserved) = &reserved {
             let mut counters = new.pmd_rows().zip(0..u64::BITS);
-            hold &=
-                counters.all(|(r, n)| !kind.has_pmd(n) || msr::keeps_value(r.address, reserved));
+            hold &= counters
+                .all(|(r, n)| !kind.has_pmd(n) || msr::counter_keeps_value(r.address, reserved));
         }
         set_this_cpu_kind(kind, last);
     });
@@ -392,7 +393,7 @@ fn log_cpu_kinds(pmu: &Description) {
 /// Sets the [`CpuKind`] of each CPU to the default, which has no registers. Called when the
 /// description of the hardware PMU is unregistered or cannot be registered. Caller holds `PMUS`.
 fn clear_cpu_kinds() {
-    for cpu in cpu::possible() {
+    for cpu in cpu::possible_cpus() {
         per_cpu::set_cpu_kind(cpu, &CpuKind::default());
     }
 }
@@ -444,7 +445,7 @@ pub(crate) fn register(new: Description) -> Result {
     let place = before.count();
     DebugfsTree::add(&new);
     let told = &new;
-    cpu::call_on_all(&|| told.cpu(cpu::this_cpu(), true));
+    cpu::call_on_all_cpus(&|| told.cpu(cpu::this_cpu(), true));
     *shared = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
@@ -484,8 +485,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
             let (known, before) = (*last_kind, per_cpu::cpu_kind(cpu).id);
             set_this_cpu_kind(CpuKind::detect(pmu), last_kind);
             if per_cpu::cpu_kind(cpu).id != before {
-                // The next context builds `Registers` again, because `Registers::partial` depends
-                // on the kinds of all known CPUs.
+                // The next context builds `Registers` again, because
+                // `Registers::partial` depends on the kinds of all known CPUs.
                 *shared = None;
             }
             if *last_kind != known {
@@ -506,7 +507,7 @@ pub(crate) fn request_modules() {
         let found = pmus.all.iter().any(|d| (d.first() == 0) == hardware);
         found
     };
-    let of_vendor = match &cpuid::vendor() {
+    let of_vendor = match &cpuid::vendor_string() {
         b"GenuineIntel" => c"perfmon-GenuineIntel",
         b"AuthenticAMD" | b"HygonGenuine" => c"perfmon-AuthenticAMD",
         _ => c"perfmon-unknown",

@@ -72,7 +72,7 @@ impl Drop for PmuReservation {
     /// Called when no context that uses hardware registers is attached any more.
     fn drop(&mut self) {
         let taken = RESERVATIONS.load(Relaxed);
-        cpu::call_on_selected(&|cpu| per_cpu::pmu_reset_for_of(cpu) == taken, &|| {
+        cpu::call_on_selected_cpus(&|cpu| per_cpu::pmu_reset_for_of(cpu) == taken, &|| {
             reset_pmu(&self.registers);
         });
         *RESERVED_PMU.lock() = None;
@@ -127,7 +127,7 @@ fn nmi_registers(registers: &pmus::Registers) -> NmiRegisters {
         bits: registers
             .counters()
             .fold(0, |bits, r| bits | r.global_bit()),
-        may_be_stale: u64::from(nmi::may_be_stale()),
+        may_nmi_be_stale: u64::from(nmi::may_nmi_be_stale()),
     }
 }
 
@@ -138,8 +138,8 @@ fn clear_overflow_status(global: &NmiRegisters) {
         // Write only the bits that are set, because writing the bit of a counter that this CPU
         // lacks would fault.
         let over = msr::read(global.status) & global.bits;
-        if global.may_be_stale != 0 && over != 0 {
-            nmi::expect_stale_nmi(clock::time_stamp());
+        if global.may_nmi_be_stale != 0 && over != 0 {
+            nmi::expect_stale_nmi(clock::read_tsc());
         }
         msr::write(global.clear, over);
     }

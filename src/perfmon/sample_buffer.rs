@@ -19,11 +19,11 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
-use crate::format_description::{Format, Pinned};
+use crate::format_description::{FormatDescription, Pinned};
 use crate::formats;
 use crate::helpers;
 use crate::stats::{self, SelfStat};
-use base::account::Charge;
+use base::account::MemoryCharge;
 use base::device::Vma;
 
 /// The maximum size of a sampling buffer in bytes.
@@ -83,9 +83,10 @@ struct LockedPages {
 
 impl LockedPages {
     fn new(pages: u64) -> Result<Self> {
-        // SAFETY: The caller is in process context, so `pfm_charge()` can charge the current user.
-        let user = unsafe { helpers::pfm_charge(pages) };
-        // INVARIANT: `pfm_charge()` has charged the pages and returned a reference.
+        // SAFETY: The caller is in process context, so `pfm_charge_locked_pages()` can charge the
+        // current user.
+        let user = unsafe { helpers::pfm_charge_locked_pages(pages) };
+        // INVARIANT: `pfm_charge_locked_pages()` has charged the pages and returned a reference.
         Ok(Self {
             user: NonNull::new(user).ok_or(ENOMEM)?,
             pages,
@@ -97,7 +98,7 @@ impl Drop for LockedPages {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `user` is charged with `pages`. The charge and the
         // reference to `user` are dropped once.
-        unsafe { helpers::pfm_uncharge(self.user.as_ptr(), self.pages) }
+        unsafe { helpers::pfm_uncharge_locked_pages(self.user.as_ptr(), self.pages) }
     }
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct SamplingMemory {
     tail: Option<MappableMemory>,
     _locked: LockedPages,
     /// While this field exists, the user is charged for `memory`, `tail` and the format's state.
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 // SAFETY: The memory is not bound to a thread: any thread may use and free it.
@@ -127,7 +128,7 @@ impl SamplingMemory {
         let tail = if ring { page } else { 0 };
         let mapped = size.wrapping_add(tail);
         let locked = LockedPages::new(mapped / page)?;
-        let charge = Charge::of_caller((mapped as usize).wrapping_add(beside))?;
+        let charge = MemoryCharge::of_caller((mapped as usize).wrapping_add(beside))?;
         Ok(Self {
             memory: MappableMemory::new(size)?,
             tail: if ring {
@@ -442,7 +443,7 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
             return Err(EINVAL);
         }
         // INVARIANT: By the function's requirement the format stays valid while it is registered.
-        formats::register(Format { raw }).map(|()| 0)
+        formats::register(FormatDescription { raw }).map(|()| 0)
     })
 }
 

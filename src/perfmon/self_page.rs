@@ -12,8 +12,8 @@ use kernel::prelude::*;
 use perfmon_rules::program::self_page_counters;
 use protocols::self_page::SelfPage;
 
-use crate::contexts::event_set::Set;
-use base::account::Charge;
+use crate::contexts::event_set::EventSet;
+use base::account::MemoryCharge;
 use base::helpers;
 
 /// The self page of a context (`struct perfmon_self`).
@@ -24,7 +24,7 @@ use base::helpers;
 /// freed with its context. Every mapping of the page holds the context's file.
 pub(crate) struct Page {
     address: NonNull<SelfPage>,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 // SAFETY: The page holds atomic words, which any thread may access.
@@ -37,7 +37,7 @@ const _: () = assert!(size_of::<SelfPage>() <= protocols::PAGE_SIZE);
 impl Page {
     /// Allocates a self page, charged to the user of `charge` and to the caller's control group.
     /// Returns `EDQUOT` if the charge would exceed the user's limit, or `ENOMEM`. May sleep.
-    pub(crate) fn new(charge: &Charge) -> Result<Self> {
+    pub(crate) fn new(charge: &MemoryCharge) -> Result<Self> {
         let charge = charge.charge(protocols::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: `get_free_pages_noprof()` may sleep in the allocation, because the caller is in
@@ -59,14 +59,14 @@ impl Page {
     }
 
     /// Returns the page frame number of the self page.
-    pub(crate) fn frame(&self) -> usize {
+    pub(crate) fn page_frame_number(&self) -> usize {
         // SAFETY: The page is in the direct map, by the type's invariant.
         unsafe { helpers::pfc_virt_pfn(self.address.as_ptr().cast()) }
     }
 
     /// Writes the state of the context to its self page. Caller holds the context's lock.
     #[inline]
-    pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
+    pub(crate) fn update(&self, set: &EventSet, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),

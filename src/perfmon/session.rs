@@ -16,7 +16,7 @@ use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
-use crate::contexts::loaded::{context_of, loaded};
+use crate::contexts::loaded::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
 use crate::pmus;
 use crate::reservation::PmuReservation;
@@ -36,7 +36,7 @@ global_mutex! {
 
 /// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
 /// evictable context is ended if an administrator's context needs its registers or its thread.
-struct Attached {
+struct AttachedContext {
     context: *const Context,
     evictable: bool,
 }
@@ -44,7 +44,7 @@ struct Attached {
 // SAFETY: The pointer `context` is only used for shared access, and `Context` is `Sync`. The
 // pointer is valid while it is in the list of `Session`, because `remove_context()` removes a
 // context from the list before the context is freed.
-unsafe impl Send for Attached {}
+unsafe impl Send for AttachedContext {}
 
 /// The state that is shared by all attached contexts, protected by the lock `SESSION`.
 pub(crate) struct Session {
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     reservation: Option<PmuReservation>,
     /// The attached contexts, in a tree that is sorted by the address of the context, so that the
     /// search for a context is fast. `None` until the first context is attached.
-    attached: Option<RBTree<usize, Attached>>,
+    attached: Option<RBTree<usize, AttachedContext>>,
     /// The scheduler probes. When no thread has a context any more, the probes stay attached for
     /// another [`IDLE_MS`] milliseconds.
     probes: Option<Probes<SchedProbes>>,
@@ -80,7 +80,7 @@ impl Session {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
         let attached = self.attached.get_or_insert_with(RBTree::new);
-        let one = Attached {
+        let one = AttachedContext {
             context,
             evictable: yields,
         };
@@ -183,7 +183,7 @@ impl Session {
         new: &RegisterMask,
     ) -> Result {
         let is_available = self.register_users.is_available(scope, new)
-            || (access::may_evict() && self.is_available_after_evict(scope, new));
+            || (access::may_evict_contexts() && self.is_available_after_evict(scope, new));
         if !is_available {
             return Err(EBUSY);
         }
@@ -231,12 +231,14 @@ impl Session {
 }
 
 /// Iterates over the list of attached contexts.
-fn attached_contexts(list: &Option<RBTree<usize, Attached>>) -> impl Iterator<Item = &Attached> {
+fn attached_contexts(
+    list: &Option<RBTree<usize, AttachedContext>>,
+) -> impl Iterator<Item = &AttachedContext> {
     list.iter().flat_map(|attached| attached.values())
 }
 
 /// Memory for one element of the list of attached contexts.
-pub(crate) struct ListSlot(RBTreeNodeReservation<usize, Attached>);
+pub(crate) struct ListSlot(RBTreeNodeReservation<usize, AttachedContext>);
 
 impl ListSlot {
     /// Allocates memory for a list element of one attached context. The memory is charged to the
@@ -297,7 +299,7 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
     /// switched out. Called with interrupts off and the run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
-        if let Some(context) = loaded(Scope::Thread) {
+        if let Some(context) = loaded_context(Scope::Thread) {
             let _span = stats::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
             context.sched_out();
         }
@@ -310,9 +312,9 @@ impl Handler<SchedExit<'_>> for SchedProbes {
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
-            if let Some(context) = context_of(task::current()) {
+            if let Some(context) = context_of_task(task::current_task_address()) {
                 let _span = stats::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
-                context.sched_in(Target::Thread(task::current()));
+                context.sched_in(Target::Thread(task::current_task_address()));
             }
         }
     }
@@ -321,9 +323,9 @@ impl Handler<SchedExit<'_>> for SchedProbes {
 impl Handler<ProcessExit<'_>> for SchedProbes {
     /// Ends the context of the current thread, which is exiting.
     fn on(&self, _: ProcessExit<'_>) {
-        let task = task::current();
+        let task = task::current_task_address();
         let _preempt = preempt::NoPreempt::new();
-        if let Some(context) = context_of(task) {
+        if let Some(context) = context_of_task(task) {
             context.end(Target::Thread(task));
         }
     }
@@ -332,14 +334,14 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 impl Handler<ProcessExec<'_>> for SchedProbes {
     /// Called when the current thread has executed a program. Ends the context of the thread if the
     /// program has more privileges than the user who executed it, or if that user may not read the
-    /// program. Otherwise calls `Context::executed()`.
+    /// program. Otherwise calls `Context::handle_exec_of_target()`.
     fn on(&self, event: ProcessExec<'_>) {
-        let task = task::current();
+        let task = task::current_task_address();
         let _preempt = preempt::NoPreempt::new();
-        if let Some(context) = context_of(task) {
+        if let Some(context) = context_of_task(task) {
             match event.secret {
                 true => context.end(Target::Thread(task)),
-                false => context.executed(Target::Thread(task)),
+                false => context.handle_exec_of_target(Target::Thread(task)),
             }
         }
     }

@@ -10,7 +10,7 @@ use kernel::ffi::CStr;
 use kernel::prelude::*;
 
 use crate::driver::{Instance, Spec};
-use crate::stats_files::{self, File, NR_SLOTS, SLOTS};
+use crate::stats_files::{self, File, MODULE_STATS, NR_SLOTS};
 use base::self_stat::CostTimer;
 
 /// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
@@ -222,13 +222,14 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances of the statistics. Dropping `SelfStats` deletes the instances, whose last values
-/// stay readable. `SelfStats` is dropped after all code that updates the statistics has stopped.
-pub(crate) struct SelfStats {
+/// The instances of the statistics. Dropping `PerfmonStats` deletes the instances, whose last
+/// values stay readable. `PerfmonStats` is dropped after all code that updates the statistics has
+/// stopped.
+pub(crate) struct PerfmonStats {
     _instances: KVec<Instance>,
 }
 
-impl SelfStats {
+impl PerfmonStats {
     /// Adds the instances of all statistics. Called once, from module init, before any code can
     /// update the statistics.
     pub(crate) fn new() -> Result<Self> {
@@ -251,27 +252,27 @@ impl SelfStats {
 /// Adds one to a statistic. Callable in any context.
 #[inline(always)]
 pub(crate) fn count(stat: SelfStat) {
-    SLOTS.count(stat as usize);
+    MODULE_STATS.count(stat as usize);
 }
 
 /// Adds `delta` to a statistic. Callable in any context.
 #[inline(always)]
 pub(crate) fn add(stat: SelfStat, delta: u64) {
-    SLOTS.add(stat as usize, delta);
+    MODULE_STATS.add(stat as usize, delta);
 }
 
 /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a statistic. Since
 /// `began`, preemption must have been off and fewer than 2^32 TSC ticks must have passed.
 #[inline(always)]
 pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
-    SLOTS.add_elapsed(stat as usize, began);
+    MODULE_STATS.add_elapsed(stat as usize, began);
 }
 
 /// Adds one to the statistic `nr`, and returns a timer. When the timer is dropped, the time since
 /// its creation is added to the statistic `time`. Callable in any context.
 #[inline(always)]
 pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
-    SLOTS.begin(nr as usize, time as usize)
+    MODULE_STATS.count_and_time(nr as usize, time as usize)
 }
 
 /// Creates the debugfs files with the statistics of a CPU that has come online. Called in process

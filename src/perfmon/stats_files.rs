@@ -8,19 +8,19 @@ use kernel::ffi::CStr;
 
 use crate::driver::Counter;
 use crate::helpers::{self, CostFile};
-use base::self_stat::SelfStats;
+use base::self_stat::ModuleStats;
 
 pub(crate) const NR_SLOTS: usize = 32;
 
 /// The addresses of the per-CPU counters of all statistics, indexed by `SelfStat` variants.
-pub(crate) static SLOTS: SelfStats<NR_SLOTS> = SelfStats::new();
+pub(crate) static MODULE_STATS: ModuleStats<NR_SLOTS> = ModuleStats::new();
 
 /// Makes `counter` the per-CPU counter of the statistic `cost`, a `SelfStat` variant. Called by
 /// module init, before any code can update the statistic.
 pub(crate) fn publish(cost: usize, counter: Counter) {
     // SAFETY: No code can update a statistic yet. The per-CPU words of `counter` exist until the
     // module is unloaded.
-    unsafe { SLOTS.publish(cost, counter.raw()) }
+    unsafe { MODULE_STATS.set_slot(cost, counter.raw()) }
 }
 
 /// A debugfs file in the directory perfmon/cpuN.
@@ -44,14 +44,14 @@ impl File {
 
 /// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. `SLOTS` is a
-    // static array.
+    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. `MODULE_STATS` is
+    // a static array.
     unsafe {
         helpers::pfc_costs_show(
             cpu,
             files.as_ptr().cast(),
             files.len() as u32,
-            SLOTS.slots(),
+            MODULE_STATS.slots(),
         )
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Workqueues(());
 impl Workqueues {
     /// Creates the workqueues. Returns `ENOMEM` if memory is short.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: `pfm_work_start()` is called once, and drop destroys the workqueues.
-        to_result(unsafe { helpers::pfm_work_start() })?;
+        // SAFETY: `pfm_start_workqueues()` is called once, and drop destroys the workqueues.
+        to_result(unsafe { helpers::pfm_start_workqueues() })?;
         Ok(Self(()))
     }
 }
@@ -34,7 +34,7 @@ impl Drop for Workqueues {
     fn drop(&mut self) {
         // SAFETY: `create` has created the workqueues. No file of `/dev/perfmon` is open, so no
         // more work is queued.
-        unsafe { helpers::pfm_work_end() }
+        unsafe { helpers::pfm_stop_workqueues() }
     }
 }
 

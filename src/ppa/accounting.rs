@@ -31,7 +31,7 @@ const ENDED_POSITION: u64 = 1 << 62;
 /// Records of tasks that end later are left for the reader's next pass, so that each pass ends.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
-const UNSTABLE: u32 = 8;
+const INFO_UNSTABLE: u32 = 8;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass over the task list
@@ -92,7 +92,7 @@ impl Accounting {
     }
 
     /// Stops accounting and frees the records of tasks. Before accounting stops, adds the
-    /// increments of the CPUs' values since the last [`publish`] to the counter pages.
+    /// increments of the CPUs' values since the last [`publish_cpu_values`] to the counter pages.
     fn stop(&mut self) {
         self.ended.clear();
         let Some(probes) = self.probes.take() else {
@@ -104,7 +104,7 @@ impl Accounting {
         }
         drop(probes);
         self.hooks = None;
-        rcu::wait_for_frees();
+        rcu::wait_for_callbacks();
     }
 
     /// Stops accounting if accounting is switched off for all tasks, no task is accounted
@@ -174,7 +174,7 @@ impl Accounting {
         accounts.begin();
         self.probes = Some(probes);
         self.hooks = Some(hooks);
-        worker::queue_publisher(cpu_stats::PERIOD_MS);
+        worker::queue_publisher(cpu_stats::PUBLISH_PERIOD_MS);
         // A task with an entry in `/proc/ppa` may have exited before the exit probe was attached.
         // The worker removes the entries of exited tasks from `/proc/ppa`.
         worker::queue_worker();
@@ -207,7 +207,7 @@ impl Accounting {
 fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
     let (mut missing, mut added) = (0usize, 0usize);
     *refused = 0;
-    task::each_task(&mut |task| {
+    task::for_each_task(&mut |task| {
         missing = missing.wrapping_add(usize::from(!accounts.is_tracked_or_exiting(task)));
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
@@ -216,7 +216,7 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
         blanks.push(blank, GFP_KERNEL)?;
     }
     let latencies = accounts.latency_hist.load_relaxed() != 0;
-    task::each_task(&mut |task| {
+    task::for_each_task(&mut |task| {
         if accounts.is_tracked_or_exiting(task) {
             return;
         }
@@ -242,9 +242,9 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
 
 /// Reads or writes the four values of `kernel.ppa`. A write fails with `EPERM` without
 /// `CAP_PERFMON`; see [`AccountingConfig::new`] for other errors.
-pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
+pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Result {
     if write {
-        access::may_account()?;
+        access::may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -279,9 +279,9 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
 
 /// Reads or writes `kernel.ppa_levels`. A write fails with `EPERM` without `CAP_PERFMON`, and with
 /// `EINVAL` for an invalid value.
-pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
+pub(crate) fn read_or_write_levels(value: &mut i32, write: bool) -> Result {
     if write {
-        access::may_account()?;
+        access::may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -322,13 +322,16 @@ pub(crate) fn info(file: usize) -> Info {
     info.flags = u32::from(all.config.on) | u32::from(all.config.latency_hist) << 1;
     if let Some(accounts) = all.state() {
         if accounts.clock.is_unstable() {
-            info.flags |= UNSTABLE;
+            info.flags |= INFO_UNSTABLE;
         }
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
-        let unread = all.ended.end().saturating_sub(all.ended.next_of(file));
+        let unread = all
+            .ended
+            .end()
+            .saturating_sub(all.ended.next_record_of_reader(file));
         info.nr_ended = accounts.nr_ended.load_relaxed().wrapping_add(unread);
-        let lost = all.ended.lost_of(file);
+        let lost = all.ended.lost_records_of_reader(file);
         info.lost = accounts.lost.load_relaxed().wrapping_add(lost);
         info.refused = accounts.refused.load_relaxed();
     }
@@ -385,7 +388,8 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on. First
 /// come the values of living tasks, then those of ended tasks that were not yet read through this
 /// file. Also returns the number of the first record of an ended task that is left for the next
-/// read; the caller passes this number to [`delivered`]. Returns `ENODATA` if accounting is off.
+/// read; the caller passes this number to [`note_delivered_records`]. Returns `ENODATA` if
+/// accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -416,7 +420,7 @@ pub(crate) fn collect_tasks(
         // CPU.
         if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
-            task::pause();
+            task::sleep_one_ms();
             continue;
         }
         tries = 0;
@@ -426,7 +430,7 @@ pub(crate) fn collect_tasks(
         }
     }
     accounts.free_retired();
-    let mut next = ended.next_of(file);
+    let mut next = ended.next_record_of_reader(file);
     if found.len() == most {
         return Ok((found, next));
     }
@@ -437,7 +441,7 @@ pub(crate) fn collect_tasks(
         let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
         if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             ended.drain(accounts);
-            next = ended.next_of(file);
+            next = ended.next_record_of_reader(file);
         }
         *at = DRAINED_POSITION.wrapping_add(ended.end());
     }
@@ -458,7 +462,7 @@ pub(crate) fn collect_tasks(
 
 /// Notes that an open file has got the records of ended tasks whose record numbers are below
 /// `next`. Called after a read of `/dev/ppa` has copied the values of ended tasks to user space.
-pub(crate) fn delivered(file: usize, next: u64) {
+pub(crate) fn note_delivered_records(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
     all.ended.advance(file, next);
     if !all.config.on {
@@ -467,7 +471,7 @@ pub(crate) fn delivered(file: usize, next: u64) {
 }
 
 /// Removes the reader of an open file that is being closed.
-pub(crate) fn close(file: usize) {
+pub(crate) fn remove_file_reader(file: usize) {
     let mut all = ACCOUNTING.lock();
     all.ended.remove_reader(file);
     if !all.config.on {
@@ -483,16 +487,16 @@ pub(crate) fn close(file: usize) {
 /// the task is not accounted, `EAGAIN` if the values of the task changed during each attempt to
 /// read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
-    let task = task::find(pid).ok_or(ESRCH)?;
+    let task = task::find_thread(pid).ok_or(ESRCH)?;
     let all = ACCOUNTING.lock();
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
-    access::may_read(&task)?;
+    access::may_read_accounting(&task)?;
     let accounts = all.state().ok_or_else(enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
-            let record = accounts.index.get(task::address(&task));
+            let record = accounts.index.get(task::task_address(&task));
             let record = record.ok_or_else(enodata)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
@@ -500,7 +504,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
                 return Ok(told);
             }
         }
-        task::pause();
+        task::sleep_one_ms();
     }
     Err(EAGAIN)
 }
@@ -508,7 +512,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
 /// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off, the
 /// idle time is the value that the kernel has measured, and the other values are 0. Returns
 /// `EAGAIN` if the values of a CPU changed during each attempt to read them.
-pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
+pub(crate) fn for_each_cpu_values(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(clock::Clock::choose().khz);
     for cpu in 0..cpu::nr_cpu_ids() {
@@ -522,7 +526,7 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
                     if values.is_some() {
                         break;
                     }
-                    task::pause();
+                    task::sleep_one_ms();
                 }
                 values.ok_or(EAGAIN)?
             }
@@ -549,12 +553,12 @@ pub(crate) fn shutdown() {
     all.cpu_stats = None;
     all.ended = EndedTasks::NONE;
     // Wait until the task records were freed. stop() waits only if accounting is on.
-    rcu::wait_for_frees();
+    rcu::wait_for_callbacks();
 }
 
 /// Copies the values of CPUs to the counter pages. Called by a worker. While accounting is on,
 /// queues the worker again.
-pub(crate) fn publish() {
+pub(crate) fn publish_cpu_values() {
     let mut all = ACCOUNTING.lock();
     let Accounting {
         probes: on,
@@ -566,6 +570,6 @@ pub(crate) fn publish() {
             pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
         }
         totals.publish(probes.state());
-        worker::queue_publisher(cpu_stats::PERIOD_MS);
+        worker::queue_publisher(cpu_stats::PUBLISH_PERIOD_MS);
     }
 }

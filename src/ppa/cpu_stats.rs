@@ -3,9 +3,9 @@
 //! Publishes the per-CPU values of process accounting as instances of the counter pages. Programs
 //! such as `pfc` and the exporters for PCP and OpenMetrics read the counter pages.
 //!
-//! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
-//! values of a CPU from memory, without an IPI, so it does not disturb the CPU. The copied values
-//! are current even if the CPU is idle.
+//! A worker copies the values of all CPUs every [`PUBLISH_PERIOD_MS`] milliseconds. The worker
+//! reads the values of a CPU from memory, without an IPI, so it does not disturb the CPU. The
+//! copied values are current even if the CPU is idle.
 //!
 //! The instances of the values are added when accounting is first started, and exist until the
 //! module is unloaded. When accounting is stopped and started again, the instances continue from
@@ -22,11 +22,11 @@ use crate::stats::add_on;
 use base::cpu;
 
 /// The period of the worker, in milliseconds.
-pub(crate) const PERIOD_MS: u32 = 250;
+pub(crate) const PUBLISH_PERIOD_MS: u32 = 250;
 
 /// The name of each instance, whether its value is a time, and its help text, in the order of `enum
 /// ppa_cpu_value`.
-const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
+const CPU_VALUE_NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     (c"ppa/user_time", true, c"Time in user mode"),
     (c"ppa/system_time", true, c"Time in system calls"),
     (
@@ -93,7 +93,7 @@ impl CpuStats {
     /// Adds the instances of the CPU values to the counter pages. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
-        for (name, is_time, help) in NAMES {
+        for (name, is_time, help) in CPU_VALUE_NAMES {
             let spec = match is_time {
                 true => Spec::nanoseconds(name),
                 false => Spec::counter(name),
@@ -119,9 +119,9 @@ impl CpuStats {
             else {
                 continue;
             };
-            for (value, (_, is_time, _)) in values.iter_mut().zip(&NAMES) {
+            for (value, (_, is_time, _)) in values.iter_mut().zip(&CPU_VALUE_NAMES) {
                 if *is_time {
-                    *value = accounts.clock.nanos(*value);
+                    *value = accounts.clock.ticks_to_ns(*value);
                 }
             }
             let pairs = values.iter().zip(last.iter());

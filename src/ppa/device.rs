@@ -18,26 +18,26 @@ use kernel::uaccess::{UserPtr, UserSliceWriter};
 use crate::accounting as files;
 use crate::task_stats::{Info, TaskStats};
 use base::access;
-use base::device::{Device, FileOperations, Operations, Ready};
-use base::user_memory::{bytes_of, read, write};
+use base::device::{Device, FileOperationTables, FileOperations, ModuleReady};
+use base::user_memory::{read, values_as_bytes, write};
 
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
 const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
 
-/// Set at the end of module init, after the last step that can fail. Until `READY` is set,
+/// Set at the end of module init, after the last step that can fail. Until `MODULE_READY` is set,
 /// `/dev/ppa` cannot be opened.
-pub(crate) static READY: Ready = Ready::new();
+pub(crate) static MODULE_READY: ModuleReady = ModuleReady::new();
 
-static PPA: Operations<PpaFile> = Operations::new();
+static PPA_OPERATIONS: FileOperationTables<PpaFile> = FileOperationTables::new();
 
 /// Registers the device `/dev/ppa`. Dropping the result removes the device.
 pub(crate) fn register() -> Result<Device> {
-    Device::register(c"ppa", &PPA, 0o444)
+    Device::register(c"ppa", &PPA_OPERATIONS, 0o444)
 }
 
 /// Holds how far the reads of an open file have got.
 #[derive(Default)]
-struct Cursor {
+struct ReadCursor {
     /// The file position after the last read: the number of bytes read since position 0.
     position: i64,
     /// The next task, as in [`files::collect_tasks`]. User space must not see this number, because
@@ -49,7 +49,7 @@ struct Cursor {
 #[pin_data]
 struct PpaFile {
     #[pin]
-    cursor: Mutex<Cursor>,
+    cursor: Mutex<ReadCursor>,
 }
 
 /// Returns the number that identifies an open file as a reader.
@@ -62,13 +62,13 @@ impl FileOperations for PpaFile {
     const HAS_POSITION: bool = true;
 
     fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
-        READY.check()?;
-        let file = pin_init!(Self { cursor <- new_mutex!(Cursor::default()) });
+        MODULE_READY.check()?;
+        let file = pin_init!(Self { cursor <- new_mutex!(ReadCursor::default()) });
         KBox::pin_init(file, GFP_KERNEL_ACCOUNT)
     }
 
     fn release(&self, file: *mut bindings::file) {
-        files::close(file as usize);
+        files::remove_file_reader(file as usize);
     }
 
     /// Reads the records of tasks: first the records in the index, then the records of ended tasks
@@ -85,7 +85,7 @@ impl FileOperations for PpaFile {
         }
         let mut cursor = self.cursor.lock();
         if *position == 0 {
-            *cursor = Cursor::default();
+            *cursor = ReadCursor::default();
         } else if *position != cursor.position {
             return Err(EINVAL);
         }
@@ -94,13 +94,13 @@ impl FileOperations for PpaFile {
         // the copy may wait for page faults of the caller's memory. During the copy only the file's
         // own lock, `cursor`, is held.
         let (all, next) = files::collect_tasks(reader(file), &mut place, most)?;
-        to.write_slice(bytes_of(&all))?;
+        to.write_slice(values_as_bytes(&all))?;
         if all.iter().any(TaskStats::has_ended) {
-            files::delivered(reader(file), next);
+            files::note_delivered_records(reader(file), next);
         }
         let bytes = all.len().wrapping_mul(size_of::<TaskStats>());
         *position = position.wrapping_add(bytes as i64);
-        *cursor = Cursor {
+        *cursor = ReadCursor {
             position: *position,
             place,
         };

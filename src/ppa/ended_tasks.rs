@@ -15,11 +15,12 @@ use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECOR
 use crate::stats;
 use crate::task_record::TaskRecord;
 
-/// The queue reuses the free places at its front only if there are at least `MIN_FREE` of them.
-const MIN_FREE: usize = 256;
+/// The queue reuses the free places at its front only if there are at least `MIN_FREE_PLACES` of
+/// them.
+const MIN_FREE_PLACES: usize = 256;
 
 /// A reader: an open file of `/dev/ppa`, identified by the address of its `struct file`.
-struct Reader {
+struct EndedTasksReader {
     file: usize,
     /// The number of the next record that the reader gets.
     next: u64,
@@ -39,7 +40,7 @@ pub(crate) struct EndedTasks {
     bytes: u64,
     /// Number of the first record that no reader has read. A new reader begins at this record.
     unread: u64,
-    readers: KVVec<Reader>,
+    readers: KVVec<EndedTasksReader>,
 }
 
 impl EndedTasks {
@@ -113,7 +114,7 @@ impl EndedTasks {
     fn limit(&mut self, most: u64, most_bytes: u64) -> u64 {
         let before = self.first;
         while self.end().wrapping_sub(self.first) > most || self.bytes > most_bytes {
-            if !self.free_first() {
+            if !self.free_first_record() {
                 break;
             }
         }
@@ -141,7 +142,7 @@ impl EndedTasks {
     /// Adds a reader for an open file that has no reader yet. Returns `ENOMEM` if memory is short.
     pub(crate) fn add_reader(&mut self, file: usize) -> Result {
         if self.reader(file).is_none() {
-            let reader = Reader {
+            let reader = EndedTasksReader {
                 file,
                 next: self.unread,
                 lost: 0,
@@ -162,20 +163,20 @@ impl EndedTasks {
         if let (Some(place), Some(last)) = (self.readers.get_mut(at), last) {
             *place = last;
         }
-        self.free_read();
+        self.free_delivered_records();
     }
 
-    fn reader(&self, file: usize) -> Option<&Reader> {
+    fn reader(&self, file: usize) -> Option<&EndedTasksReader> {
         self.readers.iter().find(|reader| reader.file == file)
     }
 
     /// Returns the number of the next record to be read through an open file.
-    pub(crate) fn next_of(&self, file: usize) -> u64 {
+    pub(crate) fn next_record_of_reader(&self, file: usize) -> u64 {
         self.reader(file).map_or(self.unread, |reader| reader.next)
     }
 
     /// Returns the number of records that were dropped before they were read through the file.
-    pub(crate) fn lost_of(&self, file: usize) -> u64 {
+    pub(crate) fn lost_records_of_reader(&self, file: usize) -> u64 {
         self.reader(file).map_or(0, |reader| reader.lost)
     }
 
@@ -194,20 +195,20 @@ impl EndedTasks {
             reader.next = reader.next.max(to);
         }
         self.unread = self.unread.max(to);
-        self.free_read();
+        self.free_delivered_records();
     }
 
     /// Frees the records that each reader has got. If no reader is left, frees the records that a
     /// former reader has got.
-    fn free_read(&mut self) {
+    fn free_delivered_records(&mut self) {
         let read = self.readers.iter().map(|reader| reader.next).min();
         let read = read.unwrap_or(self.unread);
-        while self.first < read && self.free_first() {}
+        while self.first < read && self.free_first_record() {}
         self.reuse_places();
     }
 
     /// Frees the first record. Returns false if the queue has no record.
-    fn free_first(&mut self) -> bool {
+    fn free_first_record(&mut self) -> bool {
         let Some(record) = self.records.get_mut(self.nr_free).and_then(Option::take) else {
             return false;
         };
@@ -222,7 +223,7 @@ impl EndedTasks {
         if self.is_empty() {
             self.records = KVVec::new();
             self.nr_free = 0;
-        } else if self.nr_free >= MIN_FREE && self.nr_free >= self.records.len() / 2 {
+        } else if self.nr_free >= MIN_FREE_PLACES && self.nr_free >= self.records.len() / 2 {
             let free = core::mem::take(&mut self.nr_free);
             let nr = self.records.len().wrapping_sub(free);
             // Unlike `rotate_left` and `truncate`, these loops cannot panic.

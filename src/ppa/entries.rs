@@ -38,12 +38,12 @@ impl TaskEntry {
             latency_hist: latencies,
             ..
         } = self.config;
-        accounts.account_individually(TaskRef::of(&self.task), scaling, latencies)
+        accounts.account_individually(TaskRef::of_task(&self.task), scaling, latencies)
     }
 
     /// Returns whether the task is exiting or has exited.
     pub(crate) fn has_ended(&self) -> bool {
-        task::has_ended(&self.task)
+        task::is_exiting(&self.task)
     }
 }
 
@@ -111,14 +111,14 @@ impl TaskEntries {
     }
 
     /// Finds the entry with this number, even if the entry is being removed.
-    pub(crate) fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
+    pub(crate) fn find_even_removing(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
     }
 
     /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
     /// Returns the number of the entry, and its directory.
-    pub(crate) fn take_removing(&mut self) -> Option<(usize, Option<Directory>)> {
+    pub(crate) fn take_entry_to_remove(&mut self) -> Option<(usize, Option<Directory>)> {
         let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
         let entry = self.all.iter_mut().flatten().find(goes)?;
         entry.removing = true;

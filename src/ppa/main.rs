@@ -40,7 +40,7 @@ mod task_stats;
 mod user_return;
 mod worker;
 
-use base::hotplug::Registration;
+use base::hotplug::HotplugRegistration;
 use kernel::prelude::*;
 
 module! {
@@ -57,10 +57,10 @@ module! {
 /// device is open, because each open file holds a reference to the module.
 struct Ppa {
     _device: base::device::Device,
-    _files: procfs::Files,
-    _power: base::power::Registration<cpus::Power>,
-    _cpus: Registration<cpus::Hotplug>,
-    _dead_cpus: Registration<cpus::Hotplug>,
+    _files: procfs::ProcfsFiles,
+    _power: base::power::PowerRegistration<cpus::Power>,
+    _cpus: HotplugRegistration<cpus::Hotplug>,
+    _dead_cpus: HotplugRegistration<cpus::Hotplug>,
     _stats: stats::AccountingStats,
 }
 
@@ -69,18 +69,18 @@ impl kernel::Module for Ppa {
         base::global_mutex::init(&accounting::ACCOUNTING);
         base::global_mutex::init(&per_task::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
-        let dead_cpus = Registration::register_dead()?;
+        let dead_cpus = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module
         // is freed if a later step fails.
         let this = Self {
             _stats: stats,
             _dead_cpus: dead_cpus,
-            _cpus: Registration::register()?,
-            _power: base::power::Registration::register()?,
-            _files: procfs::Files::create()?,
+            _cpus: HotplugRegistration::register()?,
+            _power: base::power::PowerRegistration::register()?,
+            _files: procfs::ProcfsFiles::create()?,
             _device: device::register()?,
         };
-        device::READY.set();
+        device::MODULE_READY.set();
         Ok(this)
     }
 }

@@ -14,7 +14,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::accounting::{each_cpu, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
+use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::config::{enodata, AccountingConfig};
 use crate::entries::TaskEntry;
 use crate::task_record::TaskRecord;
@@ -33,7 +33,7 @@ global_mutex! {
 }
 
 /// Maximum number of tasks with entries.
-const MAX_ENTRIES: usize = 4096;
+const MAX_TASK_ENTRIES: usize = 4096;
 
 /// Starts, changes or ends the individual accounting of a task. `pid` is in the initial namespace.
 ///
@@ -41,13 +41,13 @@ const MAX_ENTRIES: usize = 4096;
 ///
 /// `EPERM` without `CAP_PERFMON`; `ESRCH` if the task does not exist or exits; `EBUSY` while
 /// another task has an entry with the PID `pid`, or an old entry of the task is being removed;
-/// `ENOSPC` at [`MAX_ENTRIES`] entries; `EDQUOT` if the task's user would exceed `user_kb`;
+/// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed `user_kb`;
 /// `ENOMEM`; the errors of [`AccountingConfig::new`].
-pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    access::may_account()?;
+pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
+    access::may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
-    let task = task::find_initial(pid).ok_or(ESRCH)?;
-    if task::has_ended(&task) {
+    let task = task::find_thread_in_initial_ns(pid).ok_or(ESRCH)?;
+    if task::is_exiting(&task) {
         return Err(ESRCH);
     }
     let _others = TASK_FILES.lock();
@@ -60,11 +60,12 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             break;
         }
         worker::queue_worker();
-        task::pause();
+        task::sleep_one_ms();
     }
     let id = {
         let mut all = ACCOUNTING.lock();
-        let same = |entry: &&TaskEntry| task::address(&entry.task) == task::address(&task);
+        let same =
+            |entry: &&TaskEntry| task::task_address(&entry.task) == task::task_address(&task);
         let found = all.entries.iter().find(same);
         match found.map(|entry| (entry.id, entry.removing)) {
             Some((_, true)) => return Err(EBUSY),
@@ -80,8 +81,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         if !wanted.on {
             return Ok(());
         }
-        if all.entries.nr() >= MAX_ENTRIES {
-            pr_notice!("limit of {MAX_ENTRIES} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
+        if all.entries.nr() >= MAX_TASK_ENTRIES {
+            pr_notice!("limit of {MAX_TASK_ENTRIES} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;
@@ -116,7 +117,7 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
         if let (Some(entry), Some(accounts)) = (entry, all.state()) {
-            let _ = accounts.end_individual(TaskRef::of(&entry.task));
+            let _ = accounts.end_individual(TaskRef::of_task(&entry.task));
         }
         mark_removing(all, id);
     }
@@ -125,7 +126,7 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
 
 /// Sets `removing` in an entry, and queues the worker that removes the entry.
 fn mark_removing(all: &mut Accounting, id: usize) {
-    if let Some(entry) = all.entries.find_any(id) {
+    if let Some(entry) = all.entries.find_even_removing(id) {
         entry.removing = true;
     }
     worker::queue_worker();
@@ -136,7 +137,7 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
         if let Some(accounts) = all.state() {
-            accounts.end_individual(TaskRef::of(&entry.task))?;
+            accounts.end_individual(TaskRef::of_task(&entry.task))?;
         }
         mark_removing(all, id);
         return Ok(());
@@ -145,11 +146,11 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let before = entry.config;
     if before.cpus_per_group == wanted.cpus_per_group {
         let _preempt = NoPreempt::new();
-        if let Some(record) = accounts.index.get(task::address(&entry.task)) {
+        if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
             record.words.set_latency_hist(wanted.latency_hist);
         }
     }
-    if let Some(entry) = all.entries.find_any(id) {
+    if let Some(entry) = all.entries.find_even_removing(id) {
         entry.config = wanted;
     }
     if before.cpus_per_group == wanted.cpus_per_group {
@@ -160,7 +161,7 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
         _ => Ok(()),
     };
     if done.is_err() {
-        if let Some(entry) = all.entries.find_any(id) {
+        if let Some(entry) = all.entries.find_even_removing(id) {
             entry.config = before;
         }
     }
@@ -172,14 +173,14 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    access::may_read(&entry.task)?;
+    access::may_read_accounting(&entry.task)?;
     Ok(entry.config.values())
 }
 
 /// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
-/// without `CAP_PERFMON`; other errors are those of [`set`].
+/// without `CAP_PERFMON`; other errors are those of [`set_task_accounting`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    access::may_account()?;
+    access::may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
@@ -187,7 +188,7 @@ pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
 /// Calls `each` with the PID and the settings (the four values of `ppactl`) of each entry. Returns
 /// `EPERM` without `CAP_PERFMON`.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
-    access::may_account()?;
+    access::may_manage_accounting()?;
     for entry in ACCOUNTING.lock().entries.iter() {
         if !entry.removing && !entry.has_ended() {
             each(entry.pid, entry.config.values());
@@ -200,13 +201,13 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
 /// removes the files of an entry, stops accounting if accounting is no longer needed: see
 /// [`Accounting::stop_if_done`].
 ///
-/// Context: the worker. `reap()` waits for readers of the files that it removes.
-pub(crate) fn reap() {
+/// Context: the worker. `remove_marked_entries()` waits for readers of the files that it removes.
+pub(crate) fn remove_marked_entries() {
     loop {
         let gone = {
             let mut all = ACCOUNTING.lock();
             all.stop_if_done();
-            all.entries.take_removing()
+            all.entries.take_entry_to_remove()
         };
         let Some((id, directory)) = gone else { break };
         drop(directory);
@@ -242,7 +243,7 @@ struct TaskValues {
 fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    access::may_read(&entry.task)?;
+    access::may_read_accounting(&entry.task)?;
     let accounts = all.state().ok_or_else(enodata)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
@@ -252,7 +253,7 @@ fn read(id: usize) -> Result<TaskValues> {
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
-            let record = accounts.index.get(task::address(&entry.task));
+            let record = accounts.index.get(task::task_address(&entry.task));
             let record = record.ok_or(ESRCH)?;
             let clock = || accounts.clock.now_ordered();
             let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
@@ -266,28 +267,28 @@ fn read(id: usize) -> Result<TaskValues> {
                 });
             }
         }
-        task::pause();
+        task::sleep_one_ms();
     }
     Err(EAGAIN)
 }
 
 /// Returns `sum / of`, or 0 if `of` is 0.
-fn ratio(sum: u64, of: u64) -> u64 {
+fn ratio_or_zero(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
 /// Prints the values of an entry's task in the text format of PPA (2006).
-pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
+pub(crate) fn show_text(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
     let v = &had.snapshot.values;
-    let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
+    let micros = |ticks: u64| had.clock.ticks_to_ns(ticks) / 1000;
     // The average is in nanoseconds, and is printed in microseconds with three decimals.
-    let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
+    let average = |ticks: u64, of: u64| had.clock.ticks_to_ns(ratio_or_zero(ticks, of));
     let mut idle = 0u64;
-    each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
+    for_each_cpu_values(&mut |values| idle = idle.wrapping_add(values[3]))?;
     // Precise times of other tasks are a side channel, so the idle time of the system is rounded
     // down to a multiple of 10 ms.
-    let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
+    let idle = ratio_or_zero(micros(idle), 10_000).wrapping_mul(10_000);
     // User time is computed from the rounded total and system times, so that the printed user and
     // system times add up to the total.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
@@ -312,7 +313,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
         seq,
         "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
         had.clock.khz / 1000,
-        cpu::nr_online()
+        cpu::count_online_cpus()
     );
     seq_print!(
         seq,
@@ -344,7 +345,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
 
 /// Writes the values of an entry's task in binary: the values for each group of CPUs, the time on
 /// the run queue, how often each signal was delivered, and the latency histogram, if any.
-pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
+pub(crate) fn write_binary_values(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     let had = read(id)?;
     for number in had.groups.iter().flatten() {
         write(&number.to_ne_bytes());

@@ -142,7 +142,7 @@ impl AccountingState {
         );
         here.set_task(record);
         if in_kernel {
-            arm_cold();
+            arm_user_return_report();
         }
     }
 
@@ -165,12 +165,12 @@ impl AccountingState {
         dies: bool,
     ) {
         // At the sched_switch tracepoint the previous task is still the current task.
-        let (before, now) = (task::running(), self.clock.now());
+        let (before, now) = (task::current_task_ref(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked
         } else if after.urgency() < before.urgency() {
             SwitchReason::Preempted
-        } else if before.is_slice_over() || before.yields() {
+        } else if before.is_slice_over() || before.is_in_sched_yield() {
             SwitchReason::Expired
         } else {
             SwitchReason::Preempted
@@ -184,7 +184,7 @@ impl AccountingState {
         );
         here.set_task(record);
         if in_kernel {
-            arm_cold();
+            arm_user_return_report();
         }
         if dies {
             self.retire(before, now);
@@ -241,11 +241,11 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        if here.words.is_user_time() && !task::running().is_kernel() {
+        if here.words.is_user_time() && !task::current_task_ref().is_kernel() {
             self.enter_kernel(here);
         }
         if let Some(record) = here.task() {
-            record.save_ids(task::running());
+            record.save_ids(task::current_task_ref());
             if record.individually_accounted {
                 worker::queue_worker();
             }
@@ -303,7 +303,7 @@ fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
 /// the probes, which seldom call it, save few registers.
 #[cold]
 #[inline(never)]
-fn arm_cold() {
+fn arm_user_return_report() {
     user_return::arm();
 }
 
@@ -338,7 +338,7 @@ impl Handler<SysExit<'_>> for AccountingState {
 impl Handler<IrqEntry<'_>> for AccountingState {
     #[inline]
     fn on(&self, event: IrqEntry<'_>) {
-        self.irq_enter(event.action.is_first(event.irq));
+        self.irq_enter(event.action.is_first_of_line(event.irq));
     }
 }
 
@@ -373,9 +373,9 @@ impl Handler<SoftirqExit<'_>> for AccountingState {
 
 impl AccountingState {
     #[inline]
-    fn irq_enter(&self, is_first: bool) {
+    fn irq_enter(&self, is_first_of_line: bool) {
         if let Some(here) = PerCpu::this_cpu() {
-            here.words.irq_enter(is_first, || self.clock.now());
+            here.words.irq_enter(is_first_of_line, || self.clock.now());
         }
     }
 

@@ -20,12 +20,13 @@ use base::access;
 
 /// The files of process accounting in `/proc` and debugfs. Dropping this value removes these files
 /// and the `/proc/ppa/PID` files of all tasks.
-pub(crate) struct Files(());
+pub(crate) struct ProcfsFiles(());
 
-impl Files {
+impl ProcfsFiles {
     /// Creates the files of process accounting.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: `ppa_files_create()` is called once, and the drop of `Files` removes the files.
+        // SAFETY: `ppa_files_create()` is called once, and the drop of `ProcfsFiles` removes the
+        // files.
         let made = to_result(unsafe { helpers::ppa_files_create() });
         // After an error no file is left that could turn accounting on. Turn accounting off,
         // because a writer may have turned it on before the error.
@@ -34,7 +35,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for ProcfsFiles {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. `ppa_files_close()` waits for readers and writers
         // of the files that it removes, and for the worker. After `ppa_files_close()`, only probes
@@ -52,12 +53,12 @@ impl Drop for Files {
 
 #[no_mangle]
 extern "C" fn ppa_publish() {
-    files::publish();
+    files::publish_cpu_values();
 }
 
 #[no_mangle]
 extern "C" fn ppa_worker() {
-    per_task::reap();
+    per_task::remove_marked_entries();
 }
 
 /// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
@@ -69,8 +70,8 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
-        access::may_account()?;
-        files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
+        access::may_manage_accounting()?;
+        files::for_each_cpu_values(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
             // the array.
             unsafe {
@@ -111,7 +112,7 @@ unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing else
     // uses.
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
-    from_result(|| files::settings(values, write).map(|()| 0))
+    from_result(|| files::read_or_write_settings(values, write).map(|()| 0))
 }
 
 /// Reads or writes the setting `kernel.ppa_levels`.
@@ -123,7 +124,7 @@ unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
 unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement `level` points to an integer that nothing else uses.
     let level = unsafe { &mut *level };
-    from_result(|| files::levels(level, write).map(|()| 0))
+    from_result(|| files::read_or_write_levels(level, write).map(|()| 0))
 }
 
 /// Reads or writes the settings of a selected task.
@@ -154,7 +155,7 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
 unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
     let values = unsafe { &*values.cast::<[i32; 4]>() };
-    from_result(|| per_task::set(pid, values).map(|()| 0))
+    from_result(|| per_task::set_task_accounting(pid, values).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
@@ -166,7 +167,7 @@ unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    from_result(|| per_task::show(entry, seq).map(|()| 0))
+    from_result(|| per_task::show_text(entry, seq).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
@@ -177,7 +178,7 @@ unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
-        per_task::each_number(entry, &mut |bytes| {
+        per_task::write_binary_values(entry, &mut |bytes| {
             // SAFETY: seq_file's structure is valid during the call, and the length passed is that
             // of the slice.
             unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };

@@ -73,7 +73,7 @@ pub(crate) struct AccountingState {
 fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
-        cpu::call_on_all(&|| {
+        cpu::call_on_all_cpus(&|| {
             if !function() {
                 add_return(&late, 1);
             }
@@ -318,7 +318,7 @@ impl AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
         };
-        let found = self.record_of(task::running());
+        let found = self.record_of(task::current_task_ref());
         let address = |record: Option<&TaskRecord>| record.map(core::ptr::from_ref);
         if address(found) == address(here.task()) {
             return true;
@@ -361,7 +361,7 @@ impl AccountingState {
         if here.words.is_updating() {
             return false;
         }
-        let (task, now) = (task::running(), self.clock.now());
+        let (task, now) = (task::current_task_ref(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
             here.words.attach_running(&record.words, now);

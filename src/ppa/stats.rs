@@ -8,10 +8,10 @@ use kernel::prelude::*;
 
 use crate::driver::{Instance, Spec};
 use base::per_cpu;
-use base::self_stat::SelfStats;
+use base::self_stat::ModuleStats;
 
 /// The slot of the statistic that counts records that were dropped before they were read.
-static SLOTS: SelfStats<1> = SelfStats::new();
+static MODULE_STATS: ModuleStats<1> = ModuleStats::new();
 
 /// The instances of the statistics. Dropping this value deletes the instances. This value is
 /// dropped after all code that updates the statistics has stopped.
@@ -29,7 +29,7 @@ impl AccountingStats {
         })?;
         // SAFETY: No code can count a dropped record yet, and the per-CPU slots of the counter
         // `lost` exist until the module is unloaded.
-        unsafe { SLOTS.publish(0, lost.counter().raw()) };
+        unsafe { MODULE_STATS.set_slot(0, lost.counter().raw()) };
         Ok(Self { _lost: lost })
     }
 }
@@ -38,11 +38,11 @@ impl AccountingStats {
 /// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
 pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
     // SAFETY: The per-CPU slot exists as long as `instance`, and nothing else writes the slot.
-    unsafe { per_cpu::add_on(instance.counter().raw(), cpu, more) }
+    unsafe { per_cpu::add_to_word_on_cpu(instance.counter().raw(), cpu, more) }
 }
 
 /// Counts a record of an ended task that was dropped before it was read. Callable in any context.
 #[inline(always)]
 pub(crate) fn count_lost() {
-    SLOTS.count(0);
+    MODULE_STATS.count(0);
 }

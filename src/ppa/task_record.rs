@@ -18,7 +18,7 @@ use ppa_rules::{Cpu, Task, TaskHistory, TaskSnapshot, NR_VALUES};
 use protocols::sync::Word;
 
 use crate::helpers;
-use base::account::Charge;
+use base::account::MemoryCharge;
 use base::task::{TaskIds, TaskRef};
 use base::{cpu, rcu};
 
@@ -39,7 +39,7 @@ pub(crate) struct TaskRecord {
     pub(crate) history: Option<Arc<TaskHistory<KVVec<Word>>>>,
     /// The memory of the record, charged to the user of the task; `None` before the record belongs
     /// to a task.
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
     /// The ids and the name that the task had when the record was filled or, later, when it exited.
     /// Word 0 holds the ids of the user and the parent process, word 1 those of the thread and the
     /// process. Words 2 and 3 hold the name.
@@ -204,11 +204,11 @@ impl TaskRecord {
     /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
     /// unchanged.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
-        self.charge = Some(Charge::of_task(task, self.bytes() as usize)?);
+        self.charge = Some(MemoryCharge::of_task(task, self.bytes() as usize)?);
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
-        self.began = task.start_time();
+        self.began = task.start_boottime_ns();
         // The ids are saved here, because the task may be exiting already: the probe of its
         // `sched_process_exit` may have run before the record could be found.
         self.save_ids(task);

@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
-use crate::buffer_set::Prealloc;
+use crate::buffer_set::FaultMemory;
 use crate::buffers::{Page, PAGE};
 use crate::children;
 use crate::marker::RegisteredMarker;
@@ -17,23 +17,23 @@ use crate::membership::{join_traces, set_marker_bits};
 use crate::process::Process;
 use crate::process_memory::MarkerMemory;
 pub(crate) use crate::process_memory::PlaceholderPage;
-use crate::range::base;
-pub(crate) use crate::range::offset_within;
+pub(crate) use crate::range::offset_within_range;
+use crate::range::process_range_start;
 use crate::trace::Trace;
 use crate::traced::log_refused;
 use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
-use base::account::is_limit;
+use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
 use base::credentials::Identity;
 use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process opens the device once.
-const MAX_FILES: u32 = 256;
+const MAX_FILES_PER_PROCESS: u32 = 256;
 
 /// The result of attaching a process: its key, the addresses of its mappings of the device, and its
 /// placeholder page.
-pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
+pub(crate) type AttachResult = (u64, [u64; 2], Arc<PlaceholderPage>);
 
 /// Attaches the calling process, or adds a file to the process if the process is already attached.
 /// May sleep.
@@ -44,12 +44,16 @@ pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 /// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
 /// is short. `ENOSPC`, `EDQUOT` and `ENOMEM` are logged, and each trace that the process could have
 /// joined counts them.
-pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
-    let attached = try_attach(mm, mapping, shared);
-    if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
+pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachResult> {
+    let attached = attach_without_counting_failures(mm, mapping, shared);
+    if let Some(error) = attached
+        .as_ref()
+        .err()
+        .filter(|error| is_limit_error(**error))
+    {
         let uid = Identity::of_current().uid;
         let mut all = TRACING.lock();
-        let wanted = |trace: &&mut KBox<Trace>| trace.is_for(uid, shared);
+        let wanted = |trace: &&mut KBox<Trace>| trace.accepts_user(uid, shared);
         for trace in all.traces.iter_mut().filter(wanted) {
             trace.count_missed();
         }
@@ -60,8 +64,12 @@ pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Attached
 }
 
 /// Attaches the calling process without counting failures. See [`attach`].
-fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
-    let key = match children::key_of_current(mm) {
+fn attach_without_counting_failures(
+    mm: &Mm,
+    mapping: Mapping,
+    shared: bool,
+) -> Result<AttachResult> {
+    let key = match children::attach_and_get_current_key(mm) {
         Err(ESRCH) => {
             let mut all = TRACING.lock();
             all.check_open()?;
@@ -108,8 +116,9 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
 /// # Errors
 ///
 /// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` if the
-/// process has [`MAX_FILES`] files already, `ENODEV` if the module is about to be unloaded.
-fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
+/// process has [`MAX_FILES_PER_PROCESS`] files already, `ENODEV` if the module is about to be
+/// unloaded.
+fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachResult> {
     all.check_open()?;
     let process = all.live_process(key)?;
     // All files of a process must have the same device node. The module unmaps pages of a process
@@ -117,7 +126,7 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     if !process.maps(mapping) {
         return Err(EBUSY);
     }
-    if process.files >= MAX_FILES {
+    if process.files >= MAX_FILES_PER_PROCESS {
         return Err(ENOSPC);
     }
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
@@ -127,7 +136,7 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
 }
 
 /// Returns whether the address space of the process `key` is `mm`.
-pub(crate) fn is_of(key: u64, mm: usize) -> bool {
+pub(crate) fn has_address_space(key: u64, mm: usize) -> bool {
     TRACING
         .lock()
         .process(key)
@@ -135,16 +144,16 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
 }
 
 /// Returns the offset in the device file at which the range of the process `key` begins.
-pub(crate) fn range_of(key: u64) -> u64 {
+pub(crate) fn process_range_offset(key: u64) -> u64 {
     let mut all = TRACING.lock();
-    base(all.process(key).map_or(key, |process| process.base_key))
+    process_range_start(all.process(key).map_or(key, |process| process.base_key))
 }
 
 /// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
 /// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
 /// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When its last
 /// mapping is removed, the process counts as ended.
-pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
+pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
         return;
@@ -170,7 +179,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
 
 /// Records where a copy of the perftrace library keeps its `struct perftrace_thread`: at the offset
 /// `at` from the thread pointer.
-pub(crate) fn set_thread(key: u64, at: i64) {
+pub(crate) fn record_thread_offset(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
         process.count_thread(at, true);
     }
@@ -204,9 +213,9 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
             let process = all.live_process(key)?;
             match process.register(&known, &mut room) {
                 Err(error) if error == EAGAIN => {
-                    let (nr, _) = process.needs();
+                    let (nr, _) = process.inherited_markers_and_bytes();
                     drop(all);
-                    room = MarkerMemory::more_than(nr)?;
+                    room = MarkerMemory::with_room_for_more_than(nr)?;
                 }
                 registered => break registered?,
             }
@@ -216,7 +225,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
         }
         Ok(number)
     });
-    if linked.as_ref().is_err_and(|error| is_limit(*error)) {
+    if linked.as_ref().is_err_and(|error| is_limit_error(*error)) {
         // Count the failure in the traces that could have recorded the marker's events.
         TRACING.lock().count_missed(key);
     }
@@ -288,24 +297,24 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     if buffer.is_stalled() {
         return Err(ETIMEDOUT);
     }
-    may_stop(key, id, false)?;
+    may_still_stop_process(key, id, false)?;
     loop {
         let left = end.saturating_sub(clock::monotonic_ns());
-        let some = left.min(RECHECK_NS);
+        let some = left.min(PERMISSION_RECHECK_NS);
         if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
             return Ok(());
         }
         if some == left {
-            buffer.stall();
+            buffer.record_wait_timeout();
             return Err(ETIMEDOUT);
         }
-        may_stop(key, id, true)?;
+        may_still_stop_process(key, id, true)?;
     }
 }
 
 /// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
 /// creator still has the permission to stop the thread.
-const RECHECK_NS: u64 = 1_000_000_000;
+const PERMISSION_RECHECK_NS: u64 = 1_000_000_000;
 
 /// Checks whether the creator of a trace still has the permission to stop threads of the calling
 /// process. The function checks if `anyhow` is true, or if the credentials or the dumpability of
@@ -315,14 +324,14 @@ const RECHECK_NS: u64 = 1_000_000_000;
 ///
 /// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
 /// `EINTR`, `ENOMEM`.
-fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
+fn may_still_stop_process(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
         let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
         if !trace.has_live(process) {
             return Err(ENOENT);
         }
-        if !anyhow && !process.has_changed() {
+        if !anyhow && !process.have_credentials_changed() {
             return Ok(());
         }
         (
@@ -338,18 +347,18 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
 }
 
 /// Returns the size in bytes of the area in which a process maps its buffers.
-pub(crate) fn mapped_bytes() -> u64 {
+pub(crate) fn buffer_area_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
 /// Handles a page fault of a process: finds the page to map, and calls `put` with the page's
 /// address. `place` is the offset of the fault in the process's range of the device file, in pages.
 ///
-/// `put` is called with `TRACING` held, so that no page is mapped after [`Process::unmap_slot`] has
-/// unmapped it. If no trace has a buffer of the process at `place`, the process's placeholder page
-/// is mapped. If the process has no placeholder page, that of the open file is mapped; `nobodys` is
-/// the address of the file's placeholder page. Returns `None` if `place` is beyond the buffers of
-/// the last trace slot.
+/// `put` is called with `TRACING` held, so that no page is mapped after
+/// [`Process::unmap_slot_pages`] has unmapped it. If no trace has a buffer of the process at
+/// `place`, the process's placeholder page is mapped. If the process has no placeholder page, that
+/// of the open file is mapped; `nobodys` is the address of the file's placeholder page. Returns
+/// `None` if `place` is beyond the buffers of the last trace slot.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -370,7 +379,7 @@ pub(crate) fn fault<T>(
     if slot >= NR_TRACES as u64 {
         return None;
     }
-    let (mut spare, mut made) = (Prealloc::default(), Ok(()));
+    let (mut spare, mut made) = (FaultMemory::default(), Ok(()));
     loop {
         let mut all = TRACING.lock();
         let own = key.and_then(|key| Some(all.process(key).ok()?.placeholder()?.address()));
@@ -381,9 +390,9 @@ pub(crate) fn fault<T>(
         };
         // The memory in `spare` was allocated and charged for one trace. If another trace has the
         // slot now, drop the memory in `spare`.
-        if !spare.is_for(trace.id) {
+        if !spare.is_for_trace(trace.id) {
             drop(all);
-            spare = Prealloc::default();
+            spare = FaultMemory::default();
             continue;
         }
         match trace.page(key, cpu, number, &mut spare) {
@@ -410,7 +419,7 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
     let process = processes.get_mut(at)?;
     // Mark the slot as mapped even if no trace is in the slot, so that the placeholder page is
     // unmapped when a trace begins.
-    process.mark_mapped(slot);
+    process.mark_slot_mapped(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.state.slot() == Some(slot))?;
     trace.has_live(process).then_some((key, trace))
@@ -425,7 +434,7 @@ fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
         return all.processes.get(at)?.page(place);
     };
     let process = all.processes.get_mut(at)?;
-    process.mark_mapped(slot);
+    process.mark_slot_mapped(slot);
     let mut traces = all.traces.iter();
     let trace = traces.find(|trace| trace.state.slot() == Some(slot))?;
     match trace.has_live(process) {

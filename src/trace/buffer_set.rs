@@ -7,8 +7,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::buffers::{Buffer, Page, GFP_NO_OOM, PAGE};
-use crate::sorted::reserve_beyond;
-use base::account::Charge;
+use crate::sorted::allocate_list_for_more_than;
+use base::account::MemoryCharge;
 use base::cpu;
 
 /// The buffers of a process in a trace, by CPU. The page fault of the first write to a buffer
@@ -67,7 +67,7 @@ impl BufferSet {
 /// The kind of memory that a page fault lacks. The memory is allocated while `TRACING` is not held,
 /// and the page fault is then handled again.
 #[derive(Clone, Copy)]
-pub(crate) enum Allocation {
+pub(crate) enum NeededMemory {
     /// A list of [`BufferSet`]s. The value is the present number of elements; the new list has
     /// capacity for more.
     SetList(usize),
@@ -82,12 +82,12 @@ pub(crate) enum Allocation {
 /// The memory that was allocated for a page fault. The memory is charged to the user that created
 /// the trace.
 #[derive(Default)]
-pub(crate) struct Prealloc {
+pub(crate) struct FaultMemory {
     pub(crate) sets: KVVec<BufferSet>,
-    pub(crate) set: Option<(BufferSet, Charge)>,
-    pub(crate) buffer: Option<(Arc<Buffer>, Charge)>,
+    pub(crate) set: Option<(BufferSet, MemoryCharge)>,
+    pub(crate) buffer: Option<(Arc<Buffer>, MemoryCharge)>,
     pub(crate) page: Option<Page>,
-    pub(crate) page_charge: Option<Charge>,
+    pub(crate) page_charge: Option<MemoryCharge>,
     /// The id of the trace that may use the memory; 0 before anything is allocated.
     pub(crate) trace: u64,
 }
@@ -97,31 +97,31 @@ pub(crate) struct BufferParams {
     pub(crate) trace: u64,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    pub(crate) payer: Charge,
+    pub(crate) payer: MemoryCharge,
 }
 
-impl Prealloc {
+impl FaultMemory {
     /// Returns whether the memory can be used for this trace.
-    pub(crate) fn is_for(&self, trace: u64) -> bool {
+    pub(crate) fn is_for_trace(&self, trace: u64) -> bool {
         self.trace == 0 || self.trace == trace
     }
 
     /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
-    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
+    pub(crate) fn make(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
-            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
-            Allocation::BufferSet => {
+            NeededMemory::SetList(nr) => self.sets = allocate_list_for_more_than(nr)?,
+            NeededMemory::BufferSet => {
                 let nr = cpu::nr_cpu_ids();
                 let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
                 self.set = Some((BufferSet::new(0, nr)?, charge));
             }
-            Allocation::Buffer => {
+            NeededMemory::Buffer => {
                 let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
             }
-            Allocation::Page => {
+            NeededMemory::Page => {
                 // Charge the page after its allocation, because `Trace::page` counts `page_charge`
                 // as used even if `page` is `None`.
                 let page = Page::new()?;
@@ -135,7 +135,7 @@ impl Prealloc {
 
 /// Counts of lost data in the existing and the freed buffers of a trace.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct LostStats {
+pub(crate) struct LossCounts {
     /// Number of events that were lost because a buffer had no room.
     pub(crate) lost: u64,
     /// Number of bytes that the reader skipped because the counts of a buffer were corrupt.
@@ -144,13 +144,13 @@ pub(crate) struct LostStats {
     pub(crate) no_memory: u64,
 }
 
-impl LostStats {
+impl LossCounts {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
             // `lost` comes first, because it adds to `cut` if the count of lost events is corrupt.
             self.lost = self.lost.wrapping_add(buffer.lost());
-            let (cut, refused) = buffer.loss_counts();
+            let (cut, refused) = buffer.discarded_bytes_and_alloc_failures();
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
         }

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use crate::clock::of_traces;
+use crate::clock::trace_clock;
 use crate::helpers;
 
 /// Size of a page in bytes.
@@ -156,7 +156,7 @@ impl Buffer {
             awaited_since: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
-            plausible_at: Word::new(of_traces().ticks()),
+            plausible_at: Word::new(trace_clock().user_readable_ticks()),
             implausible: Word::new(0),
             cut: Word::new(0),
             alloc_failures: Word::new(0),
@@ -172,7 +172,7 @@ impl Buffer {
 
     /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM` if
     /// memory is short. May sleep.
-    pub(crate) fn alloc_all(&self) -> Result {
+    pub(crate) fn allocate_all_pages(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
@@ -180,7 +180,7 @@ impl Buffer {
     /// `number` is too large or memory is short. May sleep.
     fn page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
-            0 => self.page_or_insert(number, &mut Page::new().ok()),
+            0 => self.page_or_insert_spare(number, &mut Page::new().ok()),
             there => Some(there as usize),
         }
     }
@@ -188,7 +188,11 @@ impl Buffer {
     /// Returns the address of page `number`. If page `number` is not allocated yet, the buffer
     /// takes the page in `spare`. Returns `None` if `number` is too large, or if a page is needed
     /// and `spare` is empty. Caller holds `TRACING`.
-    pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
+    pub(crate) fn page_or_insert_spare(
+        &self,
+        number: usize,
+        spare: &mut Option<Page>,
+    ) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
@@ -241,7 +245,7 @@ impl Buffer {
 
     /// Returns the writer's count of lost events. The count is not checked and can have any value,
     /// because user space can write to it.
-    pub(crate) fn writer_lost(&self) -> u64 {
+    pub(crate) fn unchecked_lost_count(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
     }
@@ -256,9 +260,9 @@ impl Buffer {
         // The thread may be preempted at each line. The stored time must therefore be from before
         // the load of the count (`before`), and the time that this check compares with the stored
         // time must be from after the load (`after`).
-        let before = of_traces().ticks();
-        let claimed = self.writer_lost();
-        let after = of_traces().ticks();
+        let before = trace_clock().user_readable_ticks();
+        let claimed = self.unchecked_lost_count();
+        let after = trace_clock().user_readable_ticks();
         let ticks = after.saturating_sub(self.plausible_at.load_relaxed());
         match trace_buffer::plausible_lost(plausible, claimed, ticks) {
             Some(lost) => {
@@ -283,12 +287,13 @@ impl Buffer {
 
     /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
     /// allocations.
-    pub(crate) fn loss_counts(&self) -> (u64, u64) {
+    pub(crate) fn discarded_bytes_and_alloc_failures(&self) -> (u64, u64) {
         (self.cut.load_relaxed(), self.alloc_failures.load_relaxed())
     }
 
     /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
-    /// counts are corrupt, all unread bytes are discarded. [`loss_counts`](Self::loss_counts) then
+    /// counts are corrupt, all unread bytes are discarded.
+    /// [`discarded_bytes_and_alloc_failures`](Self::discarded_bytes_and_alloc_failures) then
     /// includes the size of the buffer.
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
@@ -369,7 +374,7 @@ impl Buffer {
 
     /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
     /// further calls that wait for space in the buffer fail at once.
-    pub(crate) fn stall(&self) {
+    pub(crate) fn record_wait_timeout(&self) {
         self.stalled.store_relaxed(1);
     }
 

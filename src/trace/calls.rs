@@ -14,20 +14,20 @@ use trace_rules::abi::{
 
 use crate::buffers::Page;
 use crate::clock;
-use crate::ends::{each_member, free_trace, LongCall, Member};
+use crate::ends::{for_each_member, free_trace, LockYielder, MemberSearch};
 use crate::kernel_events::{KernelEvents, MARKERS};
 use crate::marker;
-use crate::membership::{add_processes, set_all_marker_bits};
+use crate::membership::{add_processes, set_all_marker_bits_of_process};
 use crate::process::Process;
-use crate::signal::Signal;
-use crate::sorted::{move_to, reserve_beyond};
+use crate::signal::ReaderSignal;
+use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
 use crate::trace::{Trace, Unread};
 use crate::traces::{Caller, Tracing, TRACING};
 use base::access::{self, AccessSnapshot};
 use base::account::{Resource, ResourceCharge};
-use base::credentials::uid_of;
+use base::credentials::uid_in_caller_namespace;
 use base::module::ModuleRef;
-use base::task::is_dying;
+use base::task::has_fatal_signal;
 use base::tracepoint::Probes;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
@@ -35,17 +35,17 @@ const MAX_PERMISSION_CHECKS: usize = 8;
 
 /// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
 /// the trace was created with `flag::KEEP`.
-pub(crate) struct TraceRef {
+pub(crate) struct FileTraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
     /// The unique number of this file. [`Trace::reader`] is the number of the file that reads the
     /// trace.
     reader: u64,
     /// Wakes the readers of the trace.
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Arc<ReaderSignal>,
 }
 
-impl Drop for TraceRef {
+impl Drop for FileTraceRef {
     fn drop(&mut self) {
         let ends = {
             let mut all = TRACING.lock();
@@ -67,9 +67,9 @@ impl Drop for TraceRef {
 
 impl Tracing {
     /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
-    fn new_ref(&mut self, id: u64, signal: Arc<Signal>) -> TraceRef {
+    fn new_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
         let reader = self.id();
-        TraceRef { id, reader, signal }
+        FileTraceRef { id, reader, signal }
     }
 }
 
@@ -80,7 +80,7 @@ impl Tracing {
 /// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
 /// a task with the credentials of the trace's creator; `EBUSY` if the user already has
 /// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
-pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
+pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
     let has_name = |t: &&KBox<Trace>| t.state.is_active() && t.has_name(name) && caller.may_open(t);
@@ -90,14 +90,14 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // Limit the concurrent calls of one user, because each call of check_cred_access() creates
-        // a kernel thread that exists until the call returns.
+        // Limit the concurrent calls of one user, because each call of check_access_to_cred_owner()
+        // creates a kernel thread that exists until the call returns.
         let _asks = ResourceCharge::of_caller(
             Resource::PFC_PERMISSION_CHECKS,
             MAX_PERMISSION_CHECKS,
             EBUSY,
         )?;
-        access::check_cred_access(&maker)?;
+        access::check_access_to_cred_owner(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
@@ -117,7 +117,7 @@ pub(crate) fn end(id: u64) -> Result {
     all.trace(id)?;
     let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
-    each_member(slot, |all, key| {
+    for_each_member(slot, |all, key| {
         all.remove_from_slot(key, slot);
         true
     });
@@ -148,29 +148,29 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
         // marker bits of the trace's processes.
-        each_member(slot, |all, key| {
+        for_each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused =
                 trace.is_some_and(|t| t.state.slot() == Some(slot) && t.has_flag(flag::PAUSED));
             if let (true, Ok(process)) = (paused, all.process(key)) {
-                process.clear_wanted(slot);
+                process.clear_slot_bits(slot);
             }
             paused
         });
         return Ok(());
     }
     let mut from = 0u64;
-    let mut call = LongCall::new();
+    let mut call = LockYielder::new();
     // Processes that attach during the call set the bits of their markers themselves.
-    while from < end && !is_dying() {
-        let next = TRACING.lock().next_member(from, slot);
+    while from < end && !has_fatal_signal() {
+        let next = TRACING.lock().find_member_from(from, slot);
         from = match next {
-            Member::Found(key) => {
-                set_all_marker_bits(id, key, &mut call);
+            MemberSearch::Found(key) => {
+                set_all_marker_bits_of_process(id, key, &mut call);
                 key.wrapping_add(1)
             }
-            Member::From(key) => key,
-            Member::None => break,
+            MemberSearch::From(key) => key,
+            MemberSearch::None => break,
         };
     }
     Ok(())
@@ -205,8 +205,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 ///
 /// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
 /// order of keys and CPUs has unread data.
-pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<Unread> {
-    let TraceRef { id, reader, .. } = *held;
+pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
+    let FileTraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if !trace.has_flag(flag::FLIGHT) {
@@ -231,17 +231,17 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<Unread> {
 /// If the credentials or the dumpability of the process have changed since the permission was last
 /// checked, the permission is checked once more. The data were copied before this check, so changes
 /// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
+pub(crate) fn may_read(held: &FileTraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
         let changed = TRACING.lock().changed(held.id, key, after);
         let Some((changed, leader)) = changed else {
             break;
         };
-        if is_dying() {
+        if has_fatal_signal() {
             return Err(EINTR);
         }
-        recheck_permission(changed, &leader)?;
+        recheck_trace_permissions(changed, &leader)?;
         after = changed;
     }
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
@@ -251,10 +251,10 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
 /// process. Called when the credentials or the dumpability of the process have changed, so that a
 /// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
 /// Returns `EINTR` or `ENOMEM` if the check could not be made.
-fn recheck_permission(key: u64, leader: &Task) -> Result {
+fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
     // Take the snapshot of the credentials before the check, so that [`Tracing::changed`] notices a
     // change during the check.
-    let seen = AccessSnapshot::of(leader)?;
+    let seen = AccessSnapshot::of_task(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
@@ -267,7 +267,7 @@ fn recheck_permission(key: u64, leader: &Task) -> Result {
             TRACING.lock().deny(asks.id, key);
         }
     }
-    TRACING.lock().set_seen(key, seen);
+    TRACING.lock().record_permission_check(key, seen);
     Ok(())
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 /// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
 /// process; `EINTR` or `ENOMEM` if the permission could not be checked.
-pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
+pub(crate) fn process_in_any_trace(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
         let mut all = TRACING.lock();
@@ -327,7 +327,7 @@ fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
-        uid: uid_of(process.who.uid),
+        uid: uid_in_caller_namespace(process.who.uid),
         flags: if process.has_ended() { abi::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
@@ -369,7 +369,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let (mut key, mut number) = (key, number as usize);
     let end = TRACING.lock().next_key;
     loop {
-        if is_dying() {
+        if has_fatal_signal() {
             return Err(EINTR);
         }
         let found = TRACING.lock().marker_from(key, number);
@@ -400,7 +400,7 @@ pub(crate) fn free_all() {
 /// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
 /// be unloaded. `EPERM` if the trace records kernel events or processes of all users and the caller
 /// has no `CAP_PERFMON`.
-pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, usize)> {
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef, usize)> {
     let page = match filter.is_empty() {
         true => None,
         false => {
@@ -410,7 +410,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
         }
     };
     let id = TRACING.lock().id();
-    let trace = Trace::new(id, create, page, clock::of_traces().ticks())?;
+    let trace = Trace::new(id, create, page, clock::trace_clock().user_readable_ticks())?;
     let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
     let globs = filter::text(&create.markers).unwrap_or(b"");
     // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
@@ -430,7 +430,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
-        going = Some(attach_kernel(&trace, filter, &wants)?);
+        going = Some(attach_kernel_probes(&trace, filter, &wants)?);
     }
     if let Some(probes) = &going {
         probes.state().pause(true);
@@ -444,11 +444,11 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
             break all;
         }
         if room.capacity() > nr {
-            move_to(&mut all.traces, room);
+            move_to_larger_list(&mut all.traces, room);
             break all;
         }
         drop(all);
-        room = reserve_beyond(nr)?;
+        room = allocate_list_for_more_than(nr)?;
     };
     all.check_open()?;
     let name = filter::text(&create.name).ok_or(EINVAL)?;
@@ -474,7 +474,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
 
 /// Attaches the probes of the kernel events for which `wants` returns true. The probes write to the
 /// trace's buffers for kernel events.
-fn attach_kernel(
+fn attach_kernel_probes(
     trace: &Trace,
     filter: KVVec<u8>,
     wants: &dyn Fn(&[u8]) -> bool,

@@ -18,10 +18,10 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use trace_rules::abi::THREAD_SHARED;
 
-use crate::clock::of_traces;
+use crate::clock::trace_clock;
 use crate::membership::join_traces;
-use crate::process::{ChildMemory, Process};
-use crate::process_memory::ChildPages;
+use crate::process::{ForkedChildMemory, Process};
+use crate::process_memory::ForkedChildPages;
 use crate::traced::{queue_shared_work, replace_thread_words};
 use crate::traces::{add, end_process, may_attach, with_capacity, TRACING};
 use base::address_space::Mm;
@@ -96,13 +96,15 @@ pub(crate) fn mark_shared_thread(parent: u32) {
 
 /// Creates the child of a traced process when fork() copies one of the parent's mappings. Returns
 /// the child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
-pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
+pub(crate) fn create_forked_child(parent: u64, mm: usize) -> u64 {
     // The child may already be in the list of processes, because fork() calls this function for
     // each of the parent's two mappings. If the parent has ended, no child is created.
     let known = || {
         let mut all = TRACING.lock();
         let other = all.key_of_mm(mm);
-        let parent = all.live_process(parent).map(|parent| parent.needs());
+        let parent = all
+            .live_process(parent)
+            .map(|parent| parent.inherited_markers_and_bytes());
         other.map_or(parent.map_err(|_| 0), Err)
     };
     loop {
@@ -111,11 +113,11 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
             Err(key) => return key,
         };
         // Allocate the memory for the child while `TRACING` is not held.
-        let room = ChildMemory::new(needs).and_then(|room| {
+        let room = ForkedChildMemory::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))
         });
-        match room.and_then(|(room, place)| insert_child(parent, mm, room, place)) {
+        match room.and_then(|(room, place)| insert_forked_child(parent, mm, room, place)) {
             // The parent has registered more markers since `needs` was read, so try again.
             Err(EAGAIN) => {}
             Err(_) => {
@@ -129,10 +131,10 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
 
 /// Adds a child to the lists of processes and of address spaces. Returns `EAGAIN` if the memory in
 /// `room` is too small for the parent's markers.
-fn insert_child(
+fn insert_forked_child(
     parent: u64,
     mm: usize,
-    room: ChildMemory,
+    room: ForkedChildMemory,
     place: KBox<core::mem::MaybeUninit<Process>>,
 ) -> Result<u64> {
     with_capacity(|all| {
@@ -164,18 +166,18 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
         if !process.is_unattached() {
             return Ok(false);
         }
-        process.needs().0
+        process.inherited_markers_and_bytes().0
     };
-    if TaskRef::of(current!()).is_kernel() {
+    if TaskRef::of_task(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = ChildPages::new(key, Some(markers), of_traces())?;
+    let awake = ForkedChildPages::new(key, Some(markers), trace_clock())?;
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 
 /// Ends a child of fork() that cannot be traced, and counts the failure in the traces that could
 /// have recorded the child's events.
-pub(crate) fn abandon(key: u64) {
+pub(crate) fn end_untraceable_child(key: u64) {
     let mut all = TRACING.lock();
     all.count_missed(key);
     end_process(&mut all, key);
@@ -183,7 +185,7 @@ pub(crate) fn abandon(key: u64) {
 
 /// Returns the key of the calling process, or `ESRCH` if the process is not traced. If the process
 /// is a child of fork() and makes its first ioctl, this function first makes it a traced process.
-pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
+pub(crate) fn attach_and_get_current_key(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
     if attach_child(key)? {
         announce(mm);

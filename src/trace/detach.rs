@@ -11,9 +11,9 @@
 
 use kernel::prelude::*;
 
-use crate::detach_mappings::{detach_later, DeviceOps, WakeFile};
+use crate::detach_mappings::{detach_later, DeviceOps, WakeMappingFile};
 use crate::traces::TRACING;
-use base::task::is_dying;
+use base::task::has_fatal_signal;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns
 /// the number of processes that are still attached. May sleep.
@@ -21,7 +21,7 @@ use base::task::is_dying;
 /// # Errors
 ///
 /// `EBUSY` while traces exist that have not ended.
-pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usize> {
+pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.state.slot().is_some()) {
         return Err(EBUSY);
@@ -36,7 +36,7 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeFile>) -> Result<usi
             return Ok(left);
         };
         (after, left) = (key, left.wrapping_add(1));
-        if is_dying() {
+        if has_fatal_signal() {
             return Ok(left);
         }
         // Set `is_detaching` before the work is queued: the work may fail at once.
@@ -69,6 +69,6 @@ pub(crate) fn detach_failed(key: u64) {
 
 /// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled this
 /// request.
-pub(crate) fn is_closed() -> bool {
+pub(crate) fn is_closed_to_new_processes() -> bool {
     TRACING.lock().closed
 }

@@ -17,17 +17,17 @@ use kernel::task::Task;
 use crate::buffers::PAGE;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
-use crate::range::PROCESS_SHIFT;
-use base::device::{FileOperations, Operations};
+use crate::range::PROCESS_RANGE_SHIFT;
+use base::device::{FileOperationTables, FileOperations};
 
 impl DeviceOps {
     /// Creates the structure. The device's mappings have the operations `vm_ops`, and its files
     /// have the operations `file_ops`.
-    pub(crate) fn new<T: FileOperations>(operations: &'static Operations<T>) -> Self {
+    pub(crate) fn new<T: FileOperations>(operations: &'static FileOperationTables<T>) -> Self {
         Self {
             vm_ops: operations.mappings(),
             file_ops: operations.files(),
-            offset_mask: ((1 << PROCESS_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
+            offset_mask: ((1 << PROCESS_RANGE_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
         }
     }
 }
@@ -38,21 +38,22 @@ impl DeviceOps {
 /// # Invariants
 ///
 /// `self` holds a reference to the file.
-pub(crate) struct WakeFile(NonNull<bindings::file>);
+pub(crate) struct WakeMappingFile(NonNull<bindings::file>);
 
-impl WakeFile {
+impl WakeMappingFile {
     /// Takes a reference to the file that the caller has open as descriptor `fd`. Returns `EBADF`
     /// if the descriptor is not open, and `EINVAL` if the file is not regular, is not open
     /// read-only, cannot be mapped or is too small.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
         // SAFETY: The caller is in process context, and `pt_wake_file_get()` checks the descriptor.
         let file = from_err_ptr(unsafe { helpers::pt_wake_file_get(fd) })?;
-        // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeFile` owns.
+        // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeMappingFile`
+        // owns.
         NonNull::new(file).map(Self).ok_or(EBADF)
     }
 }
 
-impl Drop for WakeFile {
+impl Drop for WakeMappingFile {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { helpers::pt_wake_file_put(self.0.as_ptr()) }
@@ -65,7 +66,7 @@ impl Drop for WakeFile {
 pub(crate) fn detach_later(
     device: &DeviceOps,
     (key, leader): (u64, &Task),
-    wake: Option<&WakeFile>,
+    wake: Option<&WakeMappingFile>,
 ) -> Result {
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
     // SAFETY: The task `leader` and the file are valid during the call. `pt_detach_later()` copies

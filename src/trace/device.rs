@@ -26,28 +26,30 @@ use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use crate::attached;
 use crate::buffers::Buffer;
 use crate::calls;
-use crate::calls::TraceRef;
+use crate::calls::FileTraceRef;
 use crate::children;
-use crate::clock::of_traces;
+use crate::clock::trace_clock;
 use crate::detach;
-use crate::detach_mappings::{DeviceOps, WakeFile};
+use crate::detach_mappings::{DeviceOps, WakeMappingFile};
 use crate::mapping;
-use crate::open_file::{Attached, Opened, Role};
+use crate::open_file::{AttachedFile, DeviceFile, Role};
 use crate::stats;
 use crate::traced::log_refused;
 use base::access;
-use base::account::is_limit;
+use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
-use base::device::{data_of, Device, Fault, FileOperations, Operations, Ready, Vma};
-use base::task::{is_compat, is_dying};
-use base::user_memory::{bytes_of, read, read_all, write, write_all};
+use base::device::{
+    file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
+};
+use base::task::{has_fatal_signal, is_compat_syscall};
+use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
 use protocols::structure::FromBytes;
 
 /// Set at the end of module init, after the last step that can fail. The device cannot be opened
-/// before `READY` is set.
-pub(crate) static READY: Ready = Ready::new();
+/// before `MODULE_READY` is set.
+pub(crate) static MODULE_READY: ModuleReady = ModuleReady::new();
 
-static PERFTRACE: Operations<Opened> = Operations::new();
+static PERFTRACE_OPERATIONS: FileOperationTables<DeviceFile> = FileOperationTables::new();
 
 /// The registered device `/dev/perftrace`. Dropping this value removes the device, and then frees
 /// all state of user tracing.
@@ -63,8 +65,8 @@ impl Drop for FreeOnDrop {
     fn drop(&mut self) {
         children::detach_probe();
         // SAFETY: The caller is in process context. `detach_probe()` has detached the only probe
-        // that queues the work which `pt_unreported_exit()` cancels.
-        unsafe { crate::helpers::pt_unreported_exit() };
+        // that queues the work which `pt_cancel_unreported_work()` cancels.
+        unsafe { crate::helpers::pt_cancel_unreported_work() };
         calls::free_all();
     }
 }
@@ -73,17 +75,17 @@ impl TraceDevice {
     /// Registers the device `/dev/perftrace`.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
-            _device: Device::register(c"perftrace", &PERFTRACE, 0o666)?,
+            _device: Device::register(c"perftrace", &PERFTRACE_OPERATIONS, 0o666)?,
             _last: FreeOnDrop,
         })
     }
 }
 
 #[vtable]
-impl FileOperations for Opened {
+impl FileOperations for DeviceFile {
     /// Opens `/dev/perftrace`. The new file is bound to no process and no trace yet.
     fn open(_: &LocalFile) -> Result<Pin<KBox<Self>>> {
-        READY.check()?;
+        MODULE_READY.check()?;
         KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
 
@@ -101,14 +103,14 @@ impl FileOperations for Opened {
     /// cannot store 64 bits at once, as a writer to trace buffers must. The tracing library
     /// supports neither i386 nor x32.
     fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {
-        if is_compat() {
+        if is_compat_syscall() {
             pr_warn_once!(
                 "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 \
                  bits\n"
             );
             return Err(EOPNOTSUPP);
         }
-        dispatch(file, self, command, arg)
+        dispatch_ioctl(file, self, command, arg)
     }
 
     /// Reports whether the file's trace has data to read, and whether the trace has ended.
@@ -124,7 +126,7 @@ impl FileOperations for Opened {
         // SAFETY: The file holds its `Role::Trace`, which holds the notifier of the trace.
         unsafe { held.signal.notifier().poll(file, table) };
         let mut events = 0;
-        if held.signal.has_data() {
+        if held.signal.may_have_unread_data() {
             events |= bindings::POLLIN | bindings::POLLRDNORM;
         }
         if calls::has_ended(held.id) {
@@ -135,20 +137,22 @@ impl FileOperations for Opened {
 
     fn mmap(&self, vma: &mut Vma) -> Result {
         match self.role().as_deref() {
-            Some(Role::Process(attached)) => mapping::map(attached, vma, PERFTRACE.mappings()),
+            Some(Role::Process(attached)) => {
+                mapping::map(attached, vma, PERFTRACE_OPERATIONS.mappings())
+            }
             _ => Err(EINVAL),
         }
     }
 
     fn vma_open(&self, vma: &mut Vma) {
-        mapping::copied(vma);
+        mapping::add_copied_mapping(vma);
     }
 
     fn vma_close(&self, vma: &Vma) {
-        mapping::removed(vma);
+        mapping::subtract_removed_mapping(vma);
     }
 
-    fn fault(&self, fault: &Fault<'_>) -> bindings::vm_fault_t {
+    fn fault(&self, fault: &PageFault<'_>) -> bindings::vm_fault_t {
         let _span = stats::fault_timer();
         match self.role().as_deref() {
             Some(Role::Process(attached)) => mapping::fault(attached, fault),
@@ -158,26 +162,26 @@ impl FileOperations for Opened {
 }
 
 /// Carries out an ioctl of `/dev/perftrace`.
-fn dispatch(file: &LocalFile, opened: &Opened, command: u32, arg: UserPtr) -> Result {
+fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: UserPtr) -> Result {
     match command {
         call::ATTACH => return attach(file, opened, arg),
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
         call::NEXT_TRACE => {
-            let info: Info = sized(arg)?;
+            let info: Info = read_sized_structure(arg)?;
             return write(arg, &calls::next_trace(info.slot)?);
         }
         call::NEXT_MARKER => {
             let from: Describe = read(arg)?;
             return write(arg, &calls::next_marker(from.key, from.number)?);
         }
-        call::RELEASE => return release_all(opened, arg),
+        call::RELEASE => return release_processes(opened, arg),
         _ => {}
     }
     let role = opened.role();
     if command == call::PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
         let from: Process = read(arg)?;
-        return write(arg, &calls::any_process(from.key)?);
+        return write(arg, &calls::process_in_any_trace(from.key)?);
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
@@ -186,7 +190,7 @@ fn dispatch(file: &LocalFile, opened: &Opened, command: u32, arg: UserPtr) -> Re
             // with its own key.
             let key = match attached.mm.is_current() {
                 true => attached.key,
-                false => children::key_of_current(&Mm::of_current().ok_or(ESRCH)?)?,
+                false => children::attach_and_get_current_key(&Mm::of_current().ok_or(ESRCH)?)?,
             };
             match command {
                 call::REGISTER => register(key, arg, true),
@@ -204,7 +208,7 @@ fn dispatch(file: &LocalFile, opened: &Opened, command: u32, arg: UserPtr) -> Re
         }
         Role::Trace(held) => match command {
             call::INFO => {
-                let _: Info = sized(arg)?;
+                let _: Info = read_sized_structure(arg)?;
                 write(arg, &calls::info(held.id)?)
             }
             call::READ => read_next(opened, held, arg),
@@ -227,19 +231,19 @@ fn dispatch(file: &LocalFile, opened: &Opened, command: u32, arg: UserPtr) -> Re
     }
 }
 
-fn release_all(opened: &Opened, arg: UserPtr) -> Result {
-    let mut given: Release = sized(arg)?;
-    if !access::may_unload() {
+fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
+    let mut given: Release = read_sized_structure(arg)?;
+    if !access::may_load_modules() {
         return Err(EPERM);
     }
-    let device = DeviceOps::new(&PERFTRACE);
+    let device = DeviceOps::new(&PERFTRACE_OPERATIONS);
     let left = match (given.flags, given.wake as i32) {
         (abi::RESUME, -1) => {
             detach::resume();
             0
         }
         (0, -1) => detach::release(&device, None)? as u32,
-        (0, fd) => detach::release(&device, Some(&WakeFile::get(fd)?))? as u32,
+        (0, fd) => detach::release(&device, Some(&WakeMappingFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
     // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
@@ -250,7 +254,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
 
 /// Copies from user space a structure whose first field contains the structure's size. Returns
 /// `EINVAL` if the first field is not the size of `T`.
-fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
+fn read_sized_structure<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
         false => Err(EINVAL),
@@ -258,22 +262,22 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
 }
 
 /// Attaches the calling process through `file`: from now on traces can record its events.
-fn attach(file: &LocalFile, opened: &Opened, arg: UserPtr) -> Result {
-    let mut attach: Attach = sized(arg)?;
+fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
+    let mut attach: Attach = read_sized_structure(arg)?;
     if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
     // SAFETY: `file` is open as long as the process is attached: each mapping holds the file, and
     // `release` detaches the process.
-    let mapping = unsafe { Mapping::of(file.as_ptr()) }.ok_or(EINVAL)?;
+    let mapping = unsafe { Mapping::of_file(file.as_ptr()) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
         let shared = attach.flags & abi::flag::SHARED != 0;
         let (key, pieces, nobodys) = attached::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
-        attached::set_thread(key, thread);
-        Ok(Role::Process(Attached {
+        attached::record_thread_offset(key, thread);
+        Ok(Role::Process(AttachedFile {
             key,
             mm,
             thread,
@@ -283,7 +287,7 @@ fn attach(file: &LocalFile, opened: &Opened, arg: UserPtr) -> Result {
     opened.set_role(make, |_| ())?;
     attach.nr_cpus = base::cpu::nr_cpu_ids();
     attach.stride = abi::STRIDE;
-    attach.bytes = attached::mapped_bytes();
+    attach.bytes = attached::buffer_area_bytes();
     write(arg, &attach)
 }
 
@@ -291,7 +295,7 @@ fn attach(file: &LocalFile, opened: &Opened, arg: UserPtr) -> Result {
 const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
 
 fn register(key: u64, arg: UserPtr, on: bool) -> Result {
-    let mut given: Markers = sized(arg)?;
+    let mut given: Markers = read_sized_structure(arg)?;
     let nr = given.nr as usize;
     if nr > MAX_MARKERS_PER_CALL {
         return Err(E2BIG);
@@ -307,7 +311,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
         };
         if let Err(error) = one {
             given.refused = given.refused.wrapping_add(1);
-            limit = limit.or(is_limit(error).then_some(error));
+            limit = limit.or(is_limit_error(error).then_some(error));
             if done.is_ok() {
                 given.bad = n;
                 done = Err(error);
@@ -333,8 +337,8 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     done
 }
 
-fn create(opened: &Opened, arg: UserPtr) -> Result {
-    let mut create: Create = sized(arg)?;
+fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
+    let mut create: Create = read_sized_structure(arg)?;
     let nr = create.filter_bytes as usize;
     if nr > FILTER_MAX {
         return Err(E2BIG);
@@ -352,7 +356,7 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         Ok(Role::Trace(held))
     };
     // If the file is already bound to a process or a trace, end the new trace: a trace that was
-    // created with `KEEP` does not end when its `TraceRef` is dropped.
+    // created with `KEEP` does not end when its `FileTraceRef` is dropped.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
             let _ = calls::end(held.id);
@@ -361,8 +365,8 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
-fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
-    let mut create: Create = sized(arg)?;
+fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
+    let mut create: Create = read_sized_structure(arg)?;
     let name = create.name;
     let name = filter::text(&name).ok_or(EINVAL)?;
     let make = || {
@@ -382,22 +386,22 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
 /// Number of bytes that are copied at a time, through a kernel buffer. A copy to user memory can
 /// take arbitrarily long, because user space may handle its page faults itself (userfaultfd). The
 /// permission to read is therefore checked again for each chunk.
-const COPY_CHUNK: usize = 16 << 10;
+const COPY_CHUNK_BYTES: usize = 16 << 10;
 
-fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
+fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
     // Threads that read through this file are serialised, so that each byte is returned once and in
     // order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
     loop {
-        if is_dying() {
+        if has_fatal_signal() {
             return Err(EINTR);
         }
         let (key, cpu, buffer, span, lost) = calls::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
         (given.lost, given.position) = (lost, span.position);
-        given.ticks = of_traces().ticks();
+        given.ticks = trace_clock().user_readable_ticks();
         given.bytes = span.bytes;
         if !calls::may_read(held, key)? {
             continue;
@@ -407,7 +411,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
             return Err(ENOSPC);
         }
         let to = UserPtr::from_addr(usize::try_from(given.to)?);
-        let Some(bytes) = copy_range(held, key, &buffer, &span, to)? else {
+        let Some(bytes) = copy_range_to_user(held, key, &buffer, &span, to)? else {
             continue;
         };
         given.bytes = bytes;
@@ -415,7 +419,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         if !buffer.flight {
             buffer.set_reported_lost(given.lost);
             buffer.advance(span.next);
-            held.signal.wake_writers();
+            held.signal.wake_waiting_writers();
         }
         return Ok(());
     }
@@ -427,8 +431,8 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
 /// The permission is checked each time that a chunk was copied to the kernel buffer. Data that the
 /// process writes after the reader has lost the permission are therefore never returned, however
 /// long the copy to user memory takes.
-fn copy_range(
-    held: &TraceRef,
+fn copy_range_to_user(
+    held: &FileTraceRef,
     key: u64,
     buffer: &Buffer,
     span: &BufferRange,
@@ -436,10 +440,14 @@ fn copy_range(
 ) -> Result<Option<u32>> {
     let all = span.bytes as usize;
     let mut writer = UserSlice::new(to, all).writer();
-    let mut piece = KVVec::from_elem(0u64, all.min(COPY_CHUNK).div_ceil(8), GFP_KERNEL_ACCOUNT)?;
+    let mut piece = KVVec::from_elem(
+        0u64,
+        all.min(COPY_CHUNK_BYTES).div_ceil(8),
+        GFP_KERNEL_ACCOUNT,
+    )?;
     let mut done = 0usize;
     while done < all {
-        let bytes = all.wrapping_sub(done).min(COPY_CHUNK);
+        let bytes = all.wrapping_sub(done).min(COPY_CHUNK_BYTES);
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
         let good = buffer.valid_bytes(span) as usize;
@@ -447,7 +455,7 @@ fn copy_range(
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);
-        writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
+        writer.write_slice(values_as_bytes(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
         // The rest of the range is not valid: the writer of the flight recorder has overwritten it.
         if good < bytes {
@@ -464,7 +472,7 @@ extern "C" fn pt_detach_failed(key: u64) {
 
 #[no_mangle]
 extern "C" fn pt_is_detaching() -> bool {
-    detach::is_closed()
+    detach::is_closed_to_new_processes()
 }
 
 /// Returns whether a file of `/dev/perftrace` belongs to a traced process.
@@ -475,6 +483,6 @@ extern "C" fn pt_is_detaching() -> bool {
 #[no_mangle]
 unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
     // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
-    let role = unsafe { data_of::<Opened>(file) }.role();
+    let role = unsafe { file_private_data::<DeviceFile>(file) }.role();
     matches!(role.as_deref(), Some(Role::Process(_)))
 }

@@ -3,8 +3,8 @@
 //! Ending and freeing of traces and of ended processes.
 //!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
-//! each process that is updated, and after [`MAX_PER_HOLD`] processes that are not in the trace.
-//! [`LongCall`] lets other tasks take `TRACING` then.
+//! each process that is updated, and after [`MAX_VISITS_PER_LOCK_HOLD`] processes that are not in
+//! the trace. [`LockYielder`] lets other tasks take `TRACING` then.
 
 use kernel::alloc::KBox;
 use kernel::time::delay::fsleep;
@@ -17,37 +17,37 @@ use crate::traces::{DropAfterUnlock, Tracing, TRACING};
 use base::clock;
 
 /// Maximum number of processes or markers that are visited without releasing `TRACING`.
-pub(super) const MAX_PER_HOLD: usize = 64;
+pub(super) const MAX_VISITS_PER_LOCK_HOLD: usize = 64;
 /// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
-const MAX_BUSY: u64 = 300_000;
+const MAX_BUSY_NS: u64 = 300_000;
 /// The duration of such a sleep.
-const SLEEP: Delta = Delta::from_micros(50);
+const BUSY_SLEEP: Delta = Delta::from_micros(50);
 
 /// Lets other tasks take `TRACING` during a call that takes it again and again. A task that waits
 /// for a mutex on another CPU does not get the mutex if the call takes the mutex again at once.
-pub(super) struct LongCall {
+pub(super) struct LockYielder {
     /// The beginning of the call, or the end of its last sleep, in CLOCK_MONOTONIC.
     since: u64,
 }
 
-impl LongCall {
+impl LockYielder {
     pub(super) fn new() -> Self {
         let since = clock::monotonic_ns();
         Self { since }
     }
 
-    /// Sleeps if the call has not slept for [`MAX_BUSY`]. The caller does not hold `TRACING`.
+    /// Sleeps if the call has not slept for [`MAX_BUSY_NS`]. The caller does not hold `TRACING`.
     pub(super) fn sleep_if_busy(&mut self) {
-        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY {
-            fsleep(SLEEP);
+        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY_NS {
+            fsleep(BUSY_SLEEP);
             self.since = clock::monotonic_ns();
         }
     }
 }
 
-/// The result of [`Tracing::next_member`]: the key of a process in the trace, the key from which to
-/// continue the search, or the end of the list of processes.
-pub(super) enum Member {
+/// The result of [`Tracing::find_member_from`]: the key of a process in the trace, the key from
+/// which to continue the search, or the end of the list of processes.
+pub(super) enum MemberSearch {
     Found(u64),
     From(u64),
     None,
@@ -55,18 +55,18 @@ pub(super) enum Member {
 
 /// Calls `what` for each process in the trace whose slot is `slot`, until `what` returns false.
 /// `TRACING` is released and taken again between two processes.
-pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
+pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;
-    let mut call = LongCall::new();
+    let mut call = LockYielder::new();
     loop {
         let mut all = TRACING.lock();
-        from = match all.next_member(from, slot) {
-            Member::Found(key) => match what(&mut all, key) {
+        from = match all.find_member_from(from, slot) {
+            MemberSearch::Found(key) => match what(&mut all, key) {
                 true => key.wrapping_add(1),
                 false => return,
             },
-            Member::From(key) => key,
-            Member::None => return,
+            MemberSearch::From(key) => key,
+            MemberSearch::None => return,
         };
         drop(all);
         call.sleep_if_busy();
@@ -85,8 +85,8 @@ pub(super) fn free_trace(id: u64) {
         return;
     };
     drop(all);
-    let mut call = LongCall::new();
-    for some in trace.sets.chunks(MAX_PER_HOLD) {
+    let mut call = LockYielder::new();
+    for some in trace.sets.chunks(MAX_VISITS_PER_LOCK_HOLD) {
         let mut all = TRACING.lock();
         for set in some {
             all.take_unreferenced(set.key);
@@ -120,10 +120,10 @@ impl Tracing {
         let Ok(process) = self.process(key) else {
             return;
         };
-        process.clear_wanted(slot);
-        process.end_slot(slot, generation);
-        process.set_in(slot, false);
-        process.unmap_slot(slot);
+        process.clear_slot_bits(slot);
+        process.announce_trace_end(slot, generation);
+        process.record_in_slot(slot, false);
+        process.unmap_slot_pages(slot);
     }
 
     /// Frees the slot of a trace, and wakes the readers of the trace. Called after all processes
@@ -142,19 +142,19 @@ impl Tracing {
     }
 
     /// Finds the process with the lowest key, `from` or higher, that is in the trace of a slot. If
-    /// none of the next [`MAX_PER_HOLD`] processes is in the trace, returns the key from which to
-    /// continue the search.
-    pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
+    /// none of the next [`MAX_VISITS_PER_LOCK_HOLD`] processes is in the trace, returns the key
+    /// from which to continue the search.
+    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> MemberSearch {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);
-        for process in rest.by_ref().take(MAX_PER_HOLD) {
-            if process.is_in(slot) {
-                return Member::Found(process.key);
+        for process in rest.by_ref().take(MAX_VISITS_PER_LOCK_HOLD) {
+            if process.is_in_slot(slot) {
+                return MemberSearch::Found(process.key);
             }
         }
         match rest.next() {
-            Some(process) => Member::From(process.key),
-            None => Member::None,
+            Some(process) => MemberSearch::From(process.key),
+            None => MemberSearch::None,
         }
     }
 

@@ -11,7 +11,7 @@ use protocols::filter;
 use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
 use crate::buffers::GFP_NO_OOM;
-use base::account::Charge;
+use base::account::MemoryCharge;
 
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
 pub(crate) struct TraceGlobs {
@@ -39,7 +39,7 @@ impl TraceGlobs {
 
 /// Maximum number of names in the cache: the number of markers that one process can register. A
 /// name for which the cache has no room is matched with the globs each time.
-const MAX_ENTRIES: usize = NR_MARKERS;
+const MAX_CACHED_NAMES: usize = NR_MARKERS;
 /// Number of buckets of the first hash table, and the factor by which a full hash table grows.
 const INITIAL_BUCKETS: usize = 64;
 const GROWTH_FACTOR: usize = 4;
@@ -75,7 +75,7 @@ pub(crate) struct GlobCache {
     /// Set if a larger hash table could not be allocated, so that the present one keeps its size.
     is_fixed: bool,
     /// The charge for the memory of the hash table, until the cache is dropped.
-    _charge: Option<Charge>,
+    _charge: Option<MemoryCharge>,
 }
 
 impl GlobCache {
@@ -84,7 +84,7 @@ impl GlobCache {
     /// # Errors
     ///
     /// `EDQUOT` if the memory limit of the user that created the trace would be exceeded, `ENOMEM`.
-    pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
+    pub(crate) fn new(places: usize, payer: &MemoryCharge) -> Result<Self> {
         let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
         let mut table = KVVec::with_capacity(places, GFP_NO_OOM)?;
         table.resize(places, Bucket::FREE, GFP_NO_OOM)?;
@@ -96,7 +96,7 @@ impl GlobCache {
     }
 
     /// Returns the indices of the buckets to probe for a name.
-    fn probes(&self, name: &[u8]) -> impl Iterator<Item = usize> {
+    fn probed_buckets(&self, name: &[u8]) -> impl Iterator<Item = usize> {
         let start = name.iter().fold(0x811c_9dc5u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
@@ -107,7 +107,9 @@ impl GlobCache {
 
     /// Returns whether this name matches the globs, or `None` if the name is not in the cache.
     pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
-        let mut places = self.probes(name).filter_map(|at| self.buckets.get(at));
+        let mut places = self
+            .probed_buckets(name)
+            .filter_map(|at| self.buckets.get(at));
         let found = places.find(|place| place.length == 0 || place.name() == name)?;
         (found.length != 0).then_some(found.wanted)
     }
@@ -120,7 +122,7 @@ impl GlobCache {
                 0 => INITIAL_BUCKETS,
                 nr => nr
                     .wrapping_mul(GROWTH_FACTOR)
-                    .min(MAX_ENTRIES.wrapping_mul(2)),
+                    .min(MAX_CACHED_NAMES.wrapping_mul(2)),
             };
             return (!self.is_fixed && larger > self.buckets.len()).then_some(larger);
         }
@@ -129,7 +131,7 @@ impl GlobCache {
             return None;
         }
         let free = |at: &usize| self.buckets.get(*at).is_some_and(|place| place.length == 0);
-        let at = self.probes(name).find(free)?;
+        let at = self.probed_buckets(name).find(free)?;
         if let Some(place) = self.buckets.get_mut(at) {
             for (to, byte) in place.name.iter_mut().zip(name) {
                 *to = *byte;
@@ -155,7 +157,7 @@ impl GlobCache {
     }
 
     /// Prevents further growth of the hash table, because a larger table could not be allocated.
-    pub(crate) fn fix_size(&mut self) {
+    pub(crate) fn stop_growing(&mut self) {
         self.is_fixed = true;
     }
 }

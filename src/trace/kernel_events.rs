@@ -10,8 +10,8 @@ use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
 use crate::buffers::Buffer;
-use crate::clock::of_traces;
-use crate::signal::Signal;
+use crate::clock::trace_clock;
+use crate::signal::ReaderSignal;
 use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
@@ -39,7 +39,7 @@ pub(crate) struct KernelEvents {
     /// The clock of the events' time stamps.
     clock: Clock,
     /// Wakes the reader of the trace.
-    signal: Arc<Signal>,
+    signal: Arc<ReaderSignal>,
     /// Nonzero while the trace is paused.
     paused: Word,
 }
@@ -51,13 +51,13 @@ impl KernelEvents {
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,
-        signal: Arc<Signal>,
+        signal: Arc<ReaderSignal>,
         wants: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Probes<Self>> {
         let mut probes = Probes::new(Self {
             buffers,
             filter,
-            clock: of_traces(),
+            clock: trace_clock(),
             signal,
             paused: Word::new(0),
         })?;
@@ -91,7 +91,7 @@ impl KernelEvents {
         let Some(Some(buffer)) = self.buffers.get(cpu) else {
             return;
         };
-        let task = task::running();
+        let task = task::current_task_ref();
         if !self.filter.is_empty() {
             let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
                 return;
@@ -120,21 +120,21 @@ impl KernelEvents {
         let record = Record {
             marker,
             thread: task.pid(),
-            time: self.clock.ticks(),
+            time: self.clock.user_readable_ticks(),
             fields,
         };
-        let lost = buffer.writer_lost();
+        let lost = buffer.unchecked_lost_count();
         let due = writer.write(&record);
-        if buffer.writer_lost() != lost {
-            stats::count_lost();
+        if buffer.unchecked_lost_count() != lost {
+            stats::count_lost_kernel_event();
         }
-        if due && !self.signal.has_data() {
+        if due && !self.signal.may_have_unread_data() {
             self.signal.notify();
         }
     }
 }
 
-fn pair(first: u32, second: u32) -> u64 {
+fn pack_u32_pair(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
@@ -142,8 +142,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
     fn on(&self, event: SchedSwitch<'_>) {
         let (before, after) = (event.before, event.next);
         let fields = [
-            pair(before.pid(), after.pid()),
-            pair(event.blocks.into(), after.prio() as u32),
+            pack_u32_pair(before.pid(), after.pid()),
+            pack_u32_pair(event.blocks.into(), after.prio() as u32),
         ];
         self.write(0, fields);
     }

@@ -69,7 +69,7 @@ impl kernel::Module for PerfTrace {
             _stats: stats,
             _device: device::TraceDevice::register()?,
         };
-        device::READY.set();
+        device::MODULE_READY.set();
         Ok(this)
     }
 }

@@ -18,83 +18,93 @@ use crate::attached;
 use crate::buffers::PAGE;
 use crate::children;
 use crate::helpers;
-use crate::open_file::Attached;
+use crate::open_file::AttachedFile;
 use base::address_space::Mm;
-use base::device::{Fault, Vma};
+use base::device::{PageFault, Vma};
 
 /// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the process
 /// that attached through the file. Returns `EINVAL` for another offset or length, or if the VMA is
 /// not in the address space of the attached process.
 pub(super) fn map(
-    attached: &Attached,
+    attached: &AttachedFile,
     vma: &mut Vma,
     ops: &'static bindings::vm_operations_struct,
 ) -> Result {
     let pgoff = vma.pgoff();
     let writable = pgoff == map::BUFFERS / PAGE as u64;
     let bytes = match writable {
-        true => attached::mapped_bytes(),
+        true => attached::buffer_area_bytes(),
         false => map::READ_BYTES,
     };
-    if !(writable || pgoff == 0) || vma.bytes() as u64 != bytes || !attached.mm.is_at(vma.mm()) {
+    if !(writable || pgoff == 0)
+        || vma.bytes() as u64 != bytes
+        || !attached.mm.has_address(vma.mm())
+    {
         return Err(EINVAL);
     }
     // SAFETY: The mapping is being set up.
-    to_result(unsafe { helpers::pt_vma(vma.as_ptr(), ops, writable) })?;
-    let first = attached::range_of(attached.key) / PAGE as u64;
+    to_result(unsafe { helpers::pt_setup_vma(vma.as_ptr(), ops, writable) })?;
+    let first = attached::process_range_offset(attached.key) / PAGE as u64;
     // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
-    set_key(vma, attached.key);
-    count_mapping(vma, true);
+    set_process_key_of_vma(vma, attached.key);
+    count_device_mapping(vma, true);
     Ok(())
 }
 
 /// Returns the key of the traced process to which a mapping belongs; 0 if the process could not be
 /// traced.
-fn key_of(vma: &Vma) -> u64 {
+fn process_key_of_vma(vma: &Vma) -> u64 {
     vma.data() as u64
 }
 
 /// Stores in a mapping the key of the traced process to which the mapping belongs.
-fn set_key(vma: &mut Vma, key: u64) {
+fn set_process_key_of_vma(vma: &mut Vma, key: u64) {
     vma.set_data(key as usize);
 }
 
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.
 /// Updates the address at which the process has mapped the read-only pages or the buffers.
-fn count_mapping(vma: &Vma, more: bool) {
-    let from = attached::offset_within(vma.pgoff().wrapping_mul(PAGE as u64));
+fn count_device_mapping(vma: &Vma, more: bool) {
+    let from = attached::offset_within_range(vma.pgoff().wrapping_mul(PAGE as u64));
     let piece = usize::from(from >= map::BUFFERS);
     let bytes = match piece {
         0 => map::READ_BYTES,
-        _ => attached::mapped_bytes(),
+        _ => attached::buffer_area_bytes(),
     };
     let whole = vma.bytes() as u64 == bytes;
-    attached::count_mapping(key_of(vma), piece, vma.start() as u64, whole, more);
+    attached::count_device_mapping(
+        process_key_of_vma(vma),
+        piece,
+        vma.start() as u64,
+        whole,
+        more,
+    );
 }
 
 /// Adds a mapping that was split, moved or copied to the count of its process. If fork() has copied
 /// the mapping, the copy gets the key of the child: a new traced process with its parent's markers.
 /// If the process that the mapping belonged to has ended, the copy belongs to no process.
-pub(super) fn copied(vma: &mut Vma) {
+pub(super) fn add_copied_mapping(vma: &mut Vma) {
     // SAFETY: The mapping is being copied, under the mmap lock, which is held for writing.
     unsafe { helpers::pt_wipe_on_fork(vma.as_ptr()) };
-    let (key, mm) = (key_of(vma), vma.mm() as usize);
-    if key != 0 && !attached::is_of(key, mm) {
-        let child = children::create_child(key, mm);
+    let (key, mm) = (process_key_of_vma(vma), vma.mm() as usize);
+    if key != 0 && !attached::has_address_space(key, mm) {
+        let child = children::create_forked_child(key, mm);
         // If the parent has ended and attached again, the child has another range than this
         // mapping. Pages that were inserted into this mapping would then never be unmapped.
         let at = vma.pgoff().wrapping_mul(PAGE as u64);
-        let is_in_range = at.wrapping_sub(attached::offset_within(at)) == attached::range_of(child);
-        set_key(vma, if is_in_range { child } else { 0 });
+        let is_in_range = at.wrapping_sub(attached::offset_within_range(at))
+            == attached::process_range_offset(child);
+        set_process_key_of_vma(vma, if is_in_range { child } else { 0 });
     }
-    count_mapping(vma, true);
+    count_device_mapping(vma, true);
 }
 
 /// Subtracts a mapping, which is being removed, from the count of its process.
-pub(super) fn removed(vma: &Vma) {
-    count_mapping(vma, false);
+pub(super) fn subtract_removed_mapping(vma: &Vma) {
+    count_device_mapping(vma, false);
 }
 
 #[no_mangle]
@@ -124,22 +134,22 @@ fn attach_child(key: u64) -> bool {
         // because `attach_child()` has refused kernel threads.
         Ok(true) if unsafe { helpers::pt_queue_announce() } == 0 => {}
         Err(EFAULT) => return false,
-        _ => children::abandon(key),
+        _ => children::end_untraceable_child(key),
     }
     true
 }
 
 /// Handles a page fault: inserts the page of the faulting address.
-pub(super) fn fault(attached: &Attached, fault: &Fault<'_>) -> bindings::vm_fault_t {
-    let key = key_of(&fault.vma);
+pub(super) fn fault(attached: &AttachedFile, fault: &PageFault<'_>) -> bindings::vm_fault_t {
+    let key = process_key_of_vma(&fault.vma);
     if !attach_child(key) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
     let nobodys = attached.placeholder.address();
-    // SAFETY: The fault is being handled. `page` is a whole page in the direct map, and `pt_vma()`
-    // has set `VM_MIXEDMAP`, so that pages can be inserted.
-    let put = |page: usize| unsafe { helpers::pt_insert(fault.as_ptr(), page) };
-    let place = attached::offset_within(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
+    // SAFETY: The fault is being handled. `page` is a whole page in the direct map, and
+    // `pt_setup_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
+    let put = |page: usize| unsafe { helpers::pt_insert_page(fault.as_ptr(), page) };
+    let place = attached::offset_within_range(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
     attached::fault(Some(key), place, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

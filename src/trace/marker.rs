@@ -24,7 +24,7 @@ impl RegisteredMarker {
     /// Copies a marker that a process registers. Returns `EINVAL` if the marker's name or fields
     /// are invalid, or `ENOMEM`. May sleep.
     pub(crate) fn new(marker: &Marker) -> Result<Self> {
-        let (name, fields) = texts(marker)?;
+        let (name, fields) = checked_marker_texts(marker)?;
         Ok(Self {
             name: copy(name)?,
             fields: copy(fields)?,
@@ -69,7 +69,7 @@ pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
 /// Returns the name and the fields of a marker that a process registers. Returns `EINVAL` if the
 /// name or the fields are invalid, or if the name starts with `kernel:`, the prefix of kernel
 /// markers.
-fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
+fn checked_marker_texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
     let name = filter::text(&marker.name).ok_or(EINVAL)?;
     let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
     let kernels = name.starts_with(b"kernel:");

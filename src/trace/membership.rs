@@ -11,7 +11,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
 
-use crate::ends::{LongCall, MAX_PER_HOLD};
+use crate::ends::{LockYielder, MAX_VISITS_PER_LOCK_HOLD};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
 use crate::process::Process;
@@ -19,12 +19,12 @@ use crate::sorted::search;
 use crate::trace::{PermissionCheck, Trace};
 use crate::traced::log_unchecked;
 use crate::traces::{Tracing, TRACING};
-use base::account::Charge;
-use base::task::is_dying;
+use base::account::MemoryCharge;
+use base::task::has_fatal_signal;
 
-/// The result of [`Tracing::set_cached_bits`]: the marker from which to continue, the marker whose
-/// name must be matched with the globs, or the end of the process's markers.
-enum CacheScan {
+/// The result of [`Tracing::set_marker_bits_from_cache`]: the marker from which to continue, the
+/// marker whose name must be matched with the globs, or the end of the process's markers.
+enum CachedBitsScan {
     Pending(usize),
     Unmatched(usize, Arc<RegisteredMarker>),
     Done,
@@ -46,47 +46,52 @@ impl Tracing {
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
         // Unmap the placeholder pages that earlier accesses of the process to the slot have mapped.
-        process.unmap_slot(slot);
-        process.set_in(slot, true);
-        process.begin_slot(slot, trace.process_view(generation));
+        process.unmap_slot_pages(slot);
+        process.record_in_slot(slot, true);
+        process.announce_trace_begin(slot, trace.process_view(generation));
     }
 
     /// Returns a copy of a trace's globs, or `None` if the process is not in the trace.
-    fn globs_of(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
+    fn copy_trace_globs(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
         let (trace, process) = self.trace_and_process(id, key)?;
         trace.has_live(process).then(|| trace.trace_globs())
     }
 
     /// Sets the bits of a process's markers, beginning with marker `from`, as the cache of glob
     /// matches says. Stops at the first marker whose name is not in the cache.
-    fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
+    fn set_marker_bits_from_cache(
+        &mut self,
+        wishes: &TraceGlobs,
+        key: u64,
+        from: usize,
+    ) -> CachedBitsScan {
         let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
-            return CacheScan::Done;
+            return CachedBitsScan::Done;
         };
         let mut number = from;
         while let Some(known) = process.markers.get(number) {
             let Some(has) = trace.glob_cache.find(&known.name) else {
-                return CacheScan::Unmatched(number, known.clone());
+                return CachedBitsScan::Unmatched(number, known.clone());
             };
             set_wanted(trace, process, wishes, (number, has));
             number = number.wrapping_add(1);
-            if number.wrapping_sub(from) >= MAX_PER_HOLD {
-                return CacheScan::Pending(number);
+            if number.wrapping_sub(from) >= MAX_VISITS_PER_LOCK_HOLD {
+                return CachedBitsScan::Pending(number);
             }
         }
-        CacheScan::Done
+        CachedBitsScan::Done
     }
 
     /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
     /// is too small, returns the number of buckets for a larger table, and an empty charge, which
     /// names the trace's user. The caller charges the larger table to the trace's user.
-    fn store_match(
+    fn store_glob_match(
         &mut self,
         wishes: &TraceGlobs,
         key: u64,
         known: &RegisteredMarker,
         answer: (usize, bool),
-    ) -> Option<(usize, Charge)> {
+    ) -> Option<(usize, MemoryCharge)> {
         let (trace, process) = self.trace_and_process(wishes.id, key)?;
         set_wanted(trace, process, wishes, answer);
         let larger = trace.glob_cache.put(&known.name, answer.1)?;
@@ -95,7 +100,7 @@ impl Tracing {
 
     /// Finds the process with the lowest key that is greater than `after`. Returns the key and, if
     /// the process can join the trace, the permission check that the caller has to make.
-    fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
+    fn next_joinable_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.state.is_active() {
             return None;
@@ -129,7 +134,7 @@ impl Tracing {
 /// `TRACING`.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
-    let mut call = LongCall::new();
+    let mut call = LockYielder::new();
     loop {
         let could = |trace: &Trace, process: &Process| trace.may_join(process);
         let found = TRACING
@@ -140,9 +145,9 @@ pub(crate) fn join_traces(key: u64) {
             return;
         };
         after = asks.id;
-        if may_be_traced(&asks, &leader) {
+        if may_trace_leader(&asks, &leader) {
             TRACING.lock().join(asks.id, key);
-            set_all_marker_bits(asks.id, key, &mut call);
+            set_all_marker_bits_of_process(asks.id, key, &mut call);
         }
     }
 }
@@ -150,7 +155,7 @@ pub(crate) fn join_traces(key: u64) {
 /// Returns whether a trace's creator may trace the process with this thread-group leader. A process
 /// whose check could not be made does not join the trace: the process is logged, and counted in the
 /// trace. May sleep; the caller does not hold `TRACING`.
-fn may_be_traced(asks: &PermissionCheck, leader: &Task) -> bool {
+fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
     asks.check(leader).unwrap_or_else(|error| {
         // After `EINTR` the current task is being killed, and either the traced process ends or the
         // creation of the trace ends early.
@@ -204,17 +209,17 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 /// were added here as well, and attached faster than they are added, the call would not end.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
-    let mut call = LongCall::new();
+    let mut call = LockYielder::new();
     let end = TRACING.lock().next_key;
     loop {
-        let next = TRACING.lock().next_process(id, after);
-        let Some((key, could)) = next.filter(|(key, _)| *key < end && !is_dying()) else {
+        let next = TRACING.lock().next_joinable_process(id, after);
+        let Some((key, could)) = next.filter(|(key, _)| *key < end && !has_fatal_signal()) else {
             return;
         };
         after = key;
-        if could.is_some_and(|(asks, leader)| may_be_traced(&asks, &leader)) {
+        if could.is_some_and(|(asks, leader)| may_trace_leader(&asks, &leader)) {
             TRACING.lock().join(id, key);
-            set_all_marker_bits(id, key, &mut call);
+            set_all_marker_bits_of_process(id, key, &mut call);
         }
         call.sleep_if_busy();
     }
@@ -222,20 +227,22 @@ pub(super) fn add_processes(id: u64) {
 
 /// Sets the bits of all markers of a process in a trace. `TRACING` is not held while names are
 /// matched with globs.
-pub(super) fn set_all_marker_bits(id: u64, key: u64, call: &mut LongCall) {
-    let Some(wishes) = TRACING.lock().globs_of(id, key) else {
+pub(super) fn set_all_marker_bits_of_process(id: u64, key: u64, call: &mut LockYielder) {
+    let Some(wishes) = TRACING.lock().copy_trace_globs(id, key) else {
         return;
     };
     let mut number = 0usize;
     loop {
-        let told = TRACING.lock().set_cached_bits(&wishes, key, number);
+        let told = TRACING
+            .lock()
+            .set_marker_bits_from_cache(&wishes, key, number);
         number = match told {
-            CacheScan::Pending(number) => number,
-            CacheScan::Unmatched(number, known) => {
+            CachedBitsScan::Pending(number) => number,
+            CachedBitsScan::Unmatched(number, known) => {
                 match_marker(&wishes, key, number, &known);
                 number.wrapping_add(1)
             }
-            CacheScan::Done => return,
+            CachedBitsScan::Done => return,
         };
         call.sleep_if_busy();
     }
@@ -245,7 +252,7 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64, call: &mut LongCall) {
 /// match sets or clears the marker's bit, and is added to the cache of glob matches.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
-    let larger = TRACING.lock().store_match(wishes, key, known, answer);
+    let larger = TRACING.lock().store_glob_match(wishes, key, known, answer);
     let Some((larger, payer)) = larger else {
         return;
     };
@@ -261,7 +268,7 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
             Some(before)
         }
         Err(_) => {
-            trace.glob_cache.fix_size();
+            trace.glob_cache.stop_growing();
             None
         }
     };

@@ -10,19 +10,19 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 
 use crate::attached::{self, PlaceholderPage};
-use crate::calls::TraceRef;
+use crate::calls::FileTraceRef;
 use base::address_space::Mm;
 
 /// The use of an open file of `/dev/perftrace`. A new file has no [`Role`] until an ioctl sets it.
 pub(super) enum Role {
     /// The process that attached through this file is traced.
-    Process(Attached),
+    Process(AttachedFile),
     /// A trace was created or opened through this file.
-    Trace(TraceRef),
+    Trace(FileTraceRef),
 }
 
 /// The process that attached through a file.
-pub(super) struct Attached {
+pub(super) struct AttachedFile {
     pub(super) key: u64,
     pub(super) mm: Mm,
     /// The value of `perftrace_attach.thread`.
@@ -34,7 +34,7 @@ pub(super) struct Attached {
 
 /// The private data of an open file of `/dev/perftrace`.
 #[pin_data]
-pub(super) struct Opened {
+pub(super) struct DeviceFile {
     #[pin]
     pub(super) role: Mutex<Option<Arc<Role>>>,
     /// Serialises threads that read a trace through the same file.
@@ -45,13 +45,13 @@ pub(super) struct Opened {
     pub(super) is_releasing: AtomicBool,
 }
 
-impl Drop for Attached {
+impl Drop for AttachedFile {
     fn drop(&mut self) {
         attached::detach(self.key, self.thread);
     }
 }
 
-impl Opened {
+impl DeviceFile {
     /// Creates the private data of a file without a role.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {

@@ -25,22 +25,24 @@ use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
 use crate::buffers::{Page, PAGE};
-use crate::clock::of_traces;
+use crate::clock::trace_clock;
 use crate::marker::RegisteredMarker;
-use crate::process_memory::{ChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS};
-use crate::range::base;
-use crate::sorted::move_to;
+use crate::process_memory::{
+    ForkedChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+};
+use crate::range::process_range_start;
+use crate::sorted::move_to_larger_list;
 use crate::traced::max_traced;
 use base::access::AccessSnapshot;
-use base::account::{Charge, Resource, ResourceCharge};
+use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::address_space::{Mapping, Mm};
 use base::cpu;
 use base::credentials::Identity;
 use base::process_id::{self, Pid};
 
 /// Index of the first word of the trace slots in the control page, and number of words per slot.
-const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
-const SLOT_WORDS: usize = 4;
+const SLOTS_WORD_OFFSET: usize = size_of::<Control>() / 4;
+const WORDS_PER_SLOT: usize = 4;
 
 /// A slot of the control page, which describes a trace to the process.
 #[derive(Clone, Copy)]
@@ -58,42 +60,42 @@ pub(crate) struct Slot {
 
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
 /// perftrace_thread` is recorded.
-const MAX_COPIES: usize = 4;
+const MAX_LIBRARY_COPIES: usize = 4;
 /// The copies of the perftrace library in a process. Each element has the offset from the thread
 /// pointer to `struct perftrace_thread`, and the number of files by which the copy has attached. An
 /// unused element has 0 files.
-pub(crate) type Threads = [(i64, u32); MAX_COPIES];
+pub(crate) type LibraryCopies = [(i64, u32); MAX_LIBRARY_COPIES];
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
 /// user.
-pub(crate) struct ChildMemory {
+pub(crate) struct ForkedChildMemory {
     markers: KVVec<Arc<RegisteredMarker>>,
     refs: KVVec<u32>,
     order: KVVec<u16>,
-    charge: Charge,
+    charge: MemoryCharge,
     share: ResourceCharge,
     pid: Pid,
     live: LiveProcess,
 }
 
-impl ChildMemory {
+impl ForkedChildMemory {
     /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = LiveProcess::new()?;
         Ok(Self {
-            share: share_of_caller()?,
-            charge: Charge::of_caller(bytes)?,
+            share: count_process_of_caller()?,
+            charge: MemoryCharge::of_caller(bytes)?,
             markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            pid: Pid::of(&alive.leader).ok_or(ESRCH)?,
+            pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
             live: alive,
         })
     }
 
     /// Returns whether the memory is enough for a child of `parent`.
     pub(crate) fn fits(&self, parent: &Process) -> bool {
-        let (markers, bytes) = parent.needs();
+        let (markers, bytes) = parent.inherited_markers_and_bytes();
         let least = self.refs.capacity().min(self.order.capacity());
         self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
     }
@@ -113,7 +115,7 @@ pub(crate) struct Process {
     /// of a process that has attached itself; a child of fork() has its parent's `base_key`.
     pub(crate) base_key: u64,
     /// The copies of the perftrace library in the process.
-    pub(crate) threads: Threads,
+    pub(crate) threads: LibraryCopies,
     /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
@@ -157,20 +159,20 @@ pub(crate) struct Process {
     /// because the child must not see data of the parent.
     placeholder: Option<Arc<PlaceholderPage>>,
     /// The charge for the memory of the process's state, markers and pages.
-    charge: Charge,
+    charge: MemoryCharge,
     /// Counts the process in a user's quota of processes. After the process has ended, this user is
     /// the owner of the trace that keeps the process. `None` if the process will be dropped.
     share: Option<ResourceCharge>,
 }
 
 /// Returns the maximum number of processes of one user: a quarter of `max_traced`.
-fn max_per_user() -> usize {
+fn max_processes_per_user() -> usize {
     max_traced() / 4
 }
 
 /// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
-fn share_of_caller() -> Result<ResourceCharge> {
-    ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_per_user(), ENOSPC)
+fn count_process_of_caller() -> Result<ResourceCharge> {
+    ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_processes_per_user(), ENOSPC)
 }
 
 impl Process {
@@ -180,9 +182,9 @@ impl Process {
     /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
-        let share = share_of_caller()?;
-        let awake = ChildPages::new(key, None, of_traces())?;
-        let charge = Charge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
+        let share = count_process_of_caller()?;
+        let awake = ForkedChildPages::new(key, None, trace_clock())?;
+        let charge = MemoryCharge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
             who: awake.who,
@@ -198,7 +200,7 @@ impl Process {
             markers: KVVec::new(),
             refs: KVVec::new(),
             base_key: key,
-            threads: [(0, 0); MAX_COPIES],
+            threads: [(0, 0); MAX_LIBRARY_COPIES],
             forked_by: 0,
             live: Some(awake.live),
             slots: 0,
@@ -213,13 +215,13 @@ impl Process {
     }
 
     /// Returns the numbers of markers and of charged bytes that a child of fork() inherits.
-    pub(crate) fn needs(&self) -> (usize, usize) {
+    pub(crate) fn inherited_markers_and_bytes(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
     /// Creates the state of a child of fork() in the memory `room`, with the current markers of its
     /// parent. `room` is large enough. The child has no pages until it accesses its mappings.
-    pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
+    pub(crate) fn child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
         let mut child = Self {
             key,
             who: self.who,
@@ -271,7 +273,7 @@ impl Process {
 
     /// Gives a child of fork() an identity and pages of its own when the child first accesses its
     /// mappings. Returns false if the child already has pages or has ended.
-    pub(crate) fn attach_child(&mut self, awake: ChildPages) -> bool {
+    pub(crate) fn attach_child(&mut self, awake: ForkedChildPages) -> bool {
         if !self.is_unattached() {
             return false;
         }
@@ -303,13 +305,13 @@ impl Process {
     }
 
     /// Returns whether the process is in the trace that occupies a slot.
-    pub(crate) fn is_in(&self, slot: usize) -> bool {
+    pub(crate) fn is_in_slot(&self, slot: usize) -> bool {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
     /// Records whether the process is in the trace of a slot. A process that joins a trace is
-    /// recorded before [`begin_slot`](Self::begin_slot) is called.
-    pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
+    /// recorded before [`announce_trace_begin`](Self::announce_trace_begin) is called.
+    pub(crate) fn record_in_slot(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
             self.slots | bit
@@ -319,12 +321,12 @@ impl Process {
     }
 
     /// Records that a page is mapped for a slot, even if no trace is in the slot.
-    pub(crate) fn mark_mapped(&mut self, slot: usize) {
+    pub(crate) fn mark_slot_mapped(&mut self, slot: usize) {
         self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
     }
 
     /// Unmaps the process's pages for a slot, if any such page may be mapped.
-    pub(crate) fn unmap_slot(&mut self, slot: usize) {
+    pub(crate) fn unmap_slot_pages(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
         let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
             return;
@@ -333,7 +335,7 @@ impl Process {
         let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
-            base(self.base_key).wrapping_add(within)
+            process_range_start(self.base_key).wrapping_add(within)
         };
         mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
         mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
@@ -341,9 +343,9 @@ impl Process {
 
     /// Returns whether the credentials or the dumpability of the process have changed since the
     /// permission to trace it was last checked.
-    pub(crate) fn has_changed(&self) -> bool {
+    pub(crate) fn have_credentials_changed(&self) -> bool {
         let alive = self.live.as_ref();
-        alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
+        alive.is_some_and(|alive| !alive.seen.was_unchanged_until_exec(&alive.leader))
     }
 
     /// Returns the leader of the process, and the process's credentials and dumpability at the last
@@ -360,7 +362,7 @@ impl Process {
     /// Records the process's credentials and dumpability at a check of the permission to trace it.
     /// If the process has executed another program since the last call, records nothing and returns
     /// false.
-    pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
+    pub(crate) fn record_permission_check(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
         };
@@ -416,15 +418,15 @@ impl Process {
     /// keeps the process. Returns `EDQUOT` or `ENOSPC` if the owner would exceed a limit. After an
     /// error, the process may be in no user's quota: the caller then tries the next trace or drops
     /// the process.
-    pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
+    pub(crate) fn charge_trace_owner(&mut self, payer: &MemoryCharge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
         // Drop the old quota count before the new one is created. If the trace's owner is the user
         // of the process, two counts of the process could exceed the user's limit.
         self.share = None;
-        self.share = Some(ResourceCharge::of(
+        self.share = Some(ResourceCharge::of_user(
             payer.user(),
             Resource::PFC_PROCESSES,
-            max_per_user(),
+            max_processes_per_user(),
             ENOSPC,
         )?);
         self.charge = charge;
@@ -448,9 +450,9 @@ impl Process {
 
     /// Announces a new trace to the process, in a slot of the process's control page. Called before
     /// any marker's bit is set for the trace.
-    pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
+    pub(crate) fn announce_trace_begin(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
+        let at = SLOTS_WORD_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
@@ -462,21 +464,21 @@ impl Process {
     /// Announces to the process that the trace in a slot has ended. Called after the bits of all
     /// markers were cleared for the trace. Only the slot's generation changes: a thread that has
     /// read a marker's word before the bit was cleared may still use the slot's other words.
-    pub(crate) fn end_slot(&self, number: usize, generation: u32) {
+    pub(crate) fn announce_trace_end(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
+        let at = SLOTS_WORD_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
         control.put(at, generation);
     }
 
     /// Clears the bits of all markers for a slot.
-    pub(crate) fn clear_wanted(&self, slot: usize) {
+    pub(crate) fn clear_slot_bits(&self, slot: usize) {
         for number in 0..self.markers.len() {
-            self.set_bit(number, slot, false);
+            self.set_marker_bit(number, slot, false);
         }
     }
 
     /// Sets or clears the bit of a marker for a slot.
-    fn set_bit(&self, number: usize, slot: usize, on: bool) {
+    fn set_marker_bit(&self, number: usize, slot: usize, on: bool) {
         let page = self.words.get(number / WORDS).and_then(Option::as_ref);
         let (Some(page), true) = (page, slot < NR_TRACES) else {
             return;
@@ -526,7 +528,10 @@ impl Process {
                     if let Some(mapping) = &self.mapping {
                         let page = number / WORDS * PAGE;
                         let at = abi::map::WORDS.wrapping_add(page as u64);
-                        mapping.unmap(base(self.base_key).wrapping_add(at), PAGE as u64);
+                        mapping.unmap(
+                            process_range_start(self.base_key).wrapping_add(at),
+                            PAGE as u64,
+                        );
                     }
                 }
                 let _ = self.markers.push_within_capacity(new.clone());
@@ -568,9 +573,9 @@ impl Process {
             return false;
         }
         let made = core::mem::take(room);
-        move_to(markers, made.markers);
-        move_to(refs, made.refs);
-        move_to(order, made.order);
+        move_to_larger_list(markers, made.markers);
+        move_to_larger_list(refs, made.refs);
+        move_to_larger_list(order, made.order);
         room.page = made.page;
         true
     }
@@ -581,7 +586,7 @@ impl Process {
         *refs = refs.checked_sub(1).ok_or(EINVAL)?;
         if *refs == 0 {
             for slot in 0..NR_TRACES {
-                self.set_bit(number, slot, false);
+                self.set_marker_bit(number, slot, false);
             }
         }
         Ok(())
@@ -590,6 +595,6 @@ impl Process {
     /// Sets or clears the bit that says whether the trace in a slot records the events of a marker.
     /// The bit stays clear if the marker has no registration.
     pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
-        self.set_bit(number, slot, wanted && self.refs(number) != 0);
+        self.set_marker_bit(number, slot, wanted && self.refs(number) != 0);
     }
 }

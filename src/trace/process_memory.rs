@@ -12,13 +12,13 @@ use trace_rules::abi::{self, Control, NR_MARKERS};
 
 use crate::buffers::{Page, GFP_NO_OOM, PAGE};
 use crate::marker::RegisteredMarker;
-use crate::sorted::reserve_beyond;
+use crate::sorted::allocate_list_for_more_than;
 use base::access::AccessSnapshot;
-use base::account::Charge;
+use base::account::MemoryCharge;
 use base::clock::{self, Clock};
 use base::credentials::Identity;
 use base::process_id::Pid;
-use base::user_memory::bytes_of;
+use base::user_memory::values_as_bytes;
 use base::{cpu, task};
 
 /// Number of 32-bit words in a page.
@@ -31,7 +31,7 @@ pub(crate) const PAGES: usize = NR_MARKERS / WORDS;
 /// process for as long as an open file or the process refers to it.
 pub(crate) struct PlaceholderPage {
     pub(crate) page: Page,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl PlaceholderPage {
@@ -39,7 +39,7 @@ impl PlaceholderPage {
     /// sleep.
     fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
-            _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
+            _charge: MemoryCharge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
             page: Page::new()?,
         };
         Ok(Arc::new(nobodys, GFP_NO_OOM)?)
@@ -62,14 +62,14 @@ impl LiveProcess {
     /// Returns the leader of the calling process, and the present credentials and dumpability of
     /// this leader.
     pub(crate) fn new() -> Result<Self> {
-        let leader = task::leader();
-        let seen = AccessSnapshot::of(&leader)?;
+        let leader = task::address_space_leader();
+        let seen = AccessSnapshot::of_task(&leader)?;
         Ok(Self { leader, seen })
     }
 }
 
 /// The identity and the pages of a process that accesses its mappings for the first time.
-pub(crate) struct ChildPages {
+pub(crate) struct ForkedChildPages {
     pub(crate) who: Identity,
     pub(crate) pid: Pid,
     pub(crate) live: LiveProcess,
@@ -79,26 +79,26 @@ pub(crate) struct ChildPages {
     pub(crate) placeholder: Arc<PlaceholderPage>,
 }
 
-impl ChildPages {
+impl ForkedChildPages {
     /// Creates the pages for the calling process. If the process is a child of fork(), `child` is
     /// the number of its markers, for which it also gets pages. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;
         let mut control = Page::new()?;
-        let pid = Pid::of(&alive.leader).ok_or(ESRCH)?;
+        let pid = Pid::of_process(&alive.leader).ok_or(ESRCH)?;
         let first = Control {
             version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
             stride: abi::STRIDE,
             clock: clock.is_monotonic().into(),
             key,
-            offset: clock::time_offset() as u64,
+            offset: clock::time_namespace_offset_ns() as u64,
             pid: pid.own_number(),
             reserved: 0,
             reserved2: 0,
         };
-        control.fill(bytes_of(core::slice::from_ref(&first)));
+        control.fill(values_as_bytes(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
         // Most processes need only the first page of marker words. [`Process::register`] adds
         // further pages. A page of zeros is mapped in place of a missing page of marker words.
@@ -106,10 +106,10 @@ impl ChildPages {
             *place = Some(Page::new()?);
         }
         Ok(Self {
-            who: Identity::of(&alive.leader),
+            who: Identity::of_task(&alive.leader),
             pid,
             live: alive,
-            began: clock.ticks(),
+            began: clock.user_readable_ticks(),
             control,
             words,
             placeholder: PlaceholderPage::new()?,
@@ -129,11 +129,11 @@ pub(crate) struct MarkerMemory {
 impl MarkerMemory {
     /// Allocates lists with capacity for more than `nr` markers, and a page of marker words. May
     /// sleep.
-    pub(crate) fn more_than(nr: usize) -> Result<Self> {
+    pub(crate) fn with_room_for_more_than(nr: usize) -> Result<Self> {
         Ok(Self {
-            markers: reserve_beyond(nr)?,
-            refs: reserve_beyond(nr)?,
-            order: reserve_beyond(nr)?,
+            markers: allocate_list_for_more_than(nr)?,
+            refs: allocate_list_for_more_than(nr)?,
+            order: allocate_list_for_more_than(nr)?,
             page: Some(Page::new()?),
         })
     }

@@ -11,7 +11,7 @@ use protocols::sync::Word;
 use base::notifier::{Notifier, OwnedNotifier};
 
 /// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
-pub(crate) struct Signal {
+pub(crate) struct ReaderSignal {
     /// Wakes the reader of the trace.
     readers: OwnedNotifier,
     /// Nonzero if a buffer of the trace may have unread data.
@@ -22,7 +22,7 @@ pub(crate) struct Signal {
     ended: Word,
 }
 
-impl Signal {
+impl ReaderSignal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
             readers: OwnedNotifier::new()?,
@@ -46,13 +46,13 @@ impl Signal {
     }
 
     /// Returns whether the reader was notified since it last began a pass over all buffers.
-    pub(crate) fn has_data(&self) -> bool {
+    pub(crate) fn may_have_unread_data(&self) -> bool {
         self.pending.load_relaxed() != 0
     }
 
     /// Wakes the threads that wait for room in a buffer. Called after the reader has read from a
     /// buffer.
-    pub(crate) fn wake_writers(&self) {
+    pub(crate) fn wake_waiting_writers(&self) {
         self.writers.wake_readers();
     }
 
@@ -72,7 +72,9 @@ impl Signal {
         nanoseconds: u64,
     ) -> Result<bool> {
         let ready = || read() || self.ended.load_relaxed() != 0;
-        self.writers.wait_for(ready, nanoseconds).map_err(|_| EINTR)
+        self.writers
+            .wait_timeout(ready, nanoseconds)
+            .map_err(|_| EINTR)
     }
 
     /// Returns the notifier for poll() on the trace.

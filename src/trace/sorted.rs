@@ -26,7 +26,7 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
 
 /// Moves the elements of a list into the larger list `room`, which was allocated before the lock of
 /// the list was taken.
-pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
+pub(crate) fn move_to_larger_list<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     let before = core::mem::replace(all, room);
     for one in before {
         let _ = all.push_within_capacity(one);
@@ -34,7 +34,7 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
 }
 
 /// Allocates an empty list with capacity for more than `nr` elements, or returns `ENOMEM`.
-pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
+pub(crate) fn allocate_list_for_more_than<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_NO_OOM)?)
 }

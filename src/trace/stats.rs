@@ -7,14 +7,14 @@
 use kernel::prelude::*;
 
 use crate::driver::{Instance, Spec};
-use base::self_stat::{CostTimer, SelfStats};
+use base::self_stat::{CostTimer, ModuleStats};
 
-const EVENTS_LOST: usize = 0;
-const FAULTS: usize = 1;
-const FAULT_TIME: usize = 2;
+const STAT_EVENTS_LOST: usize = 0;
+const STAT_FAULTS: usize = 1;
+const STAT_FAULT_TIME: usize = 2;
 
 /// The values of the module's own statistics.
-static SLOTS: SelfStats<4> = SelfStats::new();
+static MODULE_STATS: ModuleStats<4> = ModuleStats::new();
 
 /// The counters in which users read the statistics. Dropping this value deletes the instances;
 /// their last values stay readable. This value is dropped after all code that updates the
@@ -42,14 +42,14 @@ impl TraceStats {
             ..Spec::nanoseconds(c"perfcounters/tracing/fault_time")
         })?;
         let slots = [
-            (EVENTS_LOST, lost.counter()),
-            (FAULTS, faults.counter()),
-            (FAULT_TIME, fault_time.counter()),
+            (STAT_EVENTS_LOST, lost.counter()),
+            (STAT_FAULTS, faults.counter()),
+            (STAT_FAULT_TIME, fault_time.counter()),
         ];
         for (stat, counter) in slots {
             // SAFETY: Nothing can be counted yet, and the per-CPU slots of `counter` exist until
             // the module is unloaded.
-            unsafe { SLOTS.publish(stat, counter.raw()) };
+            unsafe { MODULE_STATS.set_slot(stat, counter.raw()) };
         }
         Ok(Self {
             _lost: lost,
@@ -62,12 +62,12 @@ impl TraceStats {
 /// Counts a kernel event that is lost because the buffer of a trace is full. Callable in any
 /// context.
 #[inline(always)]
-pub(crate) fn count_lost() {
-    SLOTS.count(EVENTS_LOST);
+pub(crate) fn count_lost_kernel_event() {
+    MODULE_STATS.count(STAT_EVENTS_LOST);
 }
 
 /// Counts a page fault, and measures its duration until the result is dropped.
 #[inline(always)]
 pub(crate) fn fault_timer() -> CostTimer<4> {
-    SLOTS.begin(FAULTS, FAULT_TIME)
+    MODULE_STATS.count_and_time(STAT_FAULTS, STAT_FAULT_TIME)
 }

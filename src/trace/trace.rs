@@ -14,16 +14,16 @@ use protocols::filter;
 use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 
-use crate::buffer_set::{Allocation, BufferParams, BufferSet, LostStats, Prealloc};
+use crate::buffer_set::{BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory};
 use crate::buffers::{Buffer, Page, PAGE};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};
 use crate::process_memory::LiveProcess;
-use crate::signal::Signal;
-use crate::sorted::{move_to, search};
+use crate::signal::ReaderSignal;
+use crate::sorted::{move_to_larger_list, search};
 use crate::trace_state::TraceState;
-use base::account::{Charge, ResourceCharge};
+use base::account::{MemoryCharge, ResourceCharge};
 use base::credentials::Identity;
 use base::module::ModuleRef;
 use base::tracepoint::Probes;
@@ -32,16 +32,16 @@ use base::{access, cpu};
 /// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
 /// limit, the oldest ended processes are removed from the trace, even if their events were not
 /// read.
-const MAX_ENDED_BYTES: u64 = 64 << 20;
-const MAX_ENDED: u64 = 4096;
+const MAX_ENDED_PROCESS_BYTES: u64 = 64 << 20;
+const MAX_ENDED_PROCESSES: u64 = 4096;
 
 /// Flags that cannot be combined with `WAIT`. The buffer of a flight recorder is never full. A
 /// trace that is kept without an open file may have no reader. In a shared trace, another process
 /// could make a thread wait for ever.
-const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
+const FLAGS_WITHOUT_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default limit, in milliseconds, for the time that a thread waits for room in a full buffer.
-const WAIT_MS: u32 = 10_000;
+const DEFAULT_WAIT_MS: u32 = 10_000;
 
 /// Flags that cannot be combined, because processes of different users must not write into one
 /// buffer.
@@ -67,14 +67,14 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(true);
         }
-        access::is_allowed(access::check_access_as(&self.maker, leader, self.attach))
+        access::is_access_allowed(access::check_access_as(&self.maker, leader, self.attach))
     }
 
     /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
     /// ran at the last permission check. The security modules are not asked. Used after the process
     /// has ended or has executed another program.
-    pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
-        self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
+    pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
+        self.allows_all || access::ptrace_rule_allows_cred(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
@@ -128,12 +128,13 @@ pub(crate) struct Trace {
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number (`TraceRef`) of the open file that reads the trace. 0 if no file reads the trace.
+    /// The number (`FileTraceRef`) of the open file that reads the trace. 0 if no file reads the
+    /// trace.
     pub(crate) reader: u64,
     /// Wakes the trace's reader, and the threads that wait for room in a buffer.
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Arc<ReaderSignal>,
     /// The counts of lost data of buffers that were freed.
-    freed_losses: LostStats,
+    freed_losses: LossCounts,
     /// Number of ended processes that were removed although they had unread data.
     dropped: u64,
     /// True if `reap` has removed a buffer set since the last call of `Tracing::free_unreferenced`.
@@ -145,7 +146,7 @@ pub(crate) struct Trace {
     /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
     no_memory: u64,
     /// The charge for the memory of the trace and its buffers.
-    charge: Charge,
+    charge: MemoryCharge,
     /// Counts the trace in the quotas of the user that created the trace. Set when the trace gets a
     /// slot.
     pub(crate) quota: Option<TraceQuota>,
@@ -160,7 +161,7 @@ impl Trace {
         if create.flags & !flag::ALL != 0
             || !filter::check_event(name)
             || !filter::check_globs(globs)
-            || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
+            || (create.flags & flag::WAIT != 0 && create.flags & FLAGS_WITHOUT_WAIT != 0)
             || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
             || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
             || create.reserved != 0
@@ -179,7 +180,7 @@ impl Trace {
             return Err(EPERM);
         }
         let page = if filter.is_some() { PAGE } else { 0 };
-        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(page))?;
+        let charge = MemoryCharge::of_caller(size_of::<Self>().wrapping_add(page))?;
         let filtered = if filter.is_some() { flag::FILTERED } else { 0 };
         Ok(Self {
             id,
@@ -190,7 +191,7 @@ impl Trace {
             bytes,
             owner: Identity::of_current().uid,
             wait_ms: match create.wait_ms {
-                0 => WAIT_MS,
+                0 => DEFAULT_WAIT_MS,
                 ms => ms,
             },
             name: create.name,
@@ -204,8 +205,8 @@ impl Trace {
             kernel: None,
             files: 1,
             reader: 0,
-            signal: Signal::new()?,
-            freed_losses: LostStats::default(),
+            signal: ReaderSignal::new()?,
+            freed_losses: LossCounts::default(),
             dropped: 0,
             sets_removed: false,
             denied: 0,
@@ -240,23 +241,26 @@ impl Trace {
 
     /// Returns whether a process is in the trace and has not ended.
     pub(crate) fn has_live(&self, process: &Process) -> bool {
-        self.state.slot().is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
+        self.state
+            .slot()
+            .is_some_and(|slot| process.is_in_slot(slot))
+            && !process.has_ended()
     }
 
     /// Returns whether a process can join the trace. The caller checks whether the trace's creator
     /// may trace the process.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
-        self.could_join(process) && !process.is_unattached()
+        self.could_join_if_permitted(process) && !process.is_unattached()
     }
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
-    pub(crate) fn could_join(&self, process: &Process) -> bool {
-        self.is_for(process.who.uid, process.shared) && !process.has_ended()
+    pub(crate) fn could_join_if_permitted(&self, process: &Process) -> bool {
+        self.accepts_user(process.who.uid, process.shared) && !process.has_ended()
     }
 
     /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
     /// process can also join shared traces.
-    pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
+    pub(crate) fn accepts_user(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
         self.state.is_active() && user && (shared || !self.has_flag(flag::SHARED))
     }
@@ -312,7 +316,7 @@ impl Trace {
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
             if cpu::is_possible(cpu) {
                 let buffer = Buffer::new(self.bytes, self.has_flag(flag::FLIGHT))?;
-                buffer.alloc_all()?;
+                buffer.allocate_all_pages()?;
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
@@ -333,7 +337,7 @@ impl Trace {
     }
 
     /// Returns the memory charge of the trace, which belongs to the user that created the trace.
-    pub(crate) fn payer(&self) -> &Charge {
+    pub(crate) fn payer(&self) -> &MemoryCharge {
         &self.charge
     }
 
@@ -351,21 +355,21 @@ impl Trace {
     /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
     /// taken from `spare`. If `spare` has no memory for the buffer set, the error names the memory
     /// that the caller has to allocate.
-    fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
+    fn ensure_buffer_set(&mut self, key: u64, spare: &mut FaultMemory) -> Result<(), NeededMemory> {
         let Err(place) = search(&self.sets, key, |set| set.key) else {
             return Ok(());
         };
         let nr = self.sets.len();
         if nr == self.sets.capacity() {
             if spare.sets.capacity() <= nr {
-                return Err(Allocation::SetList(nr));
+                return Err(NeededMemory::SetList(nr));
             }
-            move_to(&mut self.sets, core::mem::take(&mut spare.sets));
+            move_to_larger_list(&mut self.sets, core::mem::take(&mut spare.sets));
         }
-        let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
+        let (mut set, mut charge) = spare.set.take().ok_or(NeededMemory::BufferSet)?;
         set.key = key;
         let done = self.sets.insert_within_capacity(place, set);
-        done.map_err(|_| Allocation::BufferSet)?;
+        done.map_err(|_| NeededMemory::BufferSet)?;
         self.charge.absorb(&mut charge);
         self.signal.notify();
         Ok(())
@@ -380,8 +384,8 @@ impl Trace {
         key: u64,
         cpu: usize,
         number: usize,
-        spare: &mut Prealloc,
-    ) -> Result<Option<usize>, Allocation> {
+        spare: &mut FaultMemory,
+    ) -> Result<Option<usize>, NeededMemory> {
         if number > self.bytes as usize / PAGE {
             return Ok(None);
         }
@@ -390,12 +394,12 @@ impl Trace {
             // In a shared trace, each process also has an empty buffer set. The empty set keeps the
             // process and its markers for as long as the shared buffers may have records of the
             // process.
-            self.ensure_set(key, spare)?;
+            self.ensure_buffer_set(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
-        self.ensure_set(key, spare)?;
+        self.ensure_buffer_set(key, spare)?;
         let Self { sets, charge, .. } = self;
-        let at = search(sets, key, |set| set.key).map_err(|_| Allocation::BufferSet)?;
+        let at = search(sets, key, |set| set.key).map_err(|_| NeededMemory::BufferSet)?;
         let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
             return Ok(None);
         };
@@ -406,19 +410,19 @@ impl Trace {
             if number != 0 {
                 return Ok(None);
             }
-            let (buffer, mut of_it) = spare.buffer.take().ok_or(Allocation::Buffer)?;
+            let (buffer, mut of_it) = spare.buffer.take().ok_or(NeededMemory::Buffer)?;
             charge.absorb(&mut of_it);
             *place = Some(buffer);
         }
         let page = place
             .as_ref()
-            .and_then(|b| b.page_or_insert(number, &mut spare.page));
+            .and_then(|b| b.page_or_insert_spare(number, &mut spare.page));
         if spare.page.is_none() {
             if let Some(of_page) = &mut spare.page_charge {
                 charge.absorb(of_page);
             }
         }
-        page.map(Some).ok_or(Allocation::Page)
+        page.map(Some).ok_or(NeededMemory::Page)
     }
 
     /// Counts a page fault for which the page of a buffer could not be allocated, so that events
@@ -507,10 +511,10 @@ impl Trace {
         }
     }
 
-    /// If the trace's ended processes exceed [`MAX_ENDED`] or [`MAX_ENDED_BYTES`], removes the
-    /// oldest of them from the trace and returns its key.
+    /// If the trace's ended processes exceed [`MAX_ENDED_PROCESSES`] or
+    /// [`MAX_ENDED_PROCESS_BYTES`], removes the oldest of them from the trace and returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
-        if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
+        if self.ended_bytes <= MAX_ENDED_PROCESS_BYTES && self.ended_nr <= MAX_ENDED_PROCESSES {
             return None;
         }
         // The first element is the oldest process: `sets` is sorted by key, and later processes

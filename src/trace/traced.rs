@@ -44,7 +44,7 @@ pub(crate) fn set_traced(mm: usize, is_traced: bool) {
 /// accessible.
 pub(crate) fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
-    unsafe { helpers::pt_thread_replace(at, was, new[0], new[1]) }
+    unsafe { helpers::pt_replace_thread_words(at, was, new[0], new[1]) }
 }
 
 /// Queues work that `task` does before it first enters user mode. `task` is a new child that shares

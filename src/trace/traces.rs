@@ -14,13 +14,13 @@ use crate::clock;
 use crate::kernel_events::KernelEvents;
 use crate::process::Process;
 use crate::process_memory::LiveProcess;
-use crate::sorted::{move_to, reserve_beyond, search};
+use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};
 use crate::trace::{Trace, TraceQuota};
 use crate::traced::{max_traced, set_traced};
 use base::access::{self, AccessSnapshot};
 use base::account::{Resource, ResourceCharge};
 use base::clock::realtime_ns;
-use base::credentials::{uid_of, Identity};
+use base::credentials::{uid_in_caller_namespace, Identity};
 use base::global_mutex::global_mutex;
 use base::tracepoint::Probes;
 
@@ -37,9 +37,10 @@ const MAX_TRACES_PER_USER: usize = 8;
 const RESERVED_TRACES: usize = 4;
 /// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
 /// freed because files still refer to them.
-const MAX_HELD_PER_USER: usize = 32;
-/// The key (unique number) of the first traced process. Keys below `FIRST_KEY` are reserved.
-const FIRST_KEY: u64 = 16;
+const MAX_HELD_TRACES_PER_USER: usize = 32;
+/// The key (unique number) of the first traced process. Keys below `FIRST_PROCESS_KEY` are
+/// reserved.
+const FIRST_PROCESS_KEY: u64 = 16;
 
 /// All traces and traced processes, protected by the lock `TRACING`.
 pub(crate) struct Tracing {
@@ -84,12 +85,15 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
             return what(&mut all);
         }
         if room.0.capacity() > nr && room.1.capacity() > nr {
-            move_to(&mut all.processes, room.0);
-            move_to(&mut all.address_spaces, room.1);
+            move_to_larger_list(&mut all.processes, room.0);
+            move_to_larger_list(&mut all.address_spaces, room.1);
             return what(&mut all);
         }
         drop(all);
-        room = (reserve_beyond(nr)?, reserve_beyond(nr)?);
+        room = (
+            allocate_list_for_more_than(nr)?,
+            allocate_list_for_more_than(nr)?,
+        );
     }
 }
 
@@ -161,7 +165,7 @@ impl Caller {
     pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
         match self.capable {
             true => Ok(true),
-            false => access::is_allowed(access::check_access(leader, false)),
+            false => access::is_access_allowed(access::check_access(leader, false)),
         }
     }
 }
@@ -179,7 +183,7 @@ impl Tracing {
         generations: [0; NR_TRACES],
         next_slot: 0,
         next_id: 1,
-        next_key: FIRST_KEY,
+        next_key: FIRST_PROCESS_KEY,
         zeroes: None,
         closed: false,
     };
@@ -231,7 +235,10 @@ impl Tracing {
         let Some(process) = processes.get(at) else {
             return;
         };
-        for trace in traces.iter_mut().filter(|trace| trace.could_join(process)) {
+        for trace in traces
+            .iter_mut()
+            .filter(|trace| trace.could_join_if_permitted(process))
+        {
             trace.count_missed();
         }
     }
@@ -284,7 +291,7 @@ impl Tracing {
         }
         let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
         let shares = TraceQuota {
-            _until_freed: share(Resource::PFC_HELD_TRACES, MAX_HELD_PER_USER)?,
+            _until_freed: share(Resource::PFC_HELD_TRACES, MAX_HELD_TRACES_PER_USER)?,
             until_ended: Some(share(Resource::PFC_TRACES, MAX_TRACES_PER_USER)?),
         };
         let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
@@ -378,17 +385,17 @@ impl Tracing {
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. Permission for the previous program is checked by the
     /// ptrace rule alone, with the present credentials of the process (see
-    /// [`crate::trace::PermissionCheck::may_still_allow`]).
-    pub(super) fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
+    /// [`crate::trace::PermissionCheck::may_permission_still_hold`]).
+    pub(super) fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
-            .is_ok_and(|process| !process.set_seen(seen))
+            .is_ok_and(|process| !process.record_permission_check(seen))
         {
             let mut after = 0u64;
             while let Some((trace, process)) = self.trace_with(key, after) {
                 let might = process
                     .live()
-                    .is_some_and(|alive| trace.permission_check().may_still_allow(alive));
+                    .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
                 after = trace.id;
                 if !might {
                     self.deny(after, key);
@@ -423,9 +430,9 @@ impl Tracing {
     /// result is the process with the lowest key that is greater than `after`, of those that have
     /// changed. If the trace is not shared, only the process `key` can be the result.
     pub(super) fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
-        let has_changed = |key: u64| {
+        let have_credentials_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
-            let changed = !process.has_ended() && process.has_changed();
+            let changed = !process.has_ended() && process.have_credentials_changed();
             let leader = process.leader().filter(|_| changed)?;
             Some((key, leader.clone()))
         };
@@ -433,9 +440,9 @@ impl Tracing {
         match trace.has_flag(flag::SHARED) {
             true => {
                 let mut rest = trace.sets.iter().filter(|set| set.key > after);
-                rest.find_map(|set| has_changed(set.key))
+                rest.find_map(|set| have_credentials_changed(set.key))
             }
-            false if key > after => has_changed(key),
+            false if key > after => have_credentials_changed(key),
             false => None,
         }
     }
@@ -448,11 +455,11 @@ impl Tracing {
         };
         trace.deny(key);
         if let Some(slot) = trace.state.slot() {
-            process.clear_wanted(slot);
-            process.set_in(slot, false);
+            process.clear_slot_bits(slot);
+            process.record_in_slot(slot, false);
             // The pages of the buffers are no longer charged to the trace, so the process must not
             // keep them mapped.
-            process.unmap_slot(slot);
+            process.unmap_slot_pages(slot);
         }
         // If the process has ended and was in no other trace, remove the process from the list.
         self.take_unreferenced(key);
@@ -470,16 +477,17 @@ impl Tracing {
         let Some(process) = at.and_then(|at| processes.get_mut(at)) else {
             return;
         };
-        let changed = process.has_changed();
+        let changed = process.have_credentials_changed();
         let mut paid = false;
         for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
             trace.signal.notify();
-            let might = |alive: &LiveProcess| trace.permission_check().may_still_allow(alive);
+            let might =
+                |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
             if changed && !process.live().is_some_and(might) {
                 trace.deny(key);
                 continue;
             }
-            paid = paid || process.pay(trace.payer()).is_ok();
+            paid = paid || process.charge_trace_owner(trace.payer()).is_ok();
             if !paid {
                 trace.drop_process(key);
             }
@@ -495,7 +503,7 @@ impl Tracing {
 
     /// Returns the data of `PERFTRACE_INFO`.
     pub(super) fn info(&self, trace: &Trace) -> Info {
-        let clock = clock::of_traces();
+        let clock = clock::trace_clock();
         let info = trace.info();
         let unstable = if clock.is_unstable() {
             flag::UNSTABLE
@@ -505,10 +513,10 @@ impl Tracing {
         Info {
             flags: info.flags | unstable,
             slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
-            uid: uid_of(trace.owner),
+            uid: uid_in_caller_namespace(trace.owner),
             clock: clock.is_monotonic().into(),
             khz: clock.khz,
-            ticks: clock.ticks(),
+            ticks: clock.user_readable_ticks(),
             realtime: realtime_ns(),
             ..info
         }

@@ -46,7 +46,7 @@ static void mount_proc(struct work_struct *work)
 	mount_request->mount = type ? kern_mount(type) : ERR_PTR(-ENODEV);
 }
 
-int pfc_procfs_mount(void)
+int pfc_mount_private_procfs(void)
 {
 	struct mount_request mount_request;
 
@@ -60,9 +60,9 @@ int pfc_procfs_mount(void)
 	return 0;
 }
 
-void pfc_procfs_unmount(void)
+void pfc_unmount_private_procfs(void)
 {
-	/* Wait until all pending RCU callbacks have run, as free_state() is code of this module. */
+	/* Wait for all pending RCU callbacks: free_exec_state_rcu() is in this module. */
 	rcu_barrier();
 	kern_unmount(proc);
 }
@@ -74,7 +74,7 @@ void pfc_procfs_unmount(void)
  * applies the rule with PTRACE_MODE_FSCREDS and cannot be called in every context. @state is the
  * exec_state of a program that the process ran before, or NULL for its present program.
  */
-static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
+static bool ptrace_rule_allows(struct task_struct *task, const struct task_exec_state *state)
 {
 	const struct cred *mine = current_cred(), *its;
 	bool may;
@@ -100,11 +100,11 @@ static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *
  * Returns true if the caller may read the memory of @task by ptrace's rule. The security modules
  * are not asked.
  */
-bool pfc_may_watch(struct task_struct *task)
+bool pfc_ptrace_rule_allows_read(struct task_struct *task)
 {
-	return same_thread_group(current, task) || ptrace_rule(task, NULL);
+	return same_thread_group(current, task) || ptrace_rule_allows(task, NULL);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_may_watch, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_ptrace_rule_allows_read, "PERFCOUNTERS");
 
 /*
  * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not
@@ -112,14 +112,14 @@ EXPORT_SYMBOL_NS_GPL(pfc_may_watch, "PERFCOUNTERS");
  * therefore waits until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of
  * the module's locks.
  */
-static int stable_ptrace_rule(struct task_struct *task)
+static int check_ptrace_rule_outside_exec(struct task_struct *task)
 {
 	struct rw_semaphore *executes = &task->signal->exec_update_lock;
 	int error = down_read_killable(executes);
 
 	if (error)
 		return error;
-	error = ptrace_rule(task, NULL) ? 0 : -EPERM;
+	error = ptrace_rule_allows(task, NULL) ? 0 : -EPERM;
 	up_read(executes);
 	return error;
 }
@@ -131,7 +131,7 @@ static int stable_ptrace_rule(struct task_struct *task)
  * capabilities. In the copied credentials, the real ids are also the ids for file access, and the
  * permitted capabilities are also the effective ones.
  */
-static struct cred *procfs_cred(bool attach)
+static struct cred *copy_cred_for_procfs(bool attach)
 {
 	struct cred *cred = prepare_creds();
 
@@ -152,10 +152,10 @@ static struct cred *procfs_cred(bool attach)
  * Opens the procfs file @what of @task, a thread of another process, and closes the file again.
  * Returns 0 if procfs allows the open, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
  */
-static int open_file_of(struct task_struct *task, const char *what, bool attach)
+static int open_procfs_file_of_task(struct task_struct *task, const char *what, bool attach)
 {
 	struct path root = { .mnt = proc, .dentry = proc->mnt_root };
-	struct cred *cred = procfs_cred(attach);
+	struct cred *cred = copy_cred_for_procfs(attach);
 	const struct cred *old;
 	struct file *file;
 	char name[24];
@@ -206,7 +206,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
  * procfs does not check access to a thread that has released its memory, and the leader may have
  * exited long before the other threads.
  */
-static struct task_struct *with_memory(struct task_struct *task)
+static struct task_struct *get_thread_with_memory(struct task_struct *task)
 {
 	struct task_struct *thread;
 
@@ -219,24 +219,24 @@ static struct task_struct *with_memory(struct task_struct *task)
 	return NULL;
 }
 
-#define MAX_THREADS_ASKED	8
+#define MAX_THREADS_TRIED	8
 
 /*
  * Returns the result of procfs's check of access to the process of @task, or -ESRCH if the process
  * is exiting. The caller is not a thread of this process.
  */
-static int ask_procfs(struct task_struct *task, bool attach)
+static int check_access_by_procfs(struct task_struct *task, bool attach)
 {
 	struct task_struct *thread;
 
-	for (int i = 0; i < MAX_THREADS_ASKED; i++) {
+	for (int i = 0; i < MAX_THREADS_TRIED; i++) {
 		int error;
 		bool asked;
 
-		thread = with_memory(task);
+		thread = get_thread_with_memory(task);
 		if (!thread)
 			return -ESRCH;
-		error = open_file_of(thread, attach ? "mem" : "maps", attach);
+		error = open_procfs_file_of_task(thread, attach ? "mem" : "maps", attach);
 		/*
 		 * If thread->mm is set now, it was also set when the procfs file was opened.
 		 */
@@ -259,8 +259,8 @@ int pfc_check_access(struct task_struct *task, bool attach)
 
 	if (same_thread_group(current, task))
 		return 0;
-	error = stable_ptrace_rule(task);
-	return error ? error : ask_procfs(task, attach);
+	error = check_ptrace_rule_outside_exec(task);
+	return error ? error : check_access_by_procfs(task, attach);
 }
 EXPORT_SYMBOL_NS_GPL(pfc_check_access, "PERFCOUNTERS");
 
@@ -269,16 +269,16 @@ EXPORT_SYMBOL_NS_GPL(pfc_check_access, "PERFCOUNTERS");
  * even if the caller is a thread of the same process. With @snapshot, the rule is applied to the
  * program in @snapshot, even if the process runs another program now. Called in process context.
  */
-bool pfc_ptrace_allows(const struct cred *cred, struct task_struct *task,
-		       const struct pfc_access_snapshot *snapshot)
+bool pfc_ptrace_rule_allows_cred(const struct cred *cred, struct task_struct *task,
+				 const struct pfc_access_snapshot *snapshot)
 {
 	const struct cred *old = override_creds(cred);
-	bool may = ptrace_rule(task, snapshot ? snapshot->state : NULL);
+	bool may = ptrace_rule_allows(task, snapshot ? snapshot->state : NULL);
 
 	revert_creds(old);
 	return may;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_ptrace_allows, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_ptrace_rule_allows_cred, "PERFCOUNTERS");
 
 struct access_check {
 	struct work_struct work;
@@ -293,7 +293,7 @@ static void access_check_work(struct work_struct *work)
 	struct access_check *check = container_of(work, struct access_check, work);
 	const struct cred *old = override_creds(check->cred);
 
-	check->result = ask_procfs(check->task, check->attach);
+	check->result = check_access_by_procfs(check->task, check->attach);
 	revert_creds(old);
 }
 
@@ -308,7 +308,7 @@ int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 {
 	struct access_check check = { .cred = cred, .task = task, .attach = attach };
 	const struct cred *old = override_creds(cred);
-	int error = stable_ptrace_rule(task);
+	int error = check_ptrace_rule_outside_exec(task);
 
 	revert_creds(old);
 	if (error)
@@ -360,7 +360,7 @@ static int cred_thread_fn(void *data)
  * check opens the link "ns/user" of the kernel thread, because the file "maps" needs a task with an
  * mm. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
-int pfc_check_cred_access(const struct cred *cred)
+int pfc_check_access_to_cred_owner(const struct cred *cred)
 {
 	struct cred_thread in = {
 		.cred = cred,
@@ -375,11 +375,11 @@ int pfc_check_cred_access(const struct cred *cred)
 	if (IS_ERR(task))
 		return PTR_ERR(task);
 	wait_for_completion(&in.ready);
-	error = in.error ? in.error : open_file_of(task, "ns/user", false);
+	error = in.error ? in.error : open_procfs_file_of_task(task, "ns/user", false);
 	kthread_stop(task);
 	return error == -ESRCH ? -EPERM : error;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_check_cred_access, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_check_access_to_cred_owner, "PERFCOUNTERS");
 
 /* Returns true if the caller has all rights of a task with the credentials @cred. */
 bool pfc_has_rights_of(const struct cred *cred)
@@ -423,7 +423,7 @@ int pfc_snapshot_take(struct pfc_access_snapshot *snapshot, struct task_struct *
 }
 EXPORT_SYMBOL_NS_GPL(pfc_snapshot_take, "PERFCOUNTERS");
 
-static void free_state(struct rcu_head *rcu)
+static void free_exec_state_rcu(struct rcu_head *rcu)
 {
 	struct task_exec_state *state = container_of(rcu, struct task_exec_state, rcu);
 
@@ -443,7 +443,7 @@ void pfc_snapshot_put(struct pfc_access_snapshot *snapshot)
 {
 	put_cred(snapshot->cred);
 	if (refcount_dec_and_test(&snapshot->state->count))
-		call_rcu(&snapshot->state->rcu, free_state);
+		call_rcu(&snapshot->state->rcu, free_exec_state_rcu);
 }
 EXPORT_SYMBOL_NS_GPL(pfc_snapshot_put, "PERFCOUNTERS");
 
@@ -467,14 +467,14 @@ EXPORT_SYMBOL_NS_GPL(pfc_snapshot_is_unchanged, "PERFCOUNTERS");
  * snapshot have changed since the snapshot. For a thread in exec, the function reads the
  * dumpability of the old program. After exec has changed the credentials, the result is false.
  */
-bool pfc_snapshot_was_unchanged(const struct pfc_access_snapshot *snapshot,
-				struct task_struct *task)
+bool pfc_snapshot_was_unchanged_until_exec(const struct pfc_access_snapshot *snapshot,
+					   struct task_struct *task)
 {
 	guard(rcu)();
 	return READ_ONCE(snapshot->state->dumpable) == snapshot->dumpable &&
 	       __task_cred(task) == snapshot->cred;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_snapshot_was_unchanged, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_snapshot_was_unchanged_until_exec, "PERFCOUNTERS");
 
 /* Returns true if the thread still runs the program that it ran at the time of the snapshot. */
 bool pfc_snapshot_same_program(const struct pfc_access_snapshot *snapshot, struct task_struct *task)
@@ -517,7 +517,7 @@ bool pfc_may_stop_current(struct pid *process, bool ask_lsm)
 		may = true;
 	} else {
 		cred = get_task_cred(leader);
-		may = pfc_ptrace_allows(cred, current, NULL) &&
+		may = pfc_ptrace_rule_allows_cred(cred, current, NULL) &&
 		      !(ask_lsm && pfc_check_access_as(cred, current, false) == -EPERM);
 		put_cred(cred);
 	}

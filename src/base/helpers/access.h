@@ -10,14 +10,14 @@ struct pid;
 struct task_exec_state;
 struct task_struct;
 
-int pfc_procfs_mount(void);
-void pfc_procfs_unmount(void);
-bool pfc_may_watch(struct task_struct *task);
+int pfc_mount_private_procfs(void);
+void pfc_unmount_private_procfs(void);
+bool pfc_ptrace_rule_allows_read(struct task_struct *task);
 int pfc_check_access(struct task_struct *task, bool attach);
 struct pid *pfc_current_process(void);
 bool pfc_may_stop_current(struct pid *process, bool ask_lsm);
 int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool attach);
-int pfc_check_cred_access(const struct cred *cred);
+int pfc_check_access_to_cred_owner(const struct cred *cred);
 bool pfc_has_rights_of(const struct cred *cred);
 const struct cred *pfc_get_current_cred(void);
 
@@ -35,12 +35,12 @@ int pfc_snapshot_take(struct pfc_access_snapshot *snapshot, struct task_struct *
 void pfc_snapshot_put(struct pfc_access_snapshot *snapshot);
 bool pfc_snapshot_is_unchanged(const struct pfc_access_snapshot *snapshot,
 			       struct task_struct *task);
-bool pfc_snapshot_was_unchanged(const struct pfc_access_snapshot *snapshot,
-				struct task_struct *task);
+bool pfc_snapshot_was_unchanged_until_exec(const struct pfc_access_snapshot *snapshot,
+					   struct task_struct *task);
 bool pfc_snapshot_same_program(const struct pfc_access_snapshot *snapshot,
 			       struct task_struct *task);
-bool pfc_ptrace_allows(const struct cred *cred, struct task_struct *task,
-		       const struct pfc_access_snapshot *snapshot);
+bool pfc_ptrace_rule_allows_cred(const struct cred *cred, struct task_struct *task,
+				 const struct pfc_access_snapshot *snapshot);
 bool pfc_may_monitor_kernel(void);
 
 #endif

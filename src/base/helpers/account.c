@@ -61,12 +61,12 @@ struct pfc_user {
 static DEFINE_HASHTABLE(users, 8);
 static DEFINE_SPINLOCK(users_lock);
 
-static bool account_eq(struct account a, struct account b)
+static bool is_same_account(struct account a, struct account b)
 {
 	return uid_eq(a.uid, b.uid) && a.space == b.space;
 }
 
-static u32 key_of(struct account account)
+static u32 hash_account(struct account account)
 {
 	return __kuid_val(account.uid) ^ account.space;
 }
@@ -80,7 +80,7 @@ static struct account account_of_user(const struct cred *cred)
  * Returns the account of the owner of @ns. The owner's account is charged for all users in @ns, in
  * addition to the accounts of these users.
  */
-static struct account account_of_owner(const struct user_namespace *ns)
+static struct account account_of_ns_owner(const struct user_namespace *ns)
 {
 	if (uid_eq(ns->owner, GLOBAL_ROOT_UID))
 		return (struct account) { INVALID_UID, ns->ns.inum };
@@ -88,9 +88,9 @@ static struct account account_of_owner(const struct user_namespace *ns)
 }
 
 /*
- * Returns true if pfc_account_add() charges @account before its loop visits the user namespace
- * @last. The loop visits the user's namespace first, and then the ancestors of this namespace.
- * Several namespaces may have the same owner, whose account must be charged only once.
+ * Returns true if pfc_charge_user_accounts() charges @account before its loop visits the user
+ * namespace @last. The loop visits the user's namespace first, and then the ancestors of this
+ * namespace. Several namespaces may have the same owner, whose account must be charged only once.
  */
 static bool was_charged(const struct cred *cred, const struct user_namespace *last,
 			struct account account)
@@ -98,18 +98,18 @@ static bool was_charged(const struct cred *cred, const struct user_namespace *la
 	struct account before = account_of_user(cred);
 	struct user_namespace *ns;
 
-	for (ns = cred->user_ns; ns != last; before = account_of_owner(ns), ns = ns->parent)
-		if (account_eq(before, account))
+	for (ns = cred->user_ns; ns != last; before = account_of_ns_owner(ns), ns = ns->parent)
+		if (is_same_account(before, account))
 			return true;
 	return false;
 }
 
-static struct pfc_user *user_of(struct account account)
+static struct pfc_user *find_charged_user(struct account account)
 {
 	struct pfc_user *user;
 
-	hash_for_each_possible(users, user, node, key_of(account))
-		if (account_eq(user->account, account))
+	hash_for_each_possible(users, user, node, hash_account(account))
+		if (is_same_account(user->account, account))
 			return user;
 	return NULL;
 }
@@ -125,7 +125,7 @@ static bool is_empty(const struct pfc_user *user)
  */
 static int charge_account(struct account account, struct pfc_amount more, u64 most)
 {
-	struct pfc_user *user = user_of(account);
+	struct pfc_user *user = find_charged_user(account);
 
 	if (!more.nr)
 		return 0;
@@ -136,7 +136,7 @@ static int charge_account(struct account account, struct pfc_amount more, u64 mo
 		if (!user)
 			return -ENOMEM;
 		user->account = account;
-		hash_add(users, &user->node, key_of(account));
+		hash_add(users, &user->node, hash_account(account));
 	}
 	user->amounts[more.resource] += more.nr;
 	return 0;
@@ -148,7 +148,7 @@ static int charge_account(struct account account, struct pfc_amount more, u64 mo
  */
 static void uncharge_account(struct account account, struct pfc_amount less)
 {
-	struct pfc_user *user = user_of(account);
+	struct pfc_user *user = find_charged_user(account);
 
 	if (!less.nr)
 		return;
@@ -162,17 +162,17 @@ static void uncharge_account(struct account account, struct pfc_amount less)
 }
 
 /*
- * Subtracts @less once from each account that pfc_account_add() charges. If @last is not NULL,
- * subtracts only from the accounts that pfc_account_add() charges before its loop visits the user
- * namespace @last. Caller holds users_lock.
+ * Subtracts @less once from each account that pfc_charge_user_accounts() charges. If @last is not
+ * NULL, subtracts only from the accounts that pfc_charge_user_accounts() charges before its loop
+ * visits the user namespace @last. Caller holds users_lock.
  */
-static void uncharge_all(const struct cred *cred, struct pfc_amount less,
-			 const struct user_namespace *last)
+static void uncharge_all_accounts(const struct cred *cred, struct pfc_amount less,
+				  const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
 
-	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
+	for (ns = cred->user_ns; ns; account = account_of_ns_owner(ns), ns = ns->parent) {
 		if (ns == last)
 			break;
 		if (!was_charged(cred, ns, account))
@@ -186,7 +186,7 @@ static void uncharge_all(const struct cred *cred, struct pfc_amount less,
  * -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
  * run-queue lock.
  */
-int pfc_account_add(const struct cred *cred, struct pfc_amount more, u64 most)
+int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
@@ -194,63 +194,63 @@ int pfc_account_add(const struct cred *cred, struct pfc_amount more, u64 most)
 	int error = 0;
 
 	spin_lock_irqsave(&users_lock, flags);
-	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
+	for (ns = cred->user_ns; ns; account = account_of_ns_owner(ns), ns = ns->parent) {
 		if (!was_charged(cred, ns, account))
 			error = charge_account(account, more, most);
 		if (error)
 			break;
 	}
 	if (error)
-		uncharge_all(cred, more, ns);
+		uncharge_all_accounts(cred, more, ns);
 	spin_unlock_irqrestore(&users_lock, flags);
 	return error;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_account_add, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_charge_user_accounts, "PERFCOUNTERS");
 
 /*
- * Undoes a call of pfc_account_add() with the same credentials and amount. Also called by RCU
- * callbacks, in a softirq. Must not be called under a run-queue lock.
+ * Undoes a call of pfc_charge_user_accounts() with the same credentials and amount. Also called by
+ * RCU callbacks, in a softirq. Must not be called under a run-queue lock.
  */
-void pfc_account_sub(const struct cred *cred, struct pfc_amount less)
+void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_amount less)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&users_lock, flags);
-	uncharge_all(cred, less, NULL);
+	uncharge_all_accounts(cred, less, NULL);
 	spin_unlock_irqrestore(&users_lock, flags);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_account_sub, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_uncharge_user_accounts, "PERFCOUNTERS");
 
 /*
  * Returns true if the caller is exempt from the limit of memory, because it has CAP_SYS_RESOURCE.
  */
-bool pfc_account_is_unlimited(void)
+bool pfc_is_caller_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_account_is_unlimited, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_caller_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns true if a task with these credentials is exempt from the limit of memory. The security
  * modules are not asked, because ns_capable_noaudit() asks them about the caller only.
  */
-bool pfc_account_cred_is_unlimited(const struct cred *cred)
+bool pfc_is_cred_unlimited(const struct cred *cred)
 {
 	return cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_RESOURCE);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_account_cred_is_unlimited, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_cred_unlimited, "PERFCOUNTERS");
 
 /*
  * Returns the limit of memory of one account, in bytes: the parameter user_kb or, if user_kb is 0,
  * 1/64 of the machine's memory, but at least 32 MB.
  */
-u64 pfc_account_bytes(void)
+u64 pfc_user_memory_limit_bytes(void)
 {
 	u64 most = (u64)READ_ONCE(user_kb) << 10;
 
 	return most ?: max(((u64)totalram_pages() << PAGE_SHIFT) / 64, (u64)SZ_32M);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_account_bytes, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_user_memory_limit_bytes, "PERFCOUNTERS");
 
 static int users_show(struct seq_file *seq, void *unused)
 {

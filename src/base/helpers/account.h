@@ -33,11 +33,11 @@ struct pfc_amount {
 	u64 nr;
 };
 
-bool pfc_account_is_unlimited(void);
-bool pfc_account_cred_is_unlimited(const struct cred *cred);
-u64 pfc_account_bytes(void);
-int pfc_account_add(const struct cred *cred, struct pfc_amount more, u64 most);
-void pfc_account_sub(const struct cred *cred, struct pfc_amount less);
+bool pfc_is_caller_unlimited(void);
+bool pfc_is_cred_unlimited(const struct cred *cred);
+u64 pfc_user_memory_limit_bytes(void);
+int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most);
+void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_amount less);
 void pfc_account_file_create(void);
 void pfc_account_file_remove(void);
 

@@ -23,25 +23,25 @@ u32 pfc_tsc_khz(void)
  * Returns the number of nanoseconds per 2^24 ticks of the TSC. Returns 0 if the rate of the TSC is
  * unknown, or if the number of nanoseconds does not fit in 32 bits.
  */
-u32 pfc_tsc_scale(void)
+u32 pfc_tsc_ns_scale(void)
 {
 	u64 scale = tsc_khz ? ((u64)NSEC_PER_MSEC << 24) / tsc_khz : 0;
 
 	return scale <= U32_MAX ? scale : 0;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_tsc_scale, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_tsc_ns_scale, "PERFCOUNTERS");
 
-u64 pfc_resolution(void)
+u64 pfc_hrtimer_resolution_ns(void)
 {
 	return hrtimer_resolution;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_resolution, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_hrtimer_resolution_ns, "PERFCOUNTERS");
 
-u64 pfc_now(void)
+u64 pfc_monotonic_ns(void)
 {
 	return ktime_get_mono_fast_ns();
 }
-EXPORT_SYMBOL_NS_GPL(pfc_now, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_monotonic_ns, "PERFCOUNTERS");
 
 /*
  * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
@@ -63,7 +63,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_local_clock, "PERFCOUNTERS");
  * Returns how far the caller's CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC in the initial time
  * namespace, in nanoseconds.
  */
-s64 pfc_time_offset(void)
+s64 pfc_time_namespace_offset_ns(void)
 {
 #ifdef CONFIG_TIME_NS
 	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
@@ -71,4 +71,4 @@ s64 pfc_time_offset(void)
 	return 0;
 #endif
 }
-EXPORT_SYMBOL_NS_GPL(pfc_time_offset, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_time_namespace_offset_ns, "PERFCOUNTERS");

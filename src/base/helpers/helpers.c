@@ -24,18 +24,18 @@ bool pfc_may_sleep(void)
  * Returns true if the current system call uses the i386 ABI. System calls of the i386 ABI are made
  * by 32-bit programs, and by 64-bit programs with "int 0x80".
  */
-bool pfc_is_32bit(void)
+bool pfc_is_i386_syscall(void)
 {
 	return in_ia32_syscall();
 }
-EXPORT_SYMBOL_GPL(pfc_is_32bit);
+EXPORT_SYMBOL_GPL(pfc_is_i386_syscall);
 
 /* Returns true if the current system call uses the i386 or the x32 ABI. */
-bool pfc_is_compat(void)
+bool pfc_is_compat_syscall(void)
 {
 	return in_compat_syscall();
 }
-EXPORT_SYMBOL_NS_GPL(pfc_is_compat, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_compat_syscall, "PERFCOUNTERS");
 
 /*
  * Returns true if @action is the first handler of the interrupt line @irq, or if there is no such

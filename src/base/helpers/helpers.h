@@ -25,9 +25,9 @@ struct vm_operations_struct;
 unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
-u32 pfc_tsc_scale(void);
-bool pfc_is_32bit(void);
-bool pfc_is_compat(void);
+u32 pfc_tsc_ns_scale(void);
+bool pfc_is_i386_syscall(void);
+bool pfc_is_compat_syscall(void);
 int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
@@ -41,25 +41,26 @@ void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
 /*
- * Bits that pfc_netdev_change() returns for a notification: the interface was removed, or the
- * interface was added. For a renamed interface, PFC_NETDEV_REMOVED and PFC_NETDEV_ADDED are set.
+ * Bits that pfc_netdev_change_of_event() returns for a notification: the interface was removed, or
+ * the interface was added. For a renamed interface, PFC_NETDEV_REMOVED and PFC_NETDEV_ADDED are
+ * set.
  */
 #define PFC_NETDEV_REMOVED	1
 #define PFC_NETDEV_ADDED	2
 unsigned int pfc_netdev_index(const struct net_device *dev);
 unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
-unsigned int pfc_netdev_change(unsigned long event);
+unsigned int pfc_netdev_change_of_event(unsigned long event);
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
-struct net_device *pfc_notifier_dev(void *info);
-struct net_device *pfc_skb_dev(const struct sk_buff *skb);
+struct net_device *pfc_netdev_of_notification(void *info);
+struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 
-u64 pfc_now(void);
-u64 pfc_resolution(void);
+u64 pfc_monotonic_ns(void);
+u64 pfc_hrtimer_resolution_ns(void);
 u32 pfc_stable_tsc_khz(void);
 u64 pfc_local_clock(void);
-s64 pfc_time_offset(void);
+s64 pfc_time_namespace_offset_ns(void);
 
 void pfc_lock_init(raw_spinlock_t *lock);
 void pfc_preempt_disable(void);
@@ -69,16 +70,16 @@ bool pfc_in_nmi(void);
 u64 pfc_idle_ns(unsigned int cpu);
 bool pfc_cpu_online(unsigned int cpu);
 
-u64 pfc_run_time(const struct task_struct *task);
+u64 pfc_task_cpu_time_ns(const struct task_struct *task);
 int pfc_running_cpu(const struct task_struct *task);
 u64 pfc_thread_pointer(void);
 bool pfc_is_kernel_thread(const struct task_struct *task);
 bool pfc_is_exiting(const struct task_struct *task);
-bool pfc_exec_is_secret(const struct linux_binprm *bprm);
+bool pfc_exec_gains_rights_or_unreadable(const struct linux_binprm *bprm);
 bool pfc_in_syscall(struct task_struct *task);
 bool pfc_has_ended(struct task_struct *task);
 bool pfc_is_dead(struct task_struct *task);
-bool pfc_yields(struct task_struct *task);
+bool pfc_is_in_sched_yield(struct task_struct *task);
 
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {
@@ -91,14 +92,14 @@ struct pfc_task_ids {
 };
 
 void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *ids);
-void pfc_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
-struct task_struct *pfc_get_task(u32 pid);
-struct task_struct *pfc_leader_get(void);
+void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
+struct task_struct *pfc_get_task_by_initial_pid(u32 pid);
+struct task_struct *pfc_get_address_space_leader(void);
 struct pid *pfc_pid_get(struct task_struct *leader);
 u32 pfc_pid_nr(struct pid *pid);
 size_t pfc_pid_bytes(struct pid *pid);
-u32 pfc_pid_own_nr(struct pid *pid);
-u32 pfc_thread_nr(void);
+u32 pfc_pid_nr_in_own_ns(struct pid *pid);
+u32 pfc_tid_in_own_ns(void);
 
 /* Identity of a process that is traced or that creates a trace. */
 struct pfc_identity {
@@ -108,8 +109,8 @@ struct pfc_identity {
 };
 
 void pfc_identity(struct pfc_identity *identity, struct task_struct *task);
-bool pfc_is_dying(void);
-u32 pfc_uid(u32 uid);
+bool pfc_has_fatal_signal(void);
+u32 pfc_uid_in_caller_ns(u32 uid);
 
 struct mm_struct *pfc_mm_get(void);
 void pfc_mm_put(struct mm_struct *mm);

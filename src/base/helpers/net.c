@@ -44,7 +44,7 @@ unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_name);
 
-unsigned int pfc_netdev_change(unsigned long event)
+unsigned int pfc_netdev_change_of_event(unsigned long event)
 {
 	switch (event) {
 	case NETDEV_REGISTER:
@@ -57,7 +57,7 @@ unsigned int pfc_netdev_change(unsigned long event)
 		return 0;
 	}
 }
-EXPORT_SYMBOL_GPL(pfc_netdev_change);
+EXPORT_SYMBOL_GPL(pfc_netdev_change_of_event);
 
 /*
  * Returns whether the tracepoint netif_receive_skb is called for the packets that an interface
@@ -76,17 +76,17 @@ bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_has_rx_tracepoint);
 
-struct net_device *pfc_notifier_dev(void *info)
+struct net_device *pfc_netdev_of_notification(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
 }
-EXPORT_SYMBOL_GPL(pfc_notifier_dev);
+EXPORT_SYMBOL_GPL(pfc_netdev_of_notification);
 
-struct net_device *pfc_skb_dev(const struct sk_buff *skb)
+struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb)
 {
 	return skb->dev;
 }
-EXPORT_SYMBOL_GPL(pfc_skb_dev);
+EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
 
 /*
  * Returns the length of a packet including its link header. The receive path has already removed

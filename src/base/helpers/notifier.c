@@ -78,15 +78,15 @@ EXPORT_SYMBOL_NS_GPL(pfc_notifier_wait, "PERFCOUNTERS");
  * Like pfc_notifier_wait(), but waits for at most @nanoseconds. Returns 1 if @ready returned true,
  * 0 if the time has expired, or -ERESTARTSYS if a signal has arrived.
  */
-int pfc_notifier_wait_for(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg,
-			  u64 nanoseconds)
+int pfc_notifier_wait_timeout(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			      u64 nanoseconds)
 {
 	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
 	int rc = wait_event_interruptible_hrtimeout(notifier->readers, ready(arg), time);
 
 	return rc == -ETIME ? 0 : rc ? rc : 1;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_notifier_wait_for, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_notifier_wait_timeout, "PERFCOUNTERS");
 
 int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file, int on)
 {

@@ -30,8 +30,8 @@ void pfc_notifier_free(struct pfc_notifier *notifier);
 void pfc_notifier_wake_readers(struct pfc_notifier *notifier);
 void pfc_notifier_poll(struct pfc_notifier *notifier, struct file *file, poll_table *table);
 int pfc_notifier_wait(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg);
-int pfc_notifier_wait_for(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg,
-			  u64 nanoseconds);
+int pfc_notifier_wait_timeout(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			      u64 nanoseconds);
 int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file, int on);
 
 #endif

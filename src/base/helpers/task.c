@@ -19,11 +19,11 @@
 #include "helpers.h"
 
 /* Returns the CPU time of a task in nanoseconds, as of its last tick or context switch. */
-u64 pfc_run_time(const struct task_struct *task)
+u64 pfc_task_cpu_time_ns(const struct task_struct *task)
 {
 	return READ_ONCE(task->se.sum_exec_runtime);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_run_time, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_task_cpu_time_ns, "PERFCOUNTERS");
 
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
@@ -66,11 +66,11 @@ EXPORT_SYMBOL_NS_GPL(pfc_is_exiting, "PERFCOUNTERS");
  * Returns true if exec gives the new program more rights than the user has, or if the user may not
  * read the program's file.
  */
-bool pfc_exec_is_secret(const struct linux_binprm *bprm)
+bool pfc_exec_gains_rights_or_unreadable(const struct linux_binprm *bprm)
 {
 	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
 }
-EXPORT_SYMBOL_GPL(pfc_exec_is_secret);
+EXPORT_SYMBOL_GPL(pfc_exec_gains_rights_or_unreadable);
 
 /*
  * Returns true if a task that is not running is inside a system call. For a running task and for a
@@ -120,7 +120,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_is_dead, "PERFCOUNTERS");
  * Returns true if a running task entered the kernel by the system call sched_yield(), whose number
  * depends on the ABI of the call.
  */
-bool pfc_yields(struct task_struct *task)
+bool pfc_is_in_sched_yield(struct task_struct *task)
 {
 	unsigned long number;
 
@@ -133,7 +133,7 @@ bool pfc_yields(struct task_struct *task)
 #endif
 	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_yields, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_is_in_sched_yield, "PERFCOUNTERS");
 
 /*
  * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;
@@ -158,7 +158,7 @@ void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *i
 EXPORT_SYMBOL_NS_GPL(pfc_task_ids, "PERFCOUNTERS");
 
 /* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
-void pfc_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
+void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 {
 	struct task_struct *process, *task;
 
@@ -167,10 +167,10 @@ void pfc_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 		each(task, arg);
 	rcu_read_unlock();
 }
-EXPORT_SYMBOL_NS_GPL(pfc_each_task, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_for_each_task, "PERFCOUNTERS");
 
 /* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
-struct task_struct *pfc_get_task(u32 pid)
+struct task_struct *pfc_get_task_by_initial_pid(u32 pid)
 {
 	struct task_struct *task;
 
@@ -181,13 +181,13 @@ struct task_struct *pfc_get_task(u32 pid)
 	rcu_read_unlock();
 	return task;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_get_task, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_get_task_by_initial_pid, "PERFCOUNTERS");
 
 /*
  * Returns, with a reference, the leader of the process that owns the caller's address space. If the
  * caller is a child of vfork(), the parent owns the address space, which the child shares.
  */
-struct task_struct *pfc_leader_get(void)
+struct task_struct *pfc_get_address_space_leader(void)
 {
 	struct task_struct *leader = current->group_leader;
 #ifdef CONFIG_MEMCG
@@ -200,7 +200,7 @@ struct task_struct *pfc_leader_get(void)
 #endif
 	return get_task_struct(leader);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_leader_get, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_get_address_space_leader, "PERFCOUNTERS");
 
 struct pid *pfc_pid_get(struct task_struct *leader)
 {
@@ -225,20 +225,20 @@ size_t pfc_pid_bytes(struct pid *pid)
 EXPORT_SYMBOL_NS_GPL(pfc_pid_bytes, "PERFCOUNTERS");
 
 /* Returns the number of @pid in its own pid namespace: the result of getpid() in this process. */
-u32 pfc_pid_own_nr(struct pid *pid)
+u32 pfc_pid_nr_in_own_ns(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
-EXPORT_SYMBOL_NS_GPL(pfc_pid_own_nr, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_pid_nr_in_own_ns, "PERFCOUNTERS");
 
 /* Returns the thread id of the caller in the caller's own pid namespace. */
-u32 pfc_thread_nr(void)
+u32 pfc_tid_in_own_ns(void)
 {
 	struct pid *pid = task_pid(current);
 
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
-EXPORT_SYMBOL_NS_GPL(pfc_thread_nr, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_tid_in_own_ns, "PERFCOUNTERS");
 
 void pfc_identity(struct pfc_identity *identity, struct task_struct *task)
 {
@@ -248,15 +248,15 @@ void pfc_identity(struct pfc_identity *identity, struct task_struct *task)
 EXPORT_SYMBOL_NS_GPL(pfc_identity, "PERFCOUNTERS");
 
 /* Returns true if the caller has a pending fatal signal. */
-bool pfc_is_dying(void)
+bool pfc_has_fatal_signal(void)
 {
 	return fatal_signal_pending(current);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_is_dying, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_has_fatal_signal, "PERFCOUNTERS");
 
 /* Converts a uid of the initial user namespace to a uid of the caller's user namespace. */
-u32 pfc_uid(u32 uid)
+u32 pfc_uid_in_caller_ns(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }
-EXPORT_SYMBOL_NS_GPL(pfc_uid, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_uid_in_caller_ns, "PERFCOUNTERS");

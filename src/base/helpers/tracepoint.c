@@ -5,14 +5,14 @@
 #include <linux/tracepoint.h>
 #include "helpers.h"
 
-struct pfc_find {
+struct tracepoint_search {
 	const char *name;
 	struct tracepoint *found;
 };
 
-static void pfc_find_one(struct tracepoint *tp, void *arg)
+static void match_tracepoint_name(struct tracepoint *tp, void *arg)
 {
-	struct pfc_find *find = arg;
+	struct tracepoint_search *find = arg;
 
 	if (!strcmp(tp->name, find->name))
 		find->found = tp;
@@ -24,9 +24,9 @@ static void pfc_find_one(struct tracepoint *tp, void *arg)
  */
 struct tracepoint *pfc_tracepoint_find(const char *name)
 {
-	struct pfc_find find = { .name = name };
+	struct tracepoint_search find = { .name = name };
 
-	for_each_kernel_tracepoint(pfc_find_one, &find);
+	for_each_kernel_tracepoint(match_tracepoint_name, &find);
 	return find.found;
 }
 EXPORT_SYMBOL_GPL(pfc_tracepoint_find);

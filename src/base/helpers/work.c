@@ -7,7 +7,7 @@
 #include <linux/rcupdate.h>
 #include "work.h"
 
-static bool has_worked;
+static bool has_queued_task_work;
 
 /*
  * Queues a task work of the module @owner for @thread. Callers use the macro pfc_task_work_add() in
@@ -16,7 +16,7 @@ static bool has_worked;
 bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
 			     enum task_work_notify_mode how, struct module *owner)
 {
-	WRITE_ONCE(has_worked, true);
+	WRITE_ONCE(has_queued_task_work, true);
 	__module_get(owner);
 	if (!task_work_add(thread, work, how))
 		return true;
@@ -31,7 +31,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_task_work_add_owner, "PERFCOUNTERS");
  */
 void pfc_task_works_wait(void)
 {
-	if (has_worked)
+	if (has_queued_task_work)
 		synchronize_rcu_tasks();
 }
 EXPORT_SYMBOL_NS_GPL(pfc_task_works_wait, "PERFCOUNTERS");

@@ -86,7 +86,7 @@ static int module_event(struct notifier_block *block, unsigned long event, void 
 	const struct module *module = info;
 
 	if (event == MODULE_STATE_GOING)
-		pfc_module_gone(module, module->name);
+		pfc_delete_instances_of_module(module, module->name);
 	return NOTIFY_DONE;
 }
 

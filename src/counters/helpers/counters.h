@@ -12,7 +12,7 @@ bool pfc_may_log(unsigned int kind);
 int pfc_module_notifier_register(void);
 void pfc_module_notifier_unregister(void);
 /* Function that export.rs defines in Rust. */
-void pfc_module_gone(const void *module, const char *name);
+void pfc_delete_instances_of_module(const void *module, const char *name);
 
 void perf_counter_begin_slow(void);
 void perf_counter_end_slow(void);

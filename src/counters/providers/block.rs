@@ -13,7 +13,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::block::{Device, Name, Operation, Request};
+use provider::block::{BlockDevice, BlockOperation, DeviceName, Request};
 use provider::probe::{BlockComplete, BlockDone};
 use provider::{Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit};
 
@@ -26,7 +26,7 @@ module! {
 }
 
 /// Number of buckets of the latency histograms, which cover times up to 2^40 ns (18 minutes).
-const BUCKETS: u16 = 41;
+const LATENCY_BUCKETS: u16 = 41;
 
 struct Provider {
     _probes: Probes<Counts>,
@@ -55,7 +55,7 @@ struct DiskCounters {
 
 impl DirectionCounters {
     fn new(key: &Key, word: &str) -> Result<Self> {
-        let disk = Name(key);
+        let disk = DeviceName(key);
         let sectors = InstanceSpec::counter(Unit::Sectors, c"512-byte sectors completed");
         Ok(Self {
             requests: InstanceSpec::events(c"Requests completed")
@@ -64,7 +64,7 @@ impl DirectionCounters {
             time: InstanceSpec::nanoseconds(c"Time of requests, including time in queues")
                 .add(fmt!("block/{disk}/{word}_time"))?,
             latency: InstanceSpec::latency(
-                BUCKETS,
+                LATENCY_BUCKETS,
                 c"Requests by their time, including time in queues",
             )
             .add(fmt!("block/{disk}/{word}_latency"))?,
@@ -75,13 +75,13 @@ impl DirectionCounters {
         let _group = Group::begin();
         self.requests.counter().add(1);
         self.time.counter().add(ns);
-        self.latency.counter().hist(u32::from(BUCKETS), ns);
+        self.latency.counter().hist(u32::from(LATENCY_BUCKETS), ns);
     }
 }
 
 impl DiskCounters {
     fn new(key: &Key) -> Result<Self> {
-        let disk = Name(key);
+        let disk = DeviceName(key);
         Ok(Self {
             reads: DirectionCounters::new(key, "read")?,
             writes: DirectionCounters::new(key, "write")?,
@@ -99,12 +99,12 @@ impl DiskCounters {
         self.flush_time.counter().add(ns);
     }
 
-    fn direction(&self, operation: Operation) -> Option<&DirectionCounters> {
+    fn direction(&self, operation: BlockOperation) -> Option<&DirectionCounters> {
         match operation {
-            Operation::Read => Some(&self.reads),
-            Operation::Write => Some(&self.writes),
-            Operation::Discard => Some(&self.discards),
-            Operation::Flush => None,
+            BlockOperation::Read => Some(&self.reads),
+            BlockOperation::Write => Some(&self.writes),
+            BlockOperation::Discard => Some(&self.discards),
+            BlockOperation::Flush => None,
         }
     }
 }
@@ -112,20 +112,20 @@ impl DiskCounters {
 impl Counts {
     /// Calls `count` for the disk and, if the request is for a partition, for the partition. If a
     /// device has no instances yet, requests its instances and counts the event in `unnamed`.
-    fn each(&self, request: &Request, count: impl Fn(&DiskCounters)) {
-        let whole = request.device().and_then(Device::disk_key);
+    fn count_for_disk_and_partition(&self, request: &Request, count: impl Fn(&DiskCounters)) {
+        let whole = request.device().and_then(BlockDevice::disk_key);
         let part = request
             .device()
             .filter(|device| device.partition() != 0)
-            .and_then(Device::key);
+            .and_then(BlockDevice::key);
         for key in [whole, part].iter().flatten() {
-            self.one(key, &count);
+            self.count_for_device(key, &count);
         }
     }
 
     /// Calls `count` for one device. If the device has no instances yet, requests its instances and
     /// counts the event in `unnamed`.
-    fn one(&self, key: &Key, count: impl FnOnce(&DiskCounters)) {
+    fn count_for_device(&self, key: &Key, count: impl FnOnce(&DiskCounters)) {
         match self.disks.find(key) {
             Some(disk) => count(disk),
             None => {
@@ -154,19 +154,19 @@ impl kernel::Module for Provider {
 impl Handler<BlockComplete<'_>> for Counts {
     fn on(&self, event: BlockComplete<'_>) {
         let operation = event.request.operation();
-        if operation == Operation::Flush && event.request.is_flush_step() {
+        if operation == BlockOperation::Flush && event.request.is_step_of_flush_sequence() {
             // The block layer has made this flush itself. It accounts the flush at its completion,
             // although the request is not marked as accounted.
             let ns = event.request.age_ns();
             if let Some(key) = event.request.disk_key() {
-                self.one(&key, |disk| disk.complete_flush(ns));
+                self.count_for_device(&key, |disk| disk.complete_flush(ns));
             }
             return;
         }
         if !event.request.is_accounted() {
             return;
         }
-        self.each(event.request, |disk| {
+        self.count_for_disk_and_partition(event.request, |disk| {
             if let Some(way) = disk.direction(operation) {
                 way.sectors.counter().add(i64::from(event.bytes >> 9));
             }
@@ -176,12 +176,12 @@ impl Handler<BlockComplete<'_>> for Counts {
 
 impl Handler<BlockDone<'_>> for Counts {
     fn on(&self, event: BlockDone<'_>) {
-        if !event.request.is_accounted() || event.request.is_flush_step() {
+        if !event.request.is_accounted() || event.request.is_step_of_flush_sequence() {
             return;
         }
         let operation = event.request.operation();
         let ns = event.request.age_ns();
-        self.each(event.request, |disk| match disk.direction(operation) {
+        self.count_for_disk_and_partition(event.request, |disk| match disk.direction(operation) {
             Some(way) => way.complete(ns),
             None => disk.complete_flush(ns),
         });

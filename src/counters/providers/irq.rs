@@ -109,7 +109,7 @@ impl kernel::Module for Provider {
 
 impl Handler<IrqEntry<'_>> for Counts {
     fn on(&self, event: IrqEntry<'_>) {
-        if !event.action.is_first(event.irq) {
+        if !event.action.is_first_of_line(event.irq) {
             return;
         }
         let key = event.action.key(event.irq);

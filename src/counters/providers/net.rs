@@ -117,7 +117,7 @@ impl kernel::Module for Provider {
         probes.attach::<NetXmit<'_>>()?;
         probes.attach::<NetDrop<'_>>()?;
         Ok(Self {
-            _probes: probes.listen()?,
+            _probes: probes.listen_for_interfaces()?,
         })
     }
 }

@@ -10,7 +10,7 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::contexts::event_set::RegisterRequest;
 use crate::contexts::phase::Target;
 use crate::cpu_kinds;
@@ -31,7 +31,7 @@ impl Context {
             more
         };
         let _growing = self.alloc_lock.lock();
-        self.grow_sets(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
+        self.allocate_set_registers(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
         let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
         self.write(&touches, &more, &mut |state| {
             for pmc in values {
@@ -58,7 +58,7 @@ impl Context {
             more
         };
         let _growing = self.alloc_lock.lock();
-        self.grow_sets(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
+        self.allocate_set_registers(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
         let in_format = self.sampling_memory().is_some();
         let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
         self.write(&touches, &more, &mut |state| {
@@ -87,7 +87,7 @@ impl Context {
     /// Allocates memory for registers in event sets. `sets` has the numbers of the event sets, and
     /// `more` returns the registers that need memory in the event set with the given number. Caller
     /// holds `alloc_lock`.
-    fn grow_sets(
+    fn allocate_set_registers(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
         more: &dyn Fn(u16) -> RegisterRequest,
@@ -117,7 +117,7 @@ impl Context {
         &self,
         touches: &dyn Fn(u16) -> bool,
         more: &dyn Fn(u16) -> RegisterRequest,
-        function: &mut dyn FnMut(&mut State),
+        function: &mut dyn FnMut(&mut ContextState),
     ) -> Result {
         let map = self.registers.map();
         let mut session = SESSION.lock();
@@ -126,16 +126,16 @@ impl Context {
             if state.loading {
                 return Err(EBUSY);
             }
-            let new = state.claims_with(&map, |id| more(id).claims());
+            let new = state.claimed_registers_with(&map, |id| more(id).claims());
             // Claim no further registers for a context whose target has ended, because the context
             // does not count until it is attached again.
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
-            let uses = state.required_with(&map, |id| more(id).claims());
+            let uses = state.required_registers_with(&map, |id| more(id).claims());
             let place = (state.elsewhere.core(), state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
         if attached && !cpu_kinds::can_count(&uses, core, cpu) {
-            msr::log_lacking(cpu);
+            msr::log_missing_registers(cpu);
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };

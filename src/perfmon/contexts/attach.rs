@@ -13,7 +13,7 @@ use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
 use crate::contexts::deferral::Blocker;
-use crate::contexts::loaded::loaded;
+use crate::contexts::loaded::loaded_context;
 use crate::contexts::permission::Permission;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
@@ -40,7 +40,7 @@ impl Context {
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
         // Check the permission before any lock is taken, because the check can sleep.
         let task = match self.scope() {
-            Scope::Thread => Some(self.find_permitted(number)?),
+            Scope::Thread => Some(self.find_permitted_thread(number)?),
             Scope::System if access::is_perfmon_capable() => None,
             Scope::System => return Err(EPERM),
         };
@@ -53,7 +53,7 @@ impl Context {
         // because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
+            let uses = state.required_registers_with(&self.registers.map(), |_| RegisterMask::NONE);
             (uses, state.elsewhere.core())
         };
         let cpu = task.is_none().then_some(number);
@@ -66,22 +66,25 @@ impl Context {
             // Find errors before another context is evicted. attach_cpu() repeats the check of the
             // CPU, because the caller can be preempted before attach_cpu() is called.
             match &task {
-                Some((task, _)) if self.notify_block && task::address(task) == task::current() => {
+                Some((task, _))
+                    if self.notify_block
+                        && task::task_address(task) == task::current_task_address() =>
+                {
                     return Err(EINVAL)
                 }
                 Some(_) => {}
                 None => Self::check_cpu_free(number)?,
             }
-            state.compute_order().map_err(to_kernel_error)?;
+            state.compute_set_order().map_err(to_kernel_error)?;
             if !can_count {
                 drop(state);
-                msr::log_lacking(cpu);
+                msr::log_missing_registers(cpu);
                 return Err(ENODEV);
             }
             state.elsewhere.set_required(uses);
             self.activate_set(&mut state, set)
                 .map_err(to_kernel_error)?;
-            state.claims_with(&self.registers.map(), |_| RegisterMask::NONE)
+            state.claimed_registers_with(&self.registers.map(), |_| RegisterMask::NONE)
         };
         session.add_context(slot, self);
         session
@@ -118,8 +121,8 @@ impl Context {
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
-        let address = task::address(&task);
-        self.check_thread(&task)?;
+        let address = task::task_address(&task);
+        self.check_may_watch_thread(&task)?;
         let place = self.insert_entry(session, place, address)?;
         session.evict(Scope::Thread, &claims);
         let mut state = self.state.lock();
@@ -127,11 +130,11 @@ impl Context {
         (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
         (state.blocker, state.permission) = (blocker, watch);
         state.claims = claims;
-        state.sampling.self_monitoring = address == task::current();
+        state.sampling.self_monitoring = address == task::current_task_address();
         drop(state);
         // Check the thread again. If it exited or executed a program before the context was
         // attached above, the probes have ignored the context.
-        self.check_thread(&task)
+        self.check_may_watch_thread(&task)
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
@@ -153,7 +156,7 @@ impl Context {
             Ok(place) => return Ok(place),
             Err(refused) => refused,
         };
-        if error != EEXIST || !access::may_evict() || !session.evict_thread(task) {
+        if error != EEXIST || !access::may_evict_contexts() || !session.evict_thread(task) {
             return Err(error);
         }
         ThreadEntry::new(new, task, self.address()).map_err(|(error, _)| error)
@@ -166,7 +169,7 @@ impl Context {
         if cpu::this_cpu() != number {
             return Err(EINVAL);
         }
-        match loaded(Scope::System) {
+        match loaded_context(Scope::System) {
             Some(_) => Err(EBUSY),
             None => Ok(()),
         }
@@ -221,15 +224,15 @@ impl Context {
     /// prolong the call. `running_cpu()` has a barrier, so it reads the thread's CPU after the
     /// context was started.
     pub(crate) fn load_where_running(&self, task: usize) {
-        if task == task::current() {
+        if task == task::current_task_address() {
             return self.sched_in(Target::Thread(task));
         }
         let Some(thread) = self.state.lock().thread.clone() else {
             return;
         };
         if let Some(cpu) = task::running_cpu(&thread) {
-            cpu::call_on(cpu, &mut || {
-                if task::current() == task {
+            cpu::call_on_cpu(cpu, &mut || {
+                if task::current_task_address() == task {
                     self.sched_in(Target::Thread(task));
                 }
             });
@@ -294,8 +297,8 @@ impl Context {
     ///
     /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
     /// `EINTR`, `ENOMEM`.
-    fn find_permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
-        let task = task::find(number).ok_or(ESRCH)?;
+    fn find_permitted_thread(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
+        let task = task::find_thread(number).ok_or(ESRCH)?;
         if task::is_kernel_thread(&task) {
             return Err(EPERM);
         }
@@ -306,11 +309,13 @@ impl Context {
     /// Checks, without sleeping, whether the caller may watch the thread. Unlike
     /// [`Permission::check`], this function does not ask the security modules. Returns `ESRCH` if
     /// the thread exits, `EPERM` without permission.
-    fn check_thread(&self, task: &Task) -> Result {
-        if task::has_ended(task) {
+    fn check_may_watch_thread(&self, task: &Task) -> Result {
+        if task::is_exiting(task) {
             return Err(ESRCH);
         }
-        match access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit()) {
+        match access::ptrace_rule_allows_read(task)
+            || (!self.notify_block && access::has_perfmon_noaudit())
+        {
             true => Ok(()),
             false => Err(EPERM),
         }

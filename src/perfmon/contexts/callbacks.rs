@@ -8,7 +8,7 @@
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::cpus;
 use crate::helpers;
 use crate::session;
@@ -35,14 +35,14 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 /// critical section, with the context that is attached to the deferral.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void, blocker: *const helpers::Blocker) {
-    let is_that = |state: &State| {
+    let is_that = |state: &ContextState| {
         let own = state.blocker.as_ref();
         own.is_some_and(|own| own.raw.as_ptr().cast_const() == blocker)
     };
     // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
     // which the context is freed. The caller read the pointer inside an RCU read-side critical
     // section.
-    unsafe { (*context.cast::<Context>()).end_if(&is_that) };
+    unsafe { (*context.cast::<Context>()).end_if_state(&is_that) };
 }
 
 /// Checks again whether the context's user may monitor the context's thread.

@@ -7,9 +7,9 @@
 //! the registers of the PMU hold the current values of its active set. While a context is in a PMU,
 //! [`Phase::cpu`] is the number of the CPU that has this PMU. Only the CPU whose PMU gets or loses
 //! the context writes `Phase::cpu`, with interrupts off and the context's lock held. `Phase::cpu`
-//! changes together with the per-CPU variables `loaded` and `counting` of [`crate::per_cpu`]. Code
-//! that needs current register values takes the context's lock on the CPU whose PMU holds the
-//! registers: see [`Context::with_state`].
+//! changes together with the per-CPU variables `loaded` and `counting` of
+//! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
+//! whose PMU holds the registers: see [`Context::with_state`].
 //!
 //! A hardware counter is kept at 0 while no context that is programmed into the PMU uses the
 //! counter. Because unused counters are 0, RDPMC does not show a thread the count of another
@@ -39,7 +39,7 @@ use perfmon_rules::register_map::Scope;
 use protocols::self_page;
 
 use crate::contexts::deferral::{Blocker, Deferral};
-use crate::contexts::event_set::{Set, Sets};
+use crate::contexts::event_set::{EventSet, EventSets};
 use crate::contexts::permission::Permission;
 use crate::contexts::phase::{Phase, Target};
 use crate::contexts::sampling_state::Sampling;
@@ -52,17 +52,17 @@ use crate::reservation;
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
 use base::access;
-use base::account::Charge;
+use base::account::MemoryCharge;
 use base::raw_lock::RawLock;
 use base::{address_space, clock, cpu, preempt, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
-pub(crate) struct State {
+pub(crate) struct ContextState {
     /// The active event set: the set whose registers are programmed into a PMU while the context
     /// counts.
-    pub(crate) set: KBox<Set>,
+    pub(crate) set: KBox<EventSet>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
-    pub(crate) sets: Sets,
+    pub(crate) sets: EventSets,
     /// The target of the context, whether it is started, and the CPU whose PMU has its registers.
     pub(crate) phase: Phase,
     /// The thread that the context was last attached to. `PERFMON_UNLOAD` clears this field; the
@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(crate) page: Option<Page>,
     /// The mappings of the self page, and whether the process that maps the self page may execute
     /// RDPMC.
-    pub(crate) mapped: Mapped,
+    pub(crate) mapped: SelfPageMappings,
     /// The value of the time stamp counter when the self page was last written.
     pub(crate) tsc: u64,
     /// The context's entry in the table of monitored threads.
@@ -107,7 +107,7 @@ pub(crate) struct State {
 }
 
 /// Number of bytes that are charged for the file, the notifier and the sample values of a context.
-const OVERHEAD_BYTES: usize = 2048;
+const CONTEXT_OVERHEAD_BYTES: usize = 2048;
 
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
@@ -128,7 +128,7 @@ pub(crate) struct Context {
     /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmus::Registers>,
     /// The bytes that are charged to the creator of this context.
-    pub(crate) charge: Charge,
+    pub(crate) charge: MemoryCharge,
     /// The creator's PID namespace, in which the PIDs and TIDs of samples and messages are given.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
@@ -138,12 +138,12 @@ pub(crate) struct Context {
     #[pin]
     pub(crate) alloc_lock: Mutex<()>,
     #[pin]
-    pub(crate) state: RawLock<State>,
+    pub(crate) state: RawLock<ContextState>,
 }
 
 /// The mappings of a context's self page. At most one process maps the page at a time.
 #[derive(Default)]
-pub(crate) struct Mapped {
+pub(crate) struct SelfPageMappings {
     /// The address of the `mm_struct` of the process that maps the page.
     mm: usize,
     nr: usize,
@@ -167,7 +167,7 @@ pub(crate) struct ContextConfig {
 
 /// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
 #[inline]
-pub(crate) fn counting_bits() -> u64 {
+pub(crate) fn counting_global_ctrl_bits() -> u64 {
     per_cpu::counting(Scope::Thread) | per_cpu::counting(Scope::System)
 }
 
@@ -175,7 +175,8 @@ impl Context {
     /// Creates a detached, stopped context with an empty event set 0. May sleep. Returns `EBUSY` if
     /// no PMU description is registered. Other errors are `EDQUOT`, `ESRCH` and `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
-        let charge = Charge::of_context(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
+        let charge =
+            MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = pmus::Registers::current()?;
         let global_ctrl = registers.map().global_ctrl;
@@ -183,8 +184,8 @@ impl Context {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
-        let set = Set::new(0, &charge)?;
-        let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
+        let set = EventSet::new(0, &charge)?;
+        let (sets, sampling) = (EventSets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
                 notifier: Deferral::new()?,
@@ -197,7 +198,7 @@ impl Context {
                 ns,
                 global_ctrl,
                 alloc_lock <- new_mutex!(()),
-                state <- RawLock::new(init!(State {
+                state <- RawLock::new(init!(ContextState {
                     set,
                     sets,
                     phase: Phase::NEW,
@@ -206,7 +207,7 @@ impl Context {
                     broken: false,
                     claims: RegisterMask::NONE,
                     page: None,
-                    mapped: Mapped::default(),
+                    mapped: SelfPageMappings::default(),
                     tsc: 0,
                     thread_entry: None,
                     blocker: None,
@@ -272,9 +273,9 @@ impl Context {
     /// cannot be written, this function removes the context from the PMU, and the notifier's
     /// irq_work ends the context.
     #[inline]
-    pub(crate) fn load_pmu(&self, state: &mut State) {
+    pub(crate) fn load_pmu(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
-        state.set.load(clock::now());
+        state.set.load(clock::monotonic_ns_in_any_context());
         state
             .set
             .registers
@@ -311,15 +312,15 @@ impl Context {
         }
     }
 
-    /// Writes [`counting_bits`] to the global control. Writes the global control again if an NMI
-    /// changed [`counting_bits`] between the read of the bits and the write. Returns false if the
-    /// global control cannot be written.
+    /// Writes [`counting_global_ctrl_bits`] to the global control. Writes the global control again
+    /// if an NMI changed [`counting_global_ctrl_bits`] between the read of the bits and the write.
+    /// Returns false if the global control cannot be written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {
-            let all = counting_bits();
+            let all = counting_global_ctrl_bits();
             let there = msr::write(self.global_ctrl, all);
-            if counting_bits() == all {
+            if counting_global_ctrl_bits() == all {
                 return there;
             }
         }
@@ -328,7 +329,7 @@ impl Context {
     /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
     /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
     #[cold]
-    fn stop_broken(&self, state: &mut State) {
+    fn stop_broken(&self, state: &mut ContextState) {
         state.phase.stop();
         state.broken = true;
         self.notifier.queue_work();
@@ -337,7 +338,7 @@ impl Context {
     /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
     /// context is started, not masked, and in no PMU. Called with interrupts off.
     #[inline]
-    pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
+    pub(crate) fn load_pmu_if_active(&self, state: &mut ContextState) {
         if state.phase.is_waiting() && !state.sampling.masked && self.fits_cpu(state) {
             self.load_pmu(state);
         }
@@ -347,7 +348,7 @@ impl Context {
     /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
     /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
     #[inline]
-    pub(crate) fn save_pmu(&self, state: &mut State) {
+    pub(crate) fn save_pmu(&self, state: &mut ContextState) {
         per_cpu::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
             // In an NMI all counters are disabled; the NMI handler enables them when it ends.
@@ -369,7 +370,7 @@ impl Context {
             .set
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
-        state.set.runs.unload(clock::now());
+        state.set.runs.unload(clock::monotonic_ns_in_any_context());
         // Cancel the timer before the thread moves to another CPU. If the timer's callback ran on
         // this CPU while the other CPU starts the timer, hrtimer_start() would leave the timer on
         // this CPU. An NMI cannot cancel the timer, so the irq_work does.
@@ -380,8 +381,8 @@ impl Context {
         }
         state.phase.leave_pmu();
         state.update_self_page(true);
-        // For the context of a CPU, the per-CPU variable `loaded` stays set until the context is
-        // detached.
+        // For the context of a CPU, the per-CPU variable `loaded` stays set until the
+        // context is detached.
         if self.scope == Scope::Thread {
             per_cpu::set_loaded_address(self.scope, 0);
         }
@@ -393,7 +394,7 @@ impl Context {
     /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
     /// as pending but not delivered.
     #[inline(always)]
-    pub(crate) fn sync(&self, state: &mut State) {
+    pub(crate) fn sync(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
         if state.phase.cpu().is_some() {
             let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
@@ -411,9 +412,9 @@ impl Context {
     }
 
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
-    /// [`State::required_cpu`] returns, or on this CPU if it returns `None`. Called in process
-    /// context.
-    pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
+    /// [`ContextState::required_cpu`] returns, or on this CPU if it returns `None`. Called in
+    /// process context.
+    pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut ContextState)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
@@ -423,7 +424,7 @@ impl Context {
                 }
             };
             let mut done = false;
-            cpu::call_on(elsewhere, &mut || {
+            cpu::call_on_cpu(elsewhere, &mut || {
                 let mut state = self.state.lock();
                 // The thread may have been switched out or have moved to another CPU since
                 // `required_cpu()` was called above.
@@ -443,7 +444,10 @@ impl Context {
 
     /// Calls `function` like [`with_state`](Self::with_state), but sends no IPI for the context of
     /// a CPU. Returns `OtherCpu` if the context is attached to a CPU other than this one.
-    pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
+    pub(crate) fn try_with_state(
+        &self,
+        function: &mut dyn FnMut(&mut ContextState),
+    ) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with_state(function);
             return Ok(());
@@ -461,7 +465,7 @@ impl Context {
     }
 
     /// Returns `OtherCpu` if the context is attached to a CPU other than this one.
-    fn check_cpu(&self, state: &State) -> Result<(), Error> {
+    fn check_cpu(&self, state: &ContextState) -> Result<(), Error> {
         match state.required_cpu() {
             Some(cpu) if self.scope == Scope::System && cpu != cpu::this_cpu() => {
                 Err(Error::OtherCpu)
@@ -475,9 +479,9 @@ impl Context {
     /// process maps the self page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
-        let memory = address_space::current_mm();
+        let memory = address_space::current_mm_address();
         let thread = state.thread.as_ref();
-        if thread.is_some_and(|thread| address_space::mm_of(thread) != memory) {
+        if thread.is_some_and(|thread| address_space::task_mm_address(thread) != memory) {
             return Err(EACCES);
         }
         if state.mapped.nr != 0 && state.mapped.mm != memory {
@@ -500,12 +504,12 @@ impl Context {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);
         if state.mapped.nr == 0 {
-            state.mapped = Mapped::default();
+            state.mapped = SelfPageMappings::default();
         }
     }
 }
 
-impl State {
+impl ContextState {
     /// Returns whether the context needs its timer: for a sampling clock, for the end of the active
     /// set's run, or for the end of throttling.
     #[inline]
@@ -550,7 +554,7 @@ impl State {
     #[inline(never)]
     fn update_self_page_slow(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
-        let tsc = clock::time_stamp();
+        let tsc = clock::read_tsc();
         let ran = if counted {
             tsc.wrapping_sub(self.tsc)
         } else {
@@ -562,14 +566,14 @@ impl State {
         let flags = match (
             self.phase.cpu(),
             self.mapped.rdpmc
-                && self.mapped.mm == address_space::current_mm()
+                && self.mapped.mm == address_space::current_mm_address()
                 && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
             (Some(_), false) => (self_page::COUNTING, 0),
             (Some(_), true) => {
                 let flags = self_page::COUNTING | self_page::RDPMC;
-                (flags, task::thread_pointer())
+                (flags, task::current_thread_pointer())
             }
         };
         page.update(&self.set, flags, tsc, ran);

@@ -4,7 +4,7 @@
 //! context's thread runs on CPUs that lack some of them. [`crate::cpu_kinds`] describes the kinds
 //! of CPUs.
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::cpu_kinds::Elsewhere;
 use crate::per_cpu;
 use base::{cpu, task};
@@ -13,7 +13,7 @@ impl Context {
     /// Returns whether this CPU has the core type and all hardware registers that the context
     /// needs. Called with interrupts off.
     #[inline]
-    pub(crate) fn fits_cpu(&self, state: &mut State) -> bool {
+    pub(crate) fn fits_cpu(&self, state: &mut ContextState) -> bool {
         state.elsewhere.fitting_kind == Some(per_cpu::cpu_kind_id()) || self.update_fit(state)
     }
 
@@ -22,7 +22,7 @@ impl Context {
     /// after registers were written. If this CPU lacks registers of the context, the run time of
     /// the thread is added to [`Elsewhere::time`] from now on.
     #[cold]
-    fn update_fit(&self, state: &mut State) -> bool {
+    fn update_fit(&self, state: &mut ContextState) -> bool {
         let kind = per_cpu::cpu_kind(cpu::this_cpu());
         self.sync_elsewhere(state);
         let Elsewhere {
@@ -40,7 +40,7 @@ impl Context {
         // incomplete. If user space writes a PMD, the PMD is no longer marked as incomplete.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
-            state.elsewhere.run_time_before = Some(Self::run_time(state));
+            state.elsewhere.run_time_before = Some(Self::cpu_time_ns(state));
         }
         if is_new || !state.set.registers.is_any_incomplete() {
             self.mark_incomplete(state);
@@ -49,12 +49,15 @@ impl Context {
     }
 
     /// Returns the run time of the context's thread in nanoseconds, as of the last timer tick.
-    fn run_time(state: &State) -> u64 {
-        state.thread.as_ref().map_or(0, |task| task::run_time(task))
+    fn cpu_time_ns(state: &ContextState) -> u64 {
+        state
+            .thread
+            .as_ref()
+            .map_or(0, |task| task::cpu_time_ns(task))
     }
 
     /// Marks the values of all event sets as short (incomplete), and updates the self page.
-    fn mark_incomplete(&self, state: &mut State) {
+    fn mark_incomplete(&self, state: &mut ContextState) {
         for set in state.each_set_mut() {
             set.registers.mark_loaded_incomplete();
         }
@@ -65,11 +68,11 @@ impl Context {
     /// context. If the context is started and not masked, adds the time that the thread has run
     /// since the last update, and marks the values of the context as short (incomplete).
     #[cold]
-    pub(crate) fn sync_elsewhere(&self, state: &mut State) {
+    pub(crate) fn sync_elsewhere(&self, state: &mut ContextState) {
         let Some(since) = state.elsewhere.run_time_before else {
             return;
         };
-        let now = Self::run_time(state);
+        let now = Self::cpu_time_ns(state);
         state.elsewhere.run_time_before = Some(now);
         let ran = now.wrapping_sub(since);
         let runs = state.thread.as_ref().map(|t| task::running_cpu(t));

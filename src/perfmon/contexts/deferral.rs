@@ -13,7 +13,7 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 
 use crate::helpers;
-use base::access::Process;
+use base::access::ProcessIdentity;
 use base::notifier::Notifier;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
@@ -136,7 +136,7 @@ impl Drop for Deferral {
 pub(crate) struct Blocker {
     pub(crate) raw: NonNull<helpers::Blocker>,
     /// The process that attached the context.
-    pub(crate) loader: Process,
+    pub(crate) loader: ProcessIdentity,
 }
 
 // SAFETY: The C functions of the structure may be called, and free it, in any thread.
@@ -148,7 +148,7 @@ impl Blocker {
     /// Creates a `Blocker` for an attachment by the caller's process. May sleep. Returns `ESRCH` or
     /// `ENOMEM` on failure.
     pub(crate) fn new(deferral: &Deferral) -> Result<Self> {
-        let loader = Process::of_caller()?;
+        let loader = ProcessIdentity::of_caller()?;
         // SAFETY: The deferral is valid by its type's invariant, and `loader` holds a reference.
         // `pfm_blocker_new()` may sleep, because the caller is in process context.
         let raw = unsafe { helpers::pfm_blocker_new(deferral.raw.as_ptr(), loader.as_ptr()) };

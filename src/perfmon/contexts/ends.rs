@@ -7,11 +7,11 @@ use perfmon_rules::abi;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
 use crate::msr;
 use crate::per_cpu;
-use base::raw_lock::Guard;
+use base::raw_lock::RawLockGuard;
 
 impl Context {
     /// Ends the context if it is attached to `target`.
@@ -39,7 +39,7 @@ impl Context {
     ///
     /// While the PMU of a CPU holds the context, only code on that CPU may call this function. The
     /// caller calls `Deferral::wake_blocked()` later, because the thread may be blocked.
-    pub(crate) fn end_state(&self, state: &mut State) {
+    pub(crate) fn end_state(&self, state: &mut ContextState) {
         self.stop_counting(state);
         self.detach_state(state);
         state.phase.end();
@@ -52,7 +52,7 @@ impl Context {
     /// administrator's context needs the registers or the thread of this context. Returns the
     /// registers that the evicted context had claimed, or no registers if the context was not
     /// evicted.
-    pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
+    pub(crate) fn evict(&self, has: &dyn Fn(&ContextState) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Call `has` before with_state(), to send no IPI if the context is not evicted.
         if !has(&self.state.lock()) {
@@ -76,7 +76,7 @@ impl Context {
 
     /// Ends a context because a PMU register that it uses could not be accessed, and queues a
     /// `FAULT` message for the reader. Called by the notifier's irq_work.
-    pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
+    pub(crate) fn end_broken(&self, mut state: RawLockGuard<'_, ContextState>) {
         self.end_early(&mut state);
         self.queue_message(&mut state, abi::FAULT);
         state.resume_thread();
@@ -86,7 +86,7 @@ impl Context {
         // lock. The scheduler probes take the context's lock under a run-queue lock.
         drop(state);
         drop(place);
-        msr::log_fault();
+        msr::log_register_fault();
         // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
         // irq_work, which wakes the blocked thread as well as the readers.
         self.notifier.wake_readers();
@@ -94,7 +94,7 @@ impl Context {
 
     /// Ends the context although its target continues to run. If the context was started, marks all
     /// its values as short (incomplete). Updates the self page.
-    fn end_early(&self, state: &mut State) {
+    fn end_early(&self, state: &mut ContextState) {
         let counts = state.phase.is_started() || state.broken;
         self.stop_counting(state);
         self.detach_state(state);
@@ -110,7 +110,7 @@ impl Context {
 
     /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
     /// clears the variable `loaded` of that CPU.
-    pub(crate) fn detach_state(&self, state: &mut State) {
+    pub(crate) fn detach_state(&self, state: &mut ContextState) {
         if let Target::Cpu(_) = state.phase.target() {
             per_cpu::set_loaded_address(Scope::System, 0);
         }

@@ -14,18 +14,18 @@ use perfmon_rules::period::Attr;
 use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
 use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
 
-use base::account::Charge;
+use base::account::MemoryCharge;
 
 /// Allocates the register memory of event sets with kmalloc().
 #[derive(Default)]
-pub(crate) struct Heap;
+pub(crate) struct KmallocHeap;
 
-impl Allocator for Heap {
+impl Allocator for KmallocHeap {
     type Slice<T: Copy + Default> = KVec<T>;
 }
 
-/// The registers of an event set, in memory from [`Heap`].
-pub(crate) type Registers = perfmon_rules::registers::Registers<Heap>;
+/// The registers of an event set, in memory from [`KmallocHeap`].
+pub(crate) type Registers = perfmon_rules::registers::Registers<KmallocHeap>;
 
 /// The registers of one event set that a system call uses. The event set needs memory for them.
 #[derive(Default)]
@@ -51,24 +51,24 @@ impl RegisterRequest {
 }
 
 /// Allocates the memory for the register values and the program of a set.
-pub(crate) fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<Heap>> {
-    fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
+pub(crate) fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<KmallocHeap>> {
+    fn allocate_array<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
     }
     let [pmcs, soft_pmcs] = needs.pmcs;
     let [pmds, soft_pmds] = needs.pmds;
     Ok(RegisterMemory {
-        pmcs: [some(pmcs)?, some(soft_pmcs)?],
-        pmds: [some(pmds)?, some(soft_pmds)?],
-        controls: some(needs.controls)?,
-        counters: some(needs.counters)?,
-        virtual_counters: some(needs.virtual_counters)?,
+        pmcs: [allocate_array(pmcs)?, allocate_array(soft_pmcs)?],
+        pmds: [allocate_array(pmds)?, allocate_array(soft_pmds)?],
+        controls: allocate_array(needs.controls)?,
+        counters: allocate_array(needs.counters)?,
+        virtual_counters: allocate_array(needs.virtual_counters)?,
     })
 }
 
 /// An event set: register values, the program that is written to the PMU, and statistics of its
 /// runs.
-pub(crate) struct Set {
+pub(crate) struct EventSet {
     /// The number by which user space selects the event set.
     pub(crate) id: u16,
     /// The values of the registers, and the program for the PMU.
@@ -80,16 +80,16 @@ pub(crate) struct Set {
     /// The run statistics of the PMDs that count (do not sample).
     pub(crate) moments: KVec<RunningMoments>,
     /// The bytes that are charged for this set.
-    pub(crate) charge: Charge,
+    pub(crate) charge: MemoryCharge,
 }
 
-impl Set {
+impl EventSet {
     /// Number of bytes that are charged for a set without registers.
-    pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
+    pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<EventSetSlot>());
 
     /// Creates an event set without registers. Charges the set's memory to the same user as
     /// `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
-    pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
+    pub(crate) fn new(id: u16, charge: &MemoryCharge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;
         let new = Self {
             id,
@@ -182,35 +182,35 @@ impl Set {
 }
 
 /// An element of the list of a context's event sets.
-pub(crate) struct Slot {
+pub(crate) struct EventSetSlot {
     /// The number by which user space selects the event set.
     pub(crate) id: u16,
     /// The slot index of the event set that becomes active after this set. Computed when the
     /// context is attached.
     pub(crate) next: usize,
-    /// The event set, or `None` for the active set, which is in `State::set`.
-    pub(crate) set: Option<KBox<Set>>,
+    /// The event set, or `None` for the active set, which is in `ContextState::set`.
+    pub(crate) set: Option<KBox<EventSet>>,
 }
 
 /// All event sets of a context, sorted by number.
-pub(crate) struct Sets {
+pub(crate) struct EventSets {
     /// One slot for each event set, sorted by the number of the set.
-    pub(crate) slots: KVec<Slot>,
+    pub(crate) slots: KVec<EventSetSlot>,
     /// The slot index of the active event set.
     pub(crate) active: usize,
     /// True if a switch to the next event set is due.
     pub(crate) due: bool,
     /// The timer does not end a run of a set before this time, in nanoseconds of
-    /// [`base::clock::now`].
+    /// [`base::clock::monotonic_ns_in_any_context`].
     pub(crate) earliest_switch: u64,
 }
 
-impl Sets {
+impl EventSets {
     /// Creates a list with only event set 0, which is active. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVec::new();
         slots.push(
-            Slot {
+            EventSetSlot {
                 id: 0,
                 next: 0,
                 set: None,
@@ -243,7 +243,7 @@ impl Sets {
     /// Makes the event set in the slot `place` active. On entry, `set` is the old active set, which
     /// is moved to its slot. On return, `set` is the new active set.
     #[inline]
-    pub(crate) fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
+    pub(crate) fn activate(&mut self, set: &mut KBox<EventSet>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
             return;
         };

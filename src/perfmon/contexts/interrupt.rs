@@ -5,8 +5,8 @@
 
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{counting_bits, Context};
-use crate::contexts::loaded::loaded;
+use crate::contexts::context::{counting_global_ctrl_bits, Context};
+use crate::contexts::loaded::loaded_context;
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
 use crate::stats::{self, SelfStat};
@@ -15,7 +15,7 @@ use base::clock;
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
 /// module caused it.
 pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
-    let began = clock::time_stamp();
+    let began = clock::read_tsc();
     if global.control != 0 {
         msr::write(global.control, 0);
     }
@@ -24,7 +24,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         status => msr::read(status) & global.bits,
     };
     let mut handled = 0u32;
-    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
+    let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         if let Some(context) = context {
@@ -48,10 +48,10 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     // recognized as stale. Without a global status register, one NMI can handle the overflows of
     // two NMIs. On AMD, one overflow can cause two NMIs even with a global status register: the
     // first NMI clears the status, so the second NMI finds no overflow.
-    if global.may_be_stale != 0 || global.status == 0 {
+    if global.may_nmi_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
-        } else if handled > u32::from(global.may_be_stale == 0) {
+        } else if handled > u32::from(global.may_nmi_be_stale == 0) {
             nmi::expect_stale_nmi(began);
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     // NMI. Unmask the LVTPC entry before counters are enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
-        msr::write(global.control, counting_bits());
+        msr::write(global.control, counting_global_ctrl_bits());
     }
     stats::add_elapsed(SelfStat::NmiTime, began as u32);
     handled
@@ -73,8 +73,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
 /// them. Called with interrupts off.
 pub(crate) fn handle_deferred_nmi() {
     stats::count(SelfStat::NmiDeferred);
-    let began = nmi::deferred_since();
-    let loaded = [loaded(Scope::Thread), loaded(Scope::System)];
+    let began = nmi::first_deferred_nmi_time();
+    let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
@@ -131,16 +131,16 @@ impl Context {
         if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
             self.notifier.cancel_timer();
         }
-        if !state.phase.is_here() {
+        if !state.phase.is_in_this_cpu_pmu() {
             return;
         }
         if !timer {
             return self.set_timer(&mut state);
         }
-        let began = clock::time_stamp();
+        let began = clock::read_tsc();
         self.sync(&mut state);
         self.unthrottle(&mut state);
-        let ends = state.run_remaining(clock::now()) == Some(0);
+        let ends = state.run_remaining(clock::monotonic_ns_in_any_context()) == Some(0);
         state.sets.due |= ends;
         let samples = state.set.registers.program.has_armed_clock;
         let told = self.deliver_overflows(&mut state, nmi::irq_regs());
@@ -163,9 +163,10 @@ impl Context {
     /// interrupts off.
     fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
-        if state.phase.is_here() {
+        if state.phase.is_in_this_cpu_pmu() {
             stats::count(SelfStat::SetSwitchLate);
-            state.sets.earliest_switch = clock::now().wrapping_add(nanoseconds);
+            state.sets.earliest_switch =
+                clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
             self.set_timer(&mut state);
         }
     }

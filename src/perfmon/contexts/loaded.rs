@@ -15,7 +15,7 @@ use crate::per_cpu;
 /// context that is programmed into this CPU's PMU. `Scope::System` selects the context that is
 /// attached to this CPU. Called with interrupts or preemption off.
 #[inline]
-pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
+pub(crate) fn loaded_context<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
     // period after its removal from the per-CPU word, so it is valid while preemption is off.
     unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
@@ -25,7 +25,7 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 /// detach the context meanwhile, and even attach it to another task. The caller therefore checks
 /// the context's target under the context's lock.
 #[inline]
-pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
+pub(crate) fn context_of_task<'a>(task: usize) -> Option<&'a Context> {
     // SAFETY: The table has addresses of contexts. A context is freed one RCU grace period after
     // its entry was removed (`Deferral::free_context`). The context is therefore valid while
     // preemption is off.

@@ -5,13 +5,13 @@
 
 use perfmon_rules::abi::{self, Message};
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 
 impl Context {
     /// Reports to the readers that the target of the context has ended: queues an `END` message and
     /// wakes the readers. If the thread attached the context to itself, queues no message and only
     /// wakes the readers.
-    pub(crate) fn queue_end_message(&self, state: &mut State) {
+    pub(crate) fn queue_end_message(&self, state: &mut ContextState) {
         if state.sampling.self_monitoring {
             self.notifier.wake_readers();
         } else {
@@ -21,7 +21,7 @@ impl Context {
 
     /// Queues a message of the type `msg_type`, without data about an overflow, and wakes the
     /// readers.
-    pub(crate) fn queue_message(&self, state: &mut State, msg_type: u32) {
+    pub(crate) fn queue_message(&self, state: &mut ContextState, msg_type: u32) {
         let message = Message {
             msg_type,
             ..Message::default()

@@ -20,7 +20,7 @@ use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_map::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::contexts::event_set::Registers;
 use crate::contexts::phase::Target;
 use crate::contexts::sampling_state::Sampling;
@@ -42,7 +42,7 @@ impl Context {
             nmi::defer(interrupted);
             return (0, 1);
         };
-        if !state.phase.is_here() {
+        if !state.phase.is_in_this_cpu_pmu() {
             return (0, 0);
         }
         self.sync(&mut state);
@@ -58,13 +58,13 @@ impl Context {
         let Some(mut state) = self.state.try_lock() else {
             return;
         };
-        if !state.phase.is_here() || state.sampling.is_throttled() {
+        if !state.phase.is_in_this_cpu_pmu() || state.sampling.is_throttled() {
             return;
         }
         stats::count(SelfStat::Throttles);
         self.sync(&mut state);
         self.deliver_overflows(&mut state, None);
-        let now = clock::now();
+        let now = clock::monotonic_ns_in_any_context();
         state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
         state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
         if state.phase.cpu().is_some() {
@@ -81,11 +81,11 @@ impl Context {
 
     /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
     /// memory. Called with interrupts off, but not in an NMI.
-    pub(crate) fn unthrottle(&self, state: &mut State) {
+    pub(crate) fn unthrottle(&self, state: &mut ContextState) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
         };
-        let now = clock::now();
+        let now = clock::monotonic_ns_in_any_context();
         if now < until {
             return;
         }
@@ -100,7 +100,7 @@ impl Context {
             sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
         }
         state.set.registers.unthrottle();
-        self.account_skipped(state);
+        self.account_skipped_overflows(state);
         self.write_ring_record(state, UNTHROTTLE, ended);
         if state.sets.due && state.phase.cpu().is_none() {
             self.switch_set(state);
@@ -112,7 +112,7 @@ impl Context {
     /// (data register) that overflowed starts a new period. Without a sampling buffer, one overflow
     /// of each PMD stays pending, and the other overflows during throttling are counted as lost.
     #[cold]
-    pub(crate) fn account_skipped(&self, state: &mut State) {
+    pub(crate) fn account_skipped_overflows(&self, state: &mut ContextState) {
         let skipped = state.set.registers.take_skipped();
         if skipped.is_empty() {
             return;
@@ -147,7 +147,7 @@ impl Context {
     /// Writes a record other than a sample, for example about throttling, into the ring of the
     /// sampling buffer. Does nothing if the context has no ring. Wakes the readers if the ring
     /// requests a wakeup.
-    pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
+    pub(crate) fn write_ring_record(&self, state: &mut ContextState, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };
@@ -161,15 +161,19 @@ impl Context {
     /// Delivers the pending overflows: takes samples, queues messages, and then masks the context
     /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
     /// has updated the PMDs in memory.
-    pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
+    pub(crate) fn deliver_overflows(
+        &self,
+        state: &mut ContextState,
+        interrupted: Option<IrqRegs>,
+    ) -> u32 {
         // The NMI of a counter that has just wrapped may arrive after its overflow was handled
         // here. If the PMU has no global status register, the NMI handler claims such an NMI only
         // because expect_stale_nmi() has announced it.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
-            nmi::expect_stale_nmi(clock::time_stamp());
+            nmi::expect_stale_nmi(clock::read_tsc());
         }
         if state.set.registers.has_skipped() {
-            self.account_skipped(state);
+            self.account_skipped_overflows(state);
         }
         if !state.set.registers.has_pending() {
             return 0;
@@ -219,7 +223,7 @@ impl Context {
         if todo & action::MASK != 0 {
             state.sampling.reset_pending.add(&pending);
             self.mask(state);
-            let own = state.phase.target() == Target::Thread(task::current());
+            let own = state.phase.target() == Target::Thread(task::current_task_address());
             let blocks = own && todo & action::NOTIFY != 0;
             if let Some(blocker) = state.blocker.as_ref().filter(|_| blocks) {
                 stats::count(SelfStat::Waits);
@@ -270,7 +274,7 @@ impl Context {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
         stats::count(SelfStat::Samples);
-        let began = clock::time_stamp_low();
+        let began = clock::read_tsc_low_bits();
         let wants = buffer.overflow(overflow, values);
         stats::add_elapsed(SelfStat::SampleTime, began);
         match notify {
@@ -296,7 +300,12 @@ impl Context {
     /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
     /// if the message queue is full, otherwise 0.
     #[cold]
-    pub(crate) fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
+    pub(crate) fn notify(
+        &self,
+        state: &mut ContextState,
+        overflow: &Overflow,
+        pmds: PmdSet,
+    ) -> u32 {
         let message = Message {
             msg_type: abi::OVFL,
             msg_ovfl_pid: overflow.pid,
@@ -318,7 +327,7 @@ impl Context {
 
     /// Masks the context: the context does not count until `PERFMON_RESTART`.
     #[cold]
-    fn mask(&self, state: &mut State) {
+    fn mask(&self, state: &mut ContextState) {
         if state.phase.cpu().is_some() {
             self.save_pmu(state);
         }
@@ -332,7 +341,7 @@ impl Context {
 
     /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
-    fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
+    fn reset(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
         stats::count(SelfStat::Resets);
         let set = &mut *state.set;
         let registers = &mut set.registers;
@@ -363,7 +372,7 @@ impl Context {
     /// If the context is in this CPU's PMU, programs the next start values of the counters and
     /// starts the timer. Switches to the next event set if a switch is due.
     #[inline(always)]
-    pub(crate) fn rearm(&self, state: &mut State) {
+    pub(crate) fn rearm(&self, state: &mut ContextState) {
         if state.phase.cpu().is_some() {
             state.set.registers.rearm(|c| {
                 msr::write(c.address, c.start);
@@ -378,7 +387,7 @@ impl Context {
 
     /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
-    pub(crate) fn switch_set_now(&self, state: &mut State) {
+    pub(crate) fn switch_set_now(&self, state: &mut ContextState) {
         self.switch_set(state);
         // The irq_work starts the timer, which an NMI cannot do.
         if state.needs_timer() && preempt::in_nmi() {
@@ -390,7 +399,7 @@ impl Context {
     /// in this CPU's PMU. Does nothing in an NMI: the timer is running already, or the irq_work
     /// will start it.
     #[inline]
-    pub(crate) fn set_timer(&self, state: &mut State) {
+    pub(crate) fn set_timer(&self, state: &mut ContextState) {
         if state.needs_timer() && !preempt::in_nmi() {
             self.start_timer(state);
         }
@@ -398,9 +407,9 @@ impl Context {
 
     /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
     /// end of the event set's run, or the end of throttling.
-    pub(crate) fn start_timer(&self, state: &mut State) {
+    pub(crate) fn start_timer(&self, state: &mut ContextState) {
         let clock = state.set.registers.clock_left();
-        let now = clock::now();
+        let now = clock::monotonic_ns_in_any_context();
         let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {

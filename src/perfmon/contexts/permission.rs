@@ -56,13 +56,13 @@ impl Permission {
         }
         // Take the snapshot before the check, so that a change of credentials during the check is
         // noticed later.
-        let seen = AccessSnapshot::of(task)?;
+        let seen = AccessSnapshot::of_task(task)?;
         access::check_access(task, blocks)?;
-        if task::is_of_caller(task) {
+        if task::is_thread_of_caller(task) {
             return Ok(None);
         }
         Ok(Some(Self {
-            cred: access::of_caller(),
+            cred: access::caller_credentials(),
             seen,
         }))
     }

@@ -6,12 +6,12 @@
 use kernel::prelude::*;
 use protocols::ring::EXEC;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
-use base::access::{self, AccessSnapshot, Process};
+use base::access::{self, AccessSnapshot, ProcessIdentity};
 use base::{clock, task};
 
-impl State {
+impl ContextState {
     /// Returns whether the credentials or the dumpability of the context's thread have changed
     /// since the permission to watch the thread was checked.
     fn is_permission_stale(&self) -> bool {
@@ -27,7 +27,7 @@ impl Context {
     /// irq_work, which queues a worker that checks the permission again. The current thread is the
     /// context's thread. Must not be called in an NMI.
     #[inline]
-    pub(crate) fn recheck_if_changed(&self, state: &mut State) {
+    pub(crate) fn recheck_if_changed(&self, state: &mut ContextState) {
         if state.permission.is_some() {
             self.recheck_revocable(state);
         }
@@ -37,7 +37,7 @@ impl Context {
     /// can be lost. Not inlined, because most contexts monitor threads of the process that attached
     /// them and do not need the check.
     #[inline(never)]
-    fn recheck_revocable(&self, state: &mut State) {
+    fn recheck_revocable(&self, state: &mut ContextState) {
         if state.is_permission_stale() {
             state.recheck_pending = true;
             self.notifier.queue_work();
@@ -48,11 +48,11 @@ impl Context {
     /// context is started, writes an `EXEC` record into the sampling ring; the samples before this
     /// record are of the old program. Then calls [`recheck_if_changed`](Self::recheck_if_changed).
     /// Does nothing if the context is no longer attached to `target`.
-    pub(crate) fn executed(&self, target: Target) {
+    pub(crate) fn handle_exec_of_target(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
             if state.phase.is_started() {
-                self.write_ring_record(&mut state, EXEC, clock::now());
+                self.write_ring_record(&mut state, EXEC, clock::monotonic_ns_in_any_context());
             }
             self.recheck_if_changed(&mut state);
         }
@@ -85,8 +85,8 @@ impl Context {
                 _ => return Ok(()),
             }
         };
-        let seen = AccessSnapshot::of(&task)?;
-        // Check only the permission to watch the thread. `check_block()` and
+        let seen = AccessSnapshot::of_task(&task)?;
+        // Check only the permission to watch the thread. `check_may_block_thread()` and
         // `Blocker::block_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting; the exit probe ends the context.
@@ -99,9 +99,9 @@ impl Context {
         if may && !seen.is_unchanged(&task) {
             return Ok(());
         }
-        let target = Target::Thread(task::address(&task));
+        let target = Target::Thread(task::task_address(&task));
         // During the check, another process may have detached the context and attached it again.
-        let is_that = |state: &State| {
+        let is_that = |state: &ContextState| {
             let watch = state.permission.as_ref();
             state.phase.target() == target
                 && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
@@ -119,7 +119,7 @@ impl Context {
             drop(seen);
             return Ok(());
         }
-        self.end_if(&is_that);
+        self.end_if_state(&is_that);
         Ok(())
     }
 
@@ -133,12 +133,12 @@ impl Context {
     /// # Errors
     ///
     /// `EINTR`, `ENOMEM` if the check could not be made.
-    pub(crate) fn check_block(&self) -> Result {
+    pub(crate) fn check_may_block_thread(&self) -> Result {
         if !self.notify_block {
             return Ok(());
         }
-        let caller = Process::of_caller()?;
-        let is_mine = |state: &State| {
+        let caller = ProcessIdentity::of_caller()?;
+        let is_mine = |state: &ContextState| {
             state
                 .blocker
                 .as_ref()
@@ -155,7 +155,7 @@ impl Context {
         };
         match access::check_access(&task, true) {
             Err(error) if error == EPERM => {
-                self.end_if(&|state| state.phase.target() == target && is_mine(state));
+                self.end_if_state(&|state| state.phase.target() == target && is_mine(state));
                 Ok(())
             }
             // The thread is exiting; the exit probe ends the context.
@@ -166,7 +166,7 @@ impl Context {
 
     /// Ends the context if it has not ended yet, and `is_that` returns true for the state of the
     /// context. Called because the permission to watch or stop the thread was lost.
-    pub(crate) fn end_if(&self, is_that: &dyn Fn(&State) -> bool) {
+    pub(crate) fn end_if_state(&self, is_that: &dyn Fn(&ContextState) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
             if state.phase.target() != Target::Dead && is_that(state) {

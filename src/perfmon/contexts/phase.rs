@@ -80,7 +80,7 @@ impl Phase {
 
     /// Returns whether the context is in this CPU's PMU. Called with preemption off.
     #[inline]
-    pub(crate) fn is_here(&self) -> bool {
+    pub(crate) fn is_in_this_cpu_pmu(&self) -> bool {
         self.cpu == Some(cpu::this_cpu())
     }
 

@@ -23,8 +23,9 @@ pub(crate) struct Sampling {
     pub(crate) masked: bool,
     /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// The begin and the planned end of throttling, in nanoseconds of [`base::clock::now`], or
-    /// `None` if the context is not throttled. A throttled context counts, but takes no samples.
+    /// The begin and the planned end of throttling, in nanoseconds of
+    /// [`base::clock::monotonic_ns_in_any_context`], or `None` if the context is not throttled. A
+    /// throttled context counts, but takes no samples.
     pub(crate) throttled: Option<(u64, u64)>,
     /// The statistics of throttling since the context was attached.
     pub(crate) throttle_stats: ThrottleStats,

@@ -20,17 +20,17 @@ use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
 use perfmon_rules::period::Attr;
 use perfmon_rules::register_map::RegisterBitmap;
 
-use crate::contexts::context::{Context, State};
-use crate::contexts::event_set::{alloc_register_memory, RegisterRequest, Set, Slot};
+use crate::contexts::context::{Context, ContextState};
+use crate::contexts::event_set::{alloc_register_memory, EventSet, EventSetSlot, RegisterRequest};
 use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
 use crate::stats::{self, SelfStat};
 use base::clock;
 
-impl State {
+impl ContextState {
     /// Iterates over all event sets of the context, the active set first.
-    pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
+    pub(crate) fn each_set(&self) -> impl Iterator<Item = &EventSet> {
         let others = self
             .sets
             .slots
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// Iterates over all event sets of the context by mutable reference, the active set first.
-    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
+    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut EventSet> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
             once(&mut *self.set),
@@ -49,7 +49,7 @@ impl State {
     }
 
     /// Returns the event set with the number `id`, or `None` if no event set has this number.
-    pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
+    pub(crate) fn find_set(&self, id: u16) -> Option<&EventSet> {
         if self.set.id == id {
             return Some(&self.set);
         }
@@ -59,7 +59,7 @@ impl State {
 
     /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
     /// has this number.
-    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
+    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut EventSet> {
         if self.set.id == id {
             return Some(&mut self.set);
         }
@@ -70,7 +70,7 @@ impl State {
     /// Returns the hardware registers that all event sets together claim. `more` returns registers
     /// that will be added to the event set with the given number; the result includes these
     /// registers.
-    pub(crate) fn claims_with(
+    pub(crate) fn claimed_registers_with(
         &self,
         map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
@@ -83,7 +83,7 @@ impl State {
     /// Returns the hardware registers that a CPU needs to count all event sets. `more` returns
     /// registers that will be added to the event set with the given number; the result includes
     /// these registers.
-    pub(crate) fn required_with(
+    pub(crate) fn required_registers_with(
         &self,
         map: &perfmon_rules::register_map::Map<'_>,
         more: impl Fn(u16) -> RegisterMask,
@@ -103,7 +103,7 @@ impl State {
 
     /// Computes for each event set which set follows it. Returns `NoSet` if user space has
     /// specified a next set that does not exist.
-    pub(crate) fn compute_order(&mut self) -> Result<(), Error> {
+    pub(crate) fn compute_set_order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
             let id = self.sets.slots.get(at).map_or(0, |slot| slot.id);
@@ -123,7 +123,7 @@ impl Context {
     /// Ends the run of the active event set and makes the next set active. Does nothing while the
     /// context is masked: if a switch is due, `PERFMON_RESTART` makes the next set active.
     #[cold]
-    pub(crate) fn switch_set(&self, state: &mut State) {
+    pub(crate) fn switch_set(&self, state: &mut ContextState) {
         if state.sampling.masked {
             return;
         }
@@ -153,10 +153,10 @@ impl Context {
 
     /// Ends the run of the active event set and makes the set in the slot `place` active. Called
     /// while the context is not programmed into any PMU.
-    fn switch_to(&self, state: &mut State, place: usize) {
+    fn switch_to(&self, state: &mut ContextState, place: usize) {
         state.set.end_run();
         state.sets.due = false;
-        let State { set, sets, .. } = &mut *state;
+        let ContextState { set, sets, .. } = &mut *state;
         sets.activate(set, place);
         if state.phase.is_started() {
             self.start_virtual(state);
@@ -170,7 +170,7 @@ impl Context {
     ///
     /// `NoSet` if the event set does not exist, `Masked` if the context is masked until
     /// `PERFMON_RESTART`.
-    pub(crate) fn activate_set(&self, state: &mut State, id: u16) -> Result<(), Error> {
+    pub(crate) fn activate_set(&self, state: &mut ContextState, id: u16) -> Result<(), Error> {
         let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
         if place == state.sets.active {
             return Ok(());
@@ -213,11 +213,12 @@ impl Context {
         // Allocate all memory before the context's lock is taken.
         let room = nr.saturating_add(wanted.len());
         let mut slots = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
-        let mut fresh: KVec<KBox<Set>> = KVec::with_capacity(wanted.len(), GFP_KERNEL_ACCOUNT)?;
+        let mut fresh: KVec<KBox<EventSet>> =
+            KVec::with_capacity(wanted.len(), GFP_KERNEL_ACCOUNT)?;
         for (id, _) in wanted {
             let known = self.state.lock().find_set(*id).is_some();
             if !known && fresh.iter().all(|set| set.id != *id) {
-                fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
+                fresh.push(EventSet::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
         if nr.saturating_add(fresh.len()) > event_sets::MAX_SETS {
@@ -230,8 +231,8 @@ impl Context {
             let _ = slots.push_within_capacity(slot);
         }
         for set in fresh.drain_all() {
-            let at = slots.partition_point(|slot: &Slot| slot.id < set.id);
-            let slot = Slot {
+            let at = slots.partition_point(|slot: &EventSetSlot| slot.id < set.id);
+            let slot = EventSetSlot {
                 id: set.id,
                 next: 0,
                 set: Some(set),
@@ -306,7 +307,7 @@ impl Context {
                 pmds.set(number.into());
             }
         }
-        self.query(infos, |state, now, info| {
+        self.query_each(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
             *info = SetInfo {
@@ -329,7 +330,7 @@ impl Context {
     /// perfmon_runs` describes, over all runs of the PMD's event set. Returns `EINVAL` if the event
     /// set does not exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
-        self.query(all, |state, now, runs| {
+        self.query_each(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
             let moments = set.moments.iter().find(|m| m.pmd == runs.reg_num);
             let moments = moments.ok_or(Error::NoRegister)?;
@@ -347,15 +348,15 @@ impl Context {
 
     /// Updates the values of the context and calls `answer` for each element of `all`. All calls of
     /// `answer` get the same state of the context and the same time.
-    fn query<T>(
+    fn query_each<T>(
         &self,
         all: &mut [T],
-        answer: impl Fn(&State, u64, &mut T) -> Result<(), Error>,
+        answer: impl Fn(&ContextState, u64, &mut T) -> Result<(), Error>,
     ) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
             self.sync_and_deliver(state);
-            let now = clock::now();
+            let now = clock::monotonic_ns_in_any_context();
             done = all.iter_mut().try_for_each(|one| answer(state, now, one));
         })
         .and(done)
@@ -388,7 +389,7 @@ impl Context {
             }
             (needs, attrs, moments, set.charge.bytes())
         };
-        let bytes = Set::BYTES
+        let bytes = EventSet::BYTES
             .saturating_add(needs.bytes())
             .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
             .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));

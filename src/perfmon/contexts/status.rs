@@ -24,7 +24,7 @@ impl Context {
                 ..Status::default()
             };
             if let Some((since, until)) = state.sampling.throttled {
-                let now = clock::now();
+                let now = clock::monotonic_ns_in_any_context();
                 let lasts = now < until || state.phase.cpu().is_some();
                 let ended = if lasts { now } else { until };
                 told.throttled = time.wrapping_add(ended.saturating_sub(since));

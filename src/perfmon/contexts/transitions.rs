@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::self_page::Page;
@@ -18,7 +18,7 @@ impl Context {
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
     /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
     #[inline]
-    pub(crate) fn unload_pmu(&self, state: &mut State) {
+    pub(crate) fn unload_pmu(&self, state: &mut ContextState) {
         self.save_pmu(state);
         if state.set.registers.program.has_armed_thread_counter {
             self.sync_virtual(state);
@@ -37,7 +37,7 @@ impl Context {
     /// Updates the PMDs (data registers) in memory to their current values. If the context is in a
     /// PMU, which must be this CPU's PMU, also delivers overflows and rearms the counters. Returns
     /// the number of PMDs whose overflows were delivered.
-    pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
+    pub(crate) fn sync_and_deliver(&self, state: &mut ContextState) -> u32 {
         self.sync(state);
         let mut told = 0;
         // If the context is in no PMU, leave overflows pending.
@@ -53,7 +53,7 @@ impl Context {
     /// Called with interrupts off.
     pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
-        match state.phase.is_here() {
+        match state.phase.is_in_this_cpu_pmu() {
             true => self.sync_and_deliver(&mut state),
             false => 0,
         }
@@ -61,7 +61,7 @@ impl Context {
 
     /// Stops the context: it does not count until it is started again. If the context is programmed
     /// into the PMU of a CPU, only code on that CPU may call this function.
-    pub(crate) fn stop_counting(&self, state: &mut State) {
+    pub(crate) fn stop_counting(&self, state: &mut ContextState) {
         if state.phase.cpu().is_some() {
             self.unload_pmu(state);
         }
@@ -84,7 +84,7 @@ impl Context {
     /// `unthrottle()` before the context is programmed: if the throttling time ended while the
     /// context was in no PMU, only the time up to the planned end counts as throttled.
     #[inline]
-    pub(crate) fn load_if_waiting(&self, state: &mut State) {
+    pub(crate) fn load_if_waiting(&self, state: &mut ContextState) {
         if state.phase.is_waiting() {
             self.recheck_if_changed(state);
             self.unthrottle(state);
@@ -96,13 +96,13 @@ impl Context {
     #[inline]
     pub(crate) fn sched_out(&self) {
         let mut state = self.state.lock();
-        if state.phase.is_here() {
+        if state.phase.is_in_this_cpu_pmu() {
             self.unload_pmu(&mut state);
         }
     }
 
     /// Starts the context: from now on it counts whenever its target runs.
-    pub(crate) fn start_counting(&self, state: &mut State) {
+    pub(crate) fn start_counting(&self, state: &mut ContextState) {
         // Discard the time that the thread spent, before this start, on CPUs that lack registers of
         // the context.
         self.sync_elsewhere(state);
@@ -166,17 +166,17 @@ impl Context {
         // Look for an existing page before allocating memory, because each page fault calls this
         // function.
         if let Some(page) = &self.state.lock().page {
-            return Ok(page.frame());
+            return Ok(page.page_frame_number());
         }
         let mut new = Some(Page::new(&self.charge)?);
         let mut frame = 0;
         self.with_state(&mut |state| {
             if state.page.is_none() {
                 state.page = new.take();
-                state.tsc = clock::time_stamp();
+                state.tsc = clock::read_tsc();
                 self.sync_and_deliver(state);
             }
-            frame = state.page.as_ref().map_or(0, Page::frame);
+            frame = state.page.as_ref().map_or(0, Page::page_frame_number);
         });
         Ok(frame)
     }

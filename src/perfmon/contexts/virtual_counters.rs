@@ -8,7 +8,7 @@ use kernel::task::Task;
 use perfmon_rules::program::VirtualCounter;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{Context, State};
+use crate::contexts::context::{Context, ContextState};
 
 impl Context {
     /// Returns the current value of the context's virtual counter that `growth` describes.
@@ -39,7 +39,7 @@ impl Context {
     /// If the context is started and not masked, updates the virtual counters with
     /// `PERFMON_REG_TASK`, which count for the thread even while the context is in no PMU.
     #[inline]
-    pub(crate) fn sync_virtual(&self, state: &mut State) {
+    pub(crate) fn sync_virtual(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
         if state.phase.is_started() && !state.sampling.masked {
             state
@@ -50,7 +50,7 @@ impl Context {
     }
 
     /// Makes the virtual counters with `PERFMON_REG_TASK` count from their current values.
-    pub(crate) fn start_virtual(&self, state: &mut State) {
+    pub(crate) fn start_virtual(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
         state
             .set

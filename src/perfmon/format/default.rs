@@ -10,8 +10,8 @@
 mod description;
 
 use crate::description::{
-    Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
-    LONGEST_ENTRY, OVERFLOW_NOTIFY,
+    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
+    MAX_ENTRY_WORDS, OVERFLOW_NOTIFY,
 };
 use kernel::prelude::*;
 
@@ -25,16 +25,16 @@ module! {
 }
 
 /// Size of `struct pfm_dfl_smpl_hdr` in words, and the word indices of its fields.
-const HEADER: usize = 16;
-const COUNT: usize = 0;
-const OFFSET: usize = 1;
-const OVERFLOWS: usize = 2;
-const BUF_SIZE: usize = 3;
-const MIN_SPACE: usize = 4;
-const VERSION_FLAGS: usize = 5;
-const LOST: usize = 6;
-const THROTTLED: usize = 7;
-const VERSION: u64 = 0x10000;
+const HEADER_WORDS: usize = 16;
+const COUNT_WORD: usize = 0;
+const OFFSET_WORD: usize = 1;
+const OVERFLOWS_WORD: usize = 2;
+const BUF_SIZE_WORD: usize = 3;
+const MIN_SPACE_WORD: usize = 4;
+const VERSION_FLAGS_WORD: usize = 5;
+const LOST_WORD: usize = 6;
+const THROTTLED_WORD: usize = 7;
+const HEADER_VERSION: u64 = 0x10000;
 
 struct Default;
 
@@ -49,7 +49,7 @@ impl Format for Default {
     ];
 
     fn layout(arg: &Self::Arg) -> Result<Layout> {
-        let least = 8 * (HEADER + LONGEST_ENTRY) as u64;
+        let least = 8 * (HEADER_WORDS + MAX_ENTRY_WORDS) as u64;
         let [size, zero @ ..] = *arg;
         if zero != [0; 7] || size < least {
             return Err(EINVAL);
@@ -60,40 +60,40 @@ impl Format for Default {
         })
     }
 
-    fn init(buffer: &mut Filled<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
-        buffer.set(OFFSET, 8 * HEADER as u64);
-        buffer.set(BUF_SIZE, size & !7);
-        buffer.set(MIN_SPACE, 8 * LONGEST_ENTRY as u64);
-        buffer.set(VERSION_FLAGS, VERSION);
+    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
+        buffer.set(OFFSET_WORD, 8 * HEADER_WORDS as u64);
+        buffer.set(BUF_SIZE_WORD, size & !7);
+        buffer.set(MIN_SPACE_WORD, 8 * MAX_ENTRY_WORDS as u64);
+        buffer.set(VERSION_FLAGS_WORD, HEADER_VERSION);
     }
 
-    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let full = match o.flags & OVERFLOW_NOTIFY {
             0 => DO_MASK,
             _ => DO_MASK | DO_NOTIFY,
         };
-        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
-        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
-        buffer.set(THROTTLED, throttled);
-        let at = (buffer.get(OFFSET) / 8) as usize;
+        buffer.set(LOST_WORD, buffer.get(LOST_WORD).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED_WORD).wrapping_add(o.throttled);
+        buffer.set(THROTTLED_WORD, throttled);
+        let at = (buffer.get(OFFSET_WORD) / 8) as usize;
         // If several PMDs overflow together, the entry of an earlier PMD may have filled the
         // buffer.
-        let Some(end) = buffer.put_entry(at, o) else {
-            buffer.count(LOST);
+        let Some(end) = buffer.write_default_entry(at, o) else {
+            buffer.count(LOST_WORD);
             return full;
         };
-        buffer.count(COUNT);
-        buffer.set(OFFSET, (end as u64).wrapping_mul(8));
-        if buffer.words.len().wrapping_sub(end) >= LONGEST_ENTRY {
+        buffer.count(COUNT_WORD);
+        buffer.set(OFFSET_WORD, (end as u64).wrapping_mul(8));
+        if buffer.words.len().wrapping_sub(end) >= MAX_ENTRY_WORDS {
             return DO_RESET;
         }
-        buffer.count(OVERFLOWS);
+        buffer.count(OVERFLOWS_WORD);
         full
     }
 
-    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
-        buffer.set(COUNT, 0);
-        buffer.set(OFFSET, 8 * HEADER as u64);
+    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+        buffer.set(COUNT_WORD, 0);
+        buffer.set(OFFSET_WORD, 8 * HEADER_WORDS as u64);
         0
     }
 }

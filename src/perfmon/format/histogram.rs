@@ -7,7 +7,7 @@
 mod description;
 
 use crate::description::{
-    Filled, Format, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
+    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
 };
 use kernel::prelude::*;
 
@@ -22,14 +22,14 @@ module! {
 
 /// Number of words of `struct perfmon_histogram` before the buckets, and the word indices of its
 /// fields.
-const HEADER: usize = 8;
-const BASE: usize = 0;
-const SHIFT: usize = 1;
-const NR: usize = 2;
-const SAMPLES: usize = 3;
-const OUTSIDE: usize = 4;
-const LOST: usize = 5;
-const THROTTLED: usize = 6;
+const HEADER_WORDS: usize = 8;
+const BASE_WORD: usize = 0;
+const SHIFT_WORD: usize = 1;
+const NR_WORD: usize = 2;
+const SAMPLES_WORD: usize = 3;
+const OUTSIDE_WORD: usize = 4;
+const LOST_WORD: usize = 5;
+const THROTTLED_WORD: usize = 6;
 
 struct Histogram;
 
@@ -48,35 +48,35 @@ impl Format for Histogram {
             return Err(EINVAL);
         }
         Ok(Layout {
-            size: (HEADER as u64).wrapping_add(nr).wrapping_mul(8),
+            size: (HEADER_WORDS as u64).wrapping_add(nr).wrapping_mul(8),
             ..Layout::default()
         })
     }
 
-    fn init(buffer: &mut Filled<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
-        buffer.set(BASE, *base);
-        buffer.set(SHIFT, shift_nr & 0xffff_ffff);
-        buffer.set(NR, shift_nr >> 32);
+    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
+        buffer.set(BASE_WORD, *base);
+        buffer.set(SHIFT_WORD, shift_nr & 0xffff_ffff);
+        buffer.set(NR_WORD, shift_nr >> 32);
     }
 
-    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
-        let above = o.ip.checked_sub(buffer.get(BASE));
+    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
+        let above = o.ip.checked_sub(buffer.get(BASE_WORD));
         let bucket = above
-            .map(|above| above.wrapping_shr(buffer.get(SHIFT) as u32))
-            .filter(|bucket| *bucket < buffer.get(NR));
-        buffer.count(SAMPLES);
-        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
-        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
-        buffer.set(THROTTLED, throttled);
+            .map(|above| above.wrapping_shr(buffer.get(SHIFT_WORD) as u32))
+            .filter(|bucket| *bucket < buffer.get(NR_WORD));
+        buffer.count(SAMPLES_WORD);
+        buffer.set(LOST_WORD, buffer.get(LOST_WORD).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED_WORD).wrapping_add(o.throttled);
+        buffer.set(THROTTLED_WORD, throttled);
         match bucket {
-            Some(bucket) => buffer.count(HEADER.wrapping_add(bucket as usize)),
-            None => buffer.count(OUTSIDE),
+            Some(bucket) => buffer.count(HEADER_WORDS.wrapping_add(bucket as usize)),
+            None => buffer.count(OUTSIDE_WORD),
         }
         DO_RESET
     }
 
-    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
-        for word in buffer.words.iter_mut().skip(SAMPLES) {
+    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+        for word in buffer.words.iter_mut().skip(SAMPLES_WORD) {
             *word = 0;
         }
         0

@@ -10,8 +10,8 @@
 mod description;
 
 use crate::description::{
-    Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
-    LONGEST_ENTRY, OVERFLOW_NOTIFY, RESTART_ACTIVE,
+    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
+    MAX_ENTRY_WORDS, OVERFLOW_NOTIFY, RESTART_ACTIVE,
 };
 use kernel::prelude::*;
 
@@ -25,16 +25,16 @@ module! {
 }
 
 /// Size of `struct perfmon_nway_hdr` in words, and the word indices of its fields.
-const HEADER: usize = 24;
-const NR: usize = 0;
-const SIZE: usize = 1;
-const NR_FULL: usize = 2;
-const FIRST: usize = 3;
-const TOTAL: usize = 4;
-const MASKED: usize = 5;
-const LOST: usize = 6;
-const THROTTLED: usize = 7;
-const USED: usize = 8;
+const HEADER_WORDS: usize = 24;
+const NR_WORD: usize = 0;
+const SIZE_WORD: usize = 1;
+const NR_FULL_WORD: usize = 2;
+const FIRST_WORD: usize = 3;
+const TOTAL_WORD: usize = 4;
+const MASKED_WORD: usize = 5;
+const LOST_WORD: usize = 6;
+const THROTTLED_WORD: usize = 7;
+const USED_WORD: usize = 8;
 /// Maximum number of buffers.
 const MAX_BUFFERS: u64 = 16;
 
@@ -52,7 +52,7 @@ impl Format for Nway {
     fn layout(arg: &Self::Arg) -> Result<Layout> {
         let [size, nr, zero @ ..] = *arg;
         if !(2..=MAX_BUFFERS).contains(&nr)
-            || size < 8 * LONGEST_ENTRY as u64
+            || size < 8 * MAX_ENTRY_WORDS as u64
             || size % 8 != 0
             || size > 1 << 26
             || zero != [0; 6]
@@ -60,59 +60,68 @@ impl Format for Nway {
             return Err(EINVAL);
         }
         Ok(Layout {
-            size: (8 * HEADER as u64).wrapping_add(size.wrapping_mul(nr)),
+            size: (8 * HEADER_WORDS as u64).wrapping_add(size.wrapping_mul(nr)),
             ..Layout::default()
         })
     }
 
-    fn init(buffer: &mut Filled<'_, [u64; 0]>, [size, nr, ..]: &Self::Arg) {
-        buffer.set(NR, *nr);
-        buffer.set(SIZE, *size);
+    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [size, nr, ..]: &Self::Arg) {
+        buffer.set(NR_WORD, *nr);
+        buffer.set(SIZE_WORD, *size);
     }
 
-    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
-        let (nr, size) = (buffer.get(NR), (buffer.get(SIZE) / 8) as usize);
-        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
-        let throttled = buffer.get(THROTTLED).wrapping_add(o.throttled);
-        buffer.set(THROTTLED, throttled);
+    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
+        let (nr, size) = (buffer.get(NR_WORD), (buffer.get(SIZE_WORD) / 8) as usize);
+        buffer.set(LOST_WORD, buffer.get(LOST_WORD).wrapping_add(o.lost));
+        let throttled = buffer.get(THROTTLED_WORD).wrapping_add(o.throttled);
+        buffer.set(THROTTLED_WORD, throttled);
         // Two counters can overflow at the same time. If the sample of the first counter fills the
         // last buffer, no buffer is left for the sample of the second counter.
-        if buffer.get(NR_FULL) >= nr {
-            buffer.count(LOST);
+        if buffer.get(NR_FULL_WORD) >= nr {
+            buffer.count(LOST_WORD);
             return DO_MASK;
         }
-        let place = buffer.get(FIRST).wrapping_add(buffer.get(NR_FULL));
+        let place = buffer
+            .get(FIRST_WORD)
+            .wrapping_add(buffer.get(NR_FULL_WORD));
         let current = place.checked_rem(nr).unwrap_or(0) as usize;
-        let used = (buffer.get(USED.wrapping_add(current)) / 8) as usize;
-        let begin = HEADER.wrapping_add(current.wrapping_mul(size));
-        let Some(end) = buffer.put_entry(begin.wrapping_add(used), o) else {
+        let used = (buffer.get(USED_WORD.wrapping_add(current)) / 8) as usize;
+        let begin = HEADER_WORDS.wrapping_add(current.wrapping_mul(size));
+        let Some(end) = buffer.write_default_entry(begin.wrapping_add(used), o) else {
             return DO_MASK;
         };
         let used = end.wrapping_sub(begin);
-        buffer.set(USED.wrapping_add(current), (used as u64).wrapping_mul(8));
-        if size.wrapping_sub(used) >= LONGEST_ENTRY {
+        buffer.set(
+            USED_WORD.wrapping_add(current),
+            (used as u64).wrapping_mul(8),
+        );
+        if size.wrapping_sub(used) >= MAX_ENTRY_WORDS {
             return DO_RESET;
         }
-        buffer.count(NR_FULL);
-        buffer.count(TOTAL);
+        buffer.count(NR_FULL_WORD);
+        buffer.count(TOTAL_WORD);
         let notify = match o.flags & OVERFLOW_NOTIFY {
             0 => 0,
             _ => DO_NOTIFY,
         };
-        if buffer.get(NR_FULL) < nr {
+        if buffer.get(NR_FULL_WORD) < nr {
             return notify | DO_RESET;
         }
-        buffer.count(MASKED);
+        buffer.count(MASKED_WORD);
         notify | DO_MASK
     }
 
-    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
-        let (nr, first, full) = (buffer.get(NR), buffer.get(FIRST), buffer.get(NR_FULL));
+    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+        let (nr, first, full) = (
+            buffer.get(NR_WORD),
+            buffer.get(FIRST_WORD),
+            buffer.get(NR_FULL_WORD),
+        );
         if full != 0 {
-            buffer.set(USED.wrapping_add(first as usize), 0);
+            buffer.set(USED_WORD.wrapping_add(first as usize), 0);
             let next = first.wrapping_add(1).checked_rem(nr).unwrap_or(0);
-            buffer.set(FIRST, next);
-            buffer.set(NR_FULL, full.wrapping_sub(1));
+            buffer.set(FIRST_WORD, next);
+            buffer.set(NR_FULL_WORD, full.wrapping_sub(1));
         }
         0
     }

@@ -11,7 +11,7 @@
 mod description;
 
 use crate::description::{
-    Filled, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
+    FilledBuffer, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
     STACK_OF_KERNEL, STACK_OF_USER,
 };
 use kernel::prelude::*;
@@ -38,7 +38,7 @@ struct RingConfig {
     reserved: u64,
 }
 
-fn config_of(arg: &Arg) -> RingConfig {
+fn parse_ring_config(arg: &Arg) -> RingConfig {
     let [size, flags_watermark, fields_frames, reserved @ ..] = *arg;
     RingConfig {
         size,
@@ -51,20 +51,20 @@ fn config_of(arg: &Arg) -> RingConfig {
 }
 
 /// Values of `PERFMON_RING_*`.
-const BACKWARD: u32 = 0x01;
-const OVERWRITE: u32 = 0x02;
+const RING_BACKWARD: u32 = 0x01;
+const RING_OVERWRITE: u32 = 0x02;
 /// Mask of all `PERFMON_FIELD_*` bits. `PERFMON_FIELD_KERNEL_STACK` equals
 /// `PERFMON_STACK_OF_KERNEL`, and `PERFMON_FIELD_USER_STACK` equals `PERFMON_STACK_OF_USER`.
-const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
+const STACK_FIELDS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
 /// Value of `PERFMON_RECORD_SAMPLE`.
-const SAMPLE: u16 = 1;
+const RECORD_SAMPLE: u16 = 1;
 /// Maximum number of frames of each stack.
-const MAX_FRAMES: usize = 127;
+const MAX_FRAMES_PER_STACK: usize = 127;
 
 /// Number of words of `struct perfmon_sample` after its header.
 const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
-const MAX_VALUES: usize = 64;
+const MAX_VALUES_PER_SAMPLE: usize = 64;
 
 /// The state of a ring: its options, and the record that is being built. The record is part of the
 /// state because the stack of an NMI has no room for a record.
@@ -72,15 +72,15 @@ const MAX_VALUES: usize = 64;
 struct State {
     fields: u32,
     max_frames: u32,
-    record: [u64; SAMPLE_WORDS + MAX_VALUES + 2 * (MAX_FRAMES + 1)],
+    record: [u64; SAMPLE_WORDS + MAX_VALUES_PER_SAMPLE + 2 * (MAX_FRAMES_PER_STACK + 1)],
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
-    let arg = config_of(arg);
+    let arg = parse_ring_config(arg);
     let flags = arg.flags | forced;
-    if flags & !(BACKWARD | OVERWRITE) != 0
-        || arg.fields & !STACKS != 0
-        || arg.max_frames as usize > MAX_FRAMES
+    if flags & !(RING_BACKWARD | RING_OVERWRITE) != 0
+        || arg.fields & !STACK_FIELDS != 0
+        || arg.max_frames as usize > MAX_FRAMES_PER_STACK
         || u64::from(arg.watermark) > arg.size
         || arg.reserved != 0
     {
@@ -90,23 +90,23 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
         size: arg.size,
         ring: 1,
         ring_flags: flags,
-        watermark: match (arg.watermark, flags & OVERWRITE) {
+        watermark: match (arg.watermark, flags & RING_OVERWRITE) {
             (0, 0) => arg.size / 2,
             (bytes, _) => bytes.into(),
         },
     })
 }
 
-fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
+fn init(buffer: &mut FilledBuffer<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
-    buffer.state.max_frames = match config_of(arg).max_frames {
-        0 => MAX_FRAMES as u32,
+    buffer.state.max_frames = match parse_ring_config(arg).max_frames {
+        0 => MAX_FRAMES_PER_STACK as u32,
         most => most,
     };
 }
 
 #[inline(always)]
-fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
+fn overflow(buffer: &mut FilledBuffer<'_, State>, o: &Overflow) -> u32 {
     let State {
         fields,
         max_frames,
@@ -129,8 +129,8 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
     *eventid = o.eventid;
     *nrs = values.len() as u64 | ((nr as u64) << 32);
     let words = SAMPLE_WORDS.wrapping_add(values.len()).wrapping_add(nr);
-    let part = Part::of(record.get(..words).unwrap_or(&[]));
-    match buffer.ring.write(SAMPLE, &[part]) {
+    let part = Part::from_words(record.get(..words).unwrap_or(&[]));
+    match buffer.ring.write(RECORD_SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
         _ => DO_RESET,
     }
@@ -150,12 +150,12 @@ macro_rules! format {
                 layout(arg, $flags)
             }
 
-            fn init(buffer: &mut Filled<'_, State>, $arg: &Arg) {
+            fn init(buffer: &mut FilledBuffer<'_, State>, $arg: &Arg) {
                 init(buffer, $arg, $fields)
             }
 
             #[inline(always)]
-            fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
+            fn overflow(buffer: &mut FilledBuffer<'_, State>, o: &Overflow) -> u32 {
                 overflow(buffer, o)
             }
         }
@@ -163,14 +163,14 @@ macro_rules! format {
 }
 
 format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| {
-    config_of(arg).fields
+    parse_ring_config(arg).fields
 });
 format!(
     FlightRecorder,
     c"flight-recorder",
     b"perfmon-ring\0\0\0\x02",
-    BACKWARD | OVERWRITE,
-    |arg| config_of(arg).fields
+    RING_BACKWARD | RING_OVERWRITE,
+    |arg| parse_ring_config(arg).fields
 );
 format!(
     CallStack,
@@ -178,8 +178,8 @@ format!(
     b"perfmon-ring\0\0\0\x03",
     0,
     |arg| {
-        match config_of(arg).fields {
-            0 => STACKS,
+        match parse_ring_config(arg).fields {
+            0 => STACK_FIELDS,
             fields => fields,
         }
     }

@@ -50,13 +50,13 @@ DEFINE_PER_CPU(u64[2], pfm_counting);
 DEFINE_PER_CPU(struct pfm_cpu_kind, pfm_kind);
 
 /* Copies the kind of @cpu to @kind. Leaves @kind unchanged if @cpu is not a possible CPU. */
-void pfm_kind_of(u32 cpu, struct pfm_cpu_kind *kind)
+void pfm_get_cpu_kind(u32 cpu, struct pfm_cpu_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
 		*kind = per_cpu(pfm_kind, cpu);
 }
 
-void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind)
+void pfm_set_cpu_kind(u32 cpu, const struct pfm_cpu_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
 		per_cpu(pfm_kind, cpu) = *kind;
@@ -68,7 +68,7 @@ void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind)
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
-u64 pfm_reset_for_of(u32 cpu)
+u64 pfm_get_pmu_reset_number(u32 cpu)
 {
 	return READ_ONCE(per_cpu(pfm_reset_for, cpu));
 }
@@ -83,7 +83,7 @@ static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM
  * Logs that a context ended because an access to one of its registers faulted on this CPU. Context:
  * interrupts off, not in an NMI, no lock of the scheduler held.
  */
-void pfm_log_fault(void)
+void pfm_log_register_fault(void)
 {
 	pr_notice_ratelimited("perfmon: a context ended: CPU %d lacks some of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
 			      smp_processor_id());
@@ -93,7 +93,7 @@ void pfm_log_fault(void)
  * Logs that @cpu or, if @cpu is -1, every CPU lacks registers of a context. Called in process
  * context.
  */
-void pfm_log_lacking(int cpu)
+void pfm_log_missing_registers(int cpu)
 {
 	if (cpu < 0)
 		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; see /proc/perfmon_map\n");
@@ -145,12 +145,12 @@ void pfm_release_msr(u32 msr)
 	release_evntsel_nmi(msr);
 }
 
-int pfm_map_create(int (*show)(struct seq_file *seq, void *unused))
+int pfm_create_map_file(int (*show)(struct seq_file *seq, void *unused))
 {
 	return proc_create_single("perfmon_map", 0444, NULL, show) ? 0 : -ENOMEM;
 }
 
-void pfm_map_remove(void)
+void pfm_remove_map_file(void)
 {
 	remove_proc_entry("perfmon_map", NULL);
 }
@@ -273,7 +273,7 @@ void pfm_idle_queue(unsigned int milliseconds)
 
 static void rdpmc_init_works(void);
 
-int pfm_work_start(void)
+int pfm_start_workqueues(void)
 {
 	rdpmc_init_works();
 	pfm_work = alloc_workqueue("perfmon", WQ_UNBOUND, 0);
@@ -291,7 +291,7 @@ int pfm_work_start(void)
  * Cancels or waits for all work, and destroys the workqueues. During and after this call, no other
  * function may queue work.
  */
-void pfm_work_end(void)
+void pfm_stop_workqueues(void)
 {
 	WRITE_ONCE(wrap_timer_ms, 0);
 	cancel_delayed_work_sync(&wrap_timer);
@@ -319,7 +319,7 @@ struct rdpmc_switch_work {
 };
 
 /* Returns true if user code on this CPU may execute RDPMC. */
-static bool rdpmc_works(void)
+static bool is_rdpmc_enabled(void)
 {
 	unsigned long cr4;
 
@@ -343,7 +343,7 @@ static void rdpmc_switch(struct work_struct *work)
 	kthread_use_mm(switch_work->other);
 	kthread_unuse_mm(switch_work->other);
 	kthread_use_mm(switch_work->mine);
-	switch_work->works = rdpmc_works();
+	switch_work->works = is_rdpmc_enabled();
 	kthread_unuse_mm(switch_work->mine);
 	kthread_use_mm(switch_work->other);
 	kthread_unuse_mm(switch_work->other);
@@ -351,7 +351,7 @@ static void rdpmc_switch(struct work_struct *work)
 	rdpmc_put(switch_work);
 }
 
-static struct mm_struct *mm_of_init(void)
+static struct mm_struct *get_init_mm(void)
 {
 	struct task_struct *init;
 	struct mm_struct *mm = NULL;
@@ -371,7 +371,7 @@ static struct mm_struct *mm_of_init(void)
  */
 static void rdpmc_leave_mm(struct work_struct *work)
 {
-	struct mm_struct *other = mm_of_init();
+	struct mm_struct *other = get_init_mm();
 
 	if (!other)
 		return;
@@ -408,7 +408,7 @@ static int rdpmc_switch_cpu(unsigned int cpu, bool *works)
 
 	if (!switch_work)
 		return -ENOMEM;
-	switch_work->other = mm_of_init();
+	switch_work->other = get_init_mm();
 	switch_work->mine = get_task_mm(current);
 	if (!switch_work->other || !switch_work->mine || switch_work->other == switch_work->mine) {
 		done = switch_work->other && switch_work->other == switch_work->mine;
@@ -448,7 +448,7 @@ bool pfm_rdpmc_allow(void)
 	 * If CR4.PCE may be 0 on CPUs that use this address space, make these CPUs leave and
 	 * re-enter the address space, which sets CR4.PCE.
 	 */
-	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
+	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !is_rdpmc_enabled()) {
 		/*
 		 * This barrier orders the increment before the read of mm_cpumask(): a CPU
 		 * that enters the mask later sees the increment when it switches to this mm.
@@ -484,7 +484,7 @@ int pfm_flush_perf_dirty_counters(unsigned int cpu)
 }
 
 /* Adds a permission for RDPMC to @mm, because mremap() has copied a mapping that permits RDPMC. */
-void pfm_rdpmc_keep(struct mm_struct *mm)
+void pfm_rdpmc_add_permission(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }

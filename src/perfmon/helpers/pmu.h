@@ -31,28 +31,28 @@ struct pfm_cpu_kind {
 };
 
 DECLARE_PER_CPU(struct pfm_cpu_kind, pfm_kind);
-void pfm_kind_of(u32 cpu, struct pfm_cpu_kind *kind);
-void pfm_kind_set(u32 cpu, const struct pfm_cpu_kind *kind);
+void pfm_get_cpu_kind(u32 cpu, struct pfm_cpu_kind *kind);
+void pfm_set_cpu_kind(u32 cpu, const struct pfm_cpu_kind *kind);
 
 DECLARE_PER_CPU(u64, pfm_reset_for);
-u64 pfm_reset_for_of(u32 cpu);
+u64 pfm_get_pmu_reset_number(u32 cpu);
 
-void pfm_log_fault(void);
-void pfm_log_lacking(int cpu);
+void pfm_log_register_fault(void);
+void pfm_log_missing_registers(int cpu);
 bool pfm_msr_exists(u32 msr);
 bool pfm_msr_keeps_value(u32 msr);
 bool pfm_reserve_msr(u32 msr);
 void pfm_release_msr(u32 msr);
 
-int pfm_map_create(int (*show)(struct seq_file *seq, void *unused));
-void pfm_map_remove(void);
+int pfm_create_map_file(int (*show)(struct seq_file *seq, void *unused));
+void pfm_remove_map_file(void);
 void pfm_tree_create(void);
 void pfm_tree_add_pmu(const struct perfmon_pmu *pmu);
 void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu);
 void pfm_tree_remove(void);
 extern struct workqueue_struct *pfm_work;
-int pfm_work_start(void);
-void pfm_work_end(void);
+int pfm_start_workqueues(void);
+void pfm_stop_workqueues(void);
 void pfm_idle_queue(unsigned int milliseconds);
 void pfm_wrap_timer_start(unsigned int milliseconds);
 void pfm_wrap_timer_stop(void);
@@ -65,7 +65,7 @@ void pfm_thread_entry_free(struct pfm_thread_entry *entry);
 int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context);
 void pfm_thread_remove(struct pfm_thread_entry *entry);
 const void *pfm_thread_find(unsigned long task);
-void pfm_rdpmc_keep(struct mm_struct *mm);
+void pfm_rdpmc_add_permission(struct mm_struct *mm);
 void pfm_rdpmc_forbid(struct mm_struct *mm);
 
 /* Functions that contexts/callbacks.rs defines in Rust. */

@@ -56,7 +56,7 @@ static bool has_user_mode(void)
  * interrupted. If a guest was interrupted, @regs are the registers of the host at the VM exit,
  * because KVM leaves the guest before it handles the interrupt.
  */
-static u64 interrupted_at(struct pt_regs *regs)
+static u64 interrupted_address(struct pt_regs *regs)
 {
 	if (current->flags & PF_VCPU && !user_mode(regs))
 		return PERFMON_IN_GUEST;
@@ -73,7 +73,7 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 		       struct pid_namespace *ns)
 {
 	overflow->regs = regs;
-	overflow->ip = regs ? interrupted_at(regs) : ip;
+	overflow->ip = regs ? interrupted_address(regs) : ip;
 	/* If a guest of KVM was interrupted, @regs are the registers of the host. */
 	if (overflow->ip == PERFMON_IN_GUEST)
 		overflow->regs = NULL;
@@ -192,7 +192,7 @@ void pfm_defer_nmi(struct pt_regs *regs)
 {
 	struct deferred_nmi *deferred = this_cpu_ptr(&deferred_nmi);
 
-	deferred->ip = interrupted_at(regs);
+	deferred->ip = interrupted_address(regs);
 	if (!deferred->since)
 		deferred->since = rdtsc();
 	irq_work_queue(&deferred->work);
@@ -202,7 +202,7 @@ void pfm_defer_nmi(struct pt_regs *regs)
  * Returns the address that the last deferred NMI on this CPU interrupted, and clears the address.
  * Returns 0 if the address was used already or no NMI was deferred.
  */
-u64 pfm_deferred_ip(void)
+u64 pfm_take_deferred_nmi_ip(void)
 {
 	return this_cpu_xchg(deferred_nmi.ip, 0);
 }
@@ -211,7 +211,7 @@ u64 pfm_deferred_ip(void)
  * Returns and clears the time stamp of the first deferred NMI on this CPU; the present time stamp
  * if no NMI was deferred.
  */
-u64 pfm_deferred_since(void)
+u64 pfm_take_first_deferred_nmi_time(void)
 {
 	return this_cpu_xchg(deferred_nmi.since, 0) ?: rdtsc();
 }
@@ -220,7 +220,7 @@ u64 pfm_deferred_since(void)
  * Returns true if an NMI may arrive after its overflow was handled: a processor of AMD or Hygon may
  * raise a second NMI while the first is handled (perf_nmi_window in arch/x86/events/amd/core.c).
  */
-bool pfm_may_be_stale(void)
+bool pfm_may_nmi_be_stale(void)
 {
 	return boot_cpu_data.x86_vendor == X86_VENDOR_AMD ||
 	       boot_cpu_data.x86_vendor == X86_VENDOR_HYGON;
@@ -344,19 +344,19 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
  * (@locked_vm). Returns NULL if the user would exceed RLIMIT_MEMLOCK and the caller lacks
  * CAP_IPC_LOCK.
  */
-struct user_struct *pfm_charge(u64 pages)
+struct user_struct *pfm_charge_locked_pages(u64 pages)
 {
 	struct user_struct *user = get_uid(current_user());
 	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 
 	if (atomic_long_add_return(pages, &user->locked_vm) > limit && !capable(CAP_IPC_LOCK)) {
-		pfm_uncharge(user, pages);
+		pfm_uncharge_locked_pages(user, pages);
 		return NULL;
 	}
 	return user;
 }
 
-void pfm_uncharge(struct user_struct *user, u64 pages)
+void pfm_uncharge_locked_pages(struct user_struct *user, u64 pages)
 {
 	atomic_long_sub(pages, &user->locked_vm);
 	free_uid(user);

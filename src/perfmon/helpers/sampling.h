@@ -21,14 +21,14 @@ struct vm_area_struct;
  *	such MSR
  * @clear: MSR that resets @status
  * @bits: bits of all counters in @control, @status and @clear
- * @may_be_stale: not 0 if an NMI may arrive after its overflow was handled
+ * @may_nmi_be_stale: not 0 if an NMI may arrive after its overflow was handled
  */
 struct pfm_nmi_registers {
 	u64 control;
 	u64 status;
 	u64 clear;
 	u64 bits;
-	u64 may_be_stale;
+	u64 may_nmi_be_stale;
 };
 
 struct pfm_deferral *pfm_deferral_new(void);
@@ -52,9 +52,9 @@ void pfm_nmi_set_registers(const struct pfm_nmi_registers *of);
 void pfm_nmi_unregister(void);
 void pfm_unmask_lvtpc(void);
 void pfm_defer_nmi(struct pt_regs *regs);
-u64 pfm_deferred_ip(void);
-u64 pfm_deferred_since(void);
-bool pfm_may_be_stale(void);
+u64 pfm_take_deferred_nmi_ip(void);
+u64 pfm_take_first_deferred_nmi_time(void);
+bool pfm_may_nmi_be_stale(void);
 bool pfm_take_stale_nmi(void);
 u64 pfm_throttle_time(u64 began, const struct pt_regs *regs);
 DECLARE_PER_CPU(u64, pfm_stale_nmi_since);
@@ -62,8 +62,8 @@ DECLARE_PER_CPU(u32, pfm_timed_sample_in);
 void *pfm_memory_new(u64 size);
 void pfm_memory_free(void *memory);
 int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
-struct user_struct *pfm_charge(u64 pages);
-void pfm_uncharge(struct user_struct *user, u64 pages);
+struct user_struct *pfm_charge_locked_pages(u64 pages);
+void pfm_uncharge_locked_pages(struct user_struct *user, u64 pages);
 
 /* Functions that nmi_entry.rs and contexts/callbacks.rs define in Rust. */
 u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global);

@@ -7,8 +7,8 @@
 #[path = "../../../include/linux/perfmon.rs"]
 mod description;
 
-use crate::description::{Pmu, Register, Registered};
-use base::cpuid::{self, cpuid, vendor};
+use crate::description::{Pmu, Register, RegisteredPmu};
+use base::cpuid::{self, read_cpuid_leaf, vendor_string};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bitfield;
 use kernel::ffi::c_uint;
@@ -148,15 +148,15 @@ enum Kind {
 
 fn kind() -> Option<Kind> {
     // Hygon's processors have AMD's counters.
-    if !matches!(&vendor(), b"AuthenticAMD" | b"HygonGenuine") {
+    if !matches!(&vendor_string(), b"AuthenticAMD" | b"HygonGenuine") {
         return None;
     }
     // CPUID feature PERFCTR_CORE indicates the core extension.
-    let features = Features::from_raw(cpuid(0x8000_0001, 0).ecx);
+    let features = Features::from_raw(read_cpuid_leaf(0x8000_0001, 0).ecx);
     if features.perfctr_core().get() == 0 {
         return Some(Kind::K7);
     }
-    let monitoring = MonitoringFeatures::from_raw(cpuid(0x8000_0022, 0).eax);
+    let monitoring = MonitoringFeatures::from_raw(read_cpuid_leaf(0x8000_0022, 0).eax);
     Some(match monitoring.perfmon_v2().get() {
         0 => Kind::Core,
         _ => Kind::V2,
@@ -167,7 +167,7 @@ fn kind() -> Option<Kind> {
 /// PerfMonV2; on other processors the function returns `usize::MAX`. A virtual machine can have
 /// fewer counters than the processor of its host.
 fn counters() -> usize {
-    let leaf = cpuid(0x8000_0022, 0);
+    let leaf = read_cpuid_leaf(0x8000_0022, 0);
     match MonitoringFeatures::from_raw(leaf.eax).perfmon_v2().get() {
         0 => usize::MAX,
         _ => MonitoringCounters::from_raw(leaf.ebx).core_counters().get() as usize,
@@ -183,7 +183,7 @@ extern "C" fn here(address: u64, _: c_uint) -> bool {
 }
 
 struct Amd {
-    _pmu: Registered,
+    _pmu: RegisteredPmu,
 }
 
 impl kernel::Module for Amd {
@@ -196,7 +196,7 @@ impl kernel::Module for Amd {
         };
         let mut pmu = Pmu::new(name, 0);
         let mut most = 0;
-        cpuid::on_each_cpu(&mut || most = counters().max(most));
+        cpuid::call_on_each_cpu(&mut || most = counters().max(most));
         let nr = most.min(tables.0.len());
         let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
         pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;

@@ -10,8 +10,8 @@
 #[path = "../../../include/linux/perfmon.rs"]
 mod description;
 
-use crate::description::{Pmu, Register, Registered};
-use base::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
+use crate::description::{Pmu, Register, RegisteredPmu};
+use base::cpuid::{self, is_hybrid_processor, read_cpuid_leaf, this_cpu_core_type, vendor_string};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bitfield;
 use kernel::ffi::c_uint;
@@ -183,10 +183,10 @@ struct Leaf {
 
 /// Reads CPUID leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
 fn leaf() -> Option<Leaf> {
-    if vendor() != *b"GenuineIntel" || (is_hybrid() && core_type() == 0) {
+    if vendor_string() != *b"GenuineIntel" || (is_hybrid_processor() && this_cpu_core_type() == 0) {
         return None;
     }
-    let leaf = cpuid(0xa, 0);
+    let leaf = read_cpuid_leaf(0xa, 0);
     let (eax, edx) = (LeafEax::from_raw(leaf.eax), LeafEdx::from_raw(leaf.edx));
     let version = eax.version().get();
     if !(1..=LAST_VERSION).contains(&version) {
@@ -258,8 +258,10 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
 
 /// Logs why the counters of the processor cannot be used, unless the processor has no counters.
 fn log_reason() {
-    let version = LeafEax::from_raw(cpuid(0xa, 0).eax).version().get();
-    if vendor() != *b"GenuineIntel" || version == 0 {
+    let version = LeafEax::from_raw(read_cpuid_leaf(0xa, 0).eax)
+        .version()
+        .get();
+    if vendor_string() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
         pr_info!("architectural perfmon version {} is not supported: its registers cannot be reserved against perf\n", version);
     } else {
@@ -270,13 +272,13 @@ fn log_reason() {
 }
 
 struct Intel {
-    _pmu: Registered,
+    _pmu: RegisteredPmu,
 }
 
 impl kernel::Module for Intel {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let (mut all, mut any) = (None, true);
-        cpuid::on_each_cpu(&mut || {
+        cpuid::call_on_each_cpu(&mut || {
             if let Some(leaf) = leaf() {
                 any &= leaf.version == 3 || leaf.version == 4;
                 all = Some(match all.take() {
@@ -291,7 +293,7 @@ impl kernel::Module for Intel {
         };
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
         for n in 0..FIXED {
-            let (mut pmc, mut pmd) = (Register::HOLE, Register::HOLE);
+            let (mut pmc, mut pmd) = (Register::UNUSED_ROW, Register::UNUSED_ROW);
             if let (Some(select), Some(counter)) = (SELECTS.get(n), COUNTERS.get(n)) {
                 if n < leaf.counters {
                     (pmc, pmd) = (*select, *counter);
@@ -311,7 +313,7 @@ impl kernel::Module for Intel {
         for (n, mut pmd) in FIXED_COUNTERS.into_iter().enumerate() {
             pmd.width = leaf.fixed_width;
             match leaf.fixed >> n & 1 {
-                0 => pmds.push(Register::HOLE, GFP_KERNEL)?,
+                0 => pmds.push(Register::UNUSED_ROW, GFP_KERNEL)?,
                 _ => pmds.push(pmd, GFP_KERNEL)?,
             }
         }

@@ -89,8 +89,8 @@ static bool opener_may_account(const struct file *file)
  * -EPERM if the process that opened @file may not change accounting, and -EINVAL if an integer or
  * the pid is missing or out of range, or if the text contains anything else but blanks.
  */
-static int numbers_from_user(const struct file *file, const char __user *from, size_t count,
-			     u32 *pid, int *values)
+static int parse_numbers_from_user(const struct file *file, const char __user *from, size_t count,
+				   u32 *pid, int *values)
 {
 	char text[96], *rest = text, *word;
 	int nr = pid ? -1 : 0;
@@ -117,7 +117,7 @@ static int numbers_from_user(const struct file *file, const char __user *from, s
 	return nr == 4 ? 0 : -EINVAL;
 }
 
-static unsigned long entry_of(const struct inode *inode)
+static unsigned long entry_id_of_inode(const struct inode *inode)
 {
 	return (unsigned long)pde_data(inode);
 }
@@ -152,10 +152,10 @@ static int control_open(struct inode *inode, struct file *file)
 static ssize_t control_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
 {
 	int values[4];
-	int rc = numbers_from_user(file, from, count, NULL, values);
+	int rc = parse_numbers_from_user(file, from, count, NULL, values);
 
 	if (!rc)
-		rc = ppa_entry_settings(entry_of(file_inode(file)), values, true);
+		rc = ppa_entry_settings(entry_id_of_inode(file_inode(file)), values, true);
 	return rc ?: count;
 }
 
@@ -186,7 +186,7 @@ static ssize_t entries_write(struct file *file, const char __user *from, size_t 
 {
 	int values[4];
 	u32 pid;
-	int rc = numbers_from_user(file, from, count, &pid, values);
+	int rc = parse_numbers_from_user(file, from, count, &pid, values);
 
 	if (!rc)
 		rc = pid ? ppa_set_entry(pid, values) : ppa_settings(values, true);

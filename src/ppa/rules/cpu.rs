@@ -341,11 +341,11 @@ impl Cpu {
         }
     }
 
-    /// Accounts the beginning of a hard interrupt or, if `is_first` is false, of a further handler
-    /// of a shared interrupt. Interrupts off.
+    /// Accounts the beginning of a hard interrupt or, if `is_first_of_line` is false, of a further
+    /// handler of a shared interrupt. Interrupts off.
     #[inline]
-    pub fn irq_enter(&self, is_first: bool, clock: impl Fn() -> u64) {
-        add(&self.irq_count, is_first.into());
+    pub fn irq_enter(&self, is_first_of_line: bool, clock: impl Fn() -> u64) {
+        add(&self.irq_count, is_first_of_line.into());
         add(&self.pending_stamps, 1);
         let now = clock();
         match self.irq_time.is_active() {

@@ -6,7 +6,7 @@ use core::array::from_fn;
 
 use super::cpu::Cpu;
 use super::irq_time::retry;
-use super::task::{ticks_since, Task, Values, READY, WOKEN};
+use super::task::{ticks_since, Task, Values, MODULE_READY, WOKEN};
 use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
@@ -138,7 +138,7 @@ impl<V: Values> Task<V> {
                     more[value::LATENCY] = waits;
                     self.add_unaccounted(&mut read, apart, &more);
                 }
-                READY => read.runq = read.runq.wrapping_add(waits),
+                MODULE_READY => read.runq = read.runq.wrapping_add(waits),
                 _ => {}
             }
         }

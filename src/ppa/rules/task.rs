@@ -87,7 +87,7 @@ pub struct Task<V> {
 
 /// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
 /// time slice was over.
-pub(super) const READY: u64 = 1;
+pub(super) const MODULE_READY: u64 = 1;
 /// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
 /// sleep.
 const WOKEN_MAYBE: u64 = 2;
@@ -310,7 +310,7 @@ impl<V: Values> Task<V> {
             add(&values[why], 1);
         }
         if leave != SwitchReason::Blocked {
-            self.wait_start.store_relaxed(stamp(now, READY));
+            self.wait_start.store_relaxed(stamp(now, MODULE_READY));
         }
     }
 
@@ -356,7 +356,7 @@ impl<V: Values> Task<V> {
     /// wait begins at the last wakeup, which has set `wait_start`.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
-        if self.wait_start.load_relaxed() & 3 != READY {
+        if self.wait_start.load_relaxed() & 3 != MODULE_READY {
             let why = match self.on_cpu.load_relaxed() {
                 0 => WOKEN,
                 _ => WOKEN_MAYBE,

@@ -59,7 +59,7 @@ unsigned long pt_page_new(void)
  * insert pages, and pages can be unmapped under the mutex of user tracing. Returns -EACCES if the
  * mapping is private, executable, or writable where it must not be.
  */
-int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
+int pt_setup_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
 	if (!(vma->vm_flags & VM_SHARED) || (!writable && vma->vm_flags & VM_WRITE) ||
 	    pfc_vma_noexec(vma))
@@ -71,7 +71,7 @@ int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, b
 	return 0;
 }
 
-static const char *why(bool markers, int error)
+static const char *refusal_reason(bool markers, int error)
 {
 	switch (error) {
 	case -EDQUOT:
@@ -90,7 +90,7 @@ static const char *why(bool markers, int error)
 void pt_log_refused(bool markers, int error)
 {
 	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
-			    task_tgid_nr(current), why(markers, error),
+			    task_tgid_nr(current), refusal_reason(markers, error),
 			    markers ? "some of its markers are" : "it is", error);
 }
 
@@ -111,7 +111,7 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 	vm_flags_set(vma, VM_WIPEONFORK);
 }
 
-vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
+vm_fault_t pt_insert_page(struct vm_fault *vmf, unsigned long page)
 {
 	/*
 	 * The argument false stands for a fault that is not a write: if the fault of another thread
@@ -126,7 +126,7 @@ vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
  * has supplied @at: a wrong offset damages only its own memory, because get_user() and put_user()
  * check the addresses.
  */
-void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
+void pt_replace_thread_words(s64 at, u64 was, u64 first, u64 second)
 {
 	u64 __user *words = (u64 __user *)(x86_fsbase_read_cpu() + at);
 	u64 known;
@@ -186,7 +186,7 @@ int pt_queue_announce(void)
 #define TRACED_BITS	10
 static atomic_t traced[1 << TRACED_BITS];
 
-static atomic_t *traced_of(unsigned long mm)
+static atomic_t *traced_count_of_mm(unsigned long mm)
 {
 	return &traced[hash_long(mm, TRACED_BITS)];
 }
@@ -197,16 +197,16 @@ static atomic_t *traced_of(unsigned long mm)
  */
 void pt_set_traced(unsigned long mm, bool is)
 {
-	atomic_add(is ? 1 : -1, traced_of(mm));
+	atomic_add(is ? 1 : -1, traced_count_of_mm(mm));
 }
 
 /*
  * Address spaces of children whose task work could not be allocated. Each child has one entry, and
  * shares the address space with its parent. A worker counts the children in the traces.
  */
-#define MAX_UNREPORTED	64
+#define MAX_UNREPORTED_CHILDREN	64
 static DEFINE_RAW_SPINLOCK(unreported_lock);
-static unsigned long unreported[MAX_UNREPORTED];
+static unsigned long unreported[MAX_UNREPORTED_CHILDREN];
 static unsigned int nr_unreported;
 
 static bool take_unreported(unsigned long *mm)
@@ -235,7 +235,7 @@ static DECLARE_WORK(unreported_work, report_unreported);
 static void add_unreported(unsigned long mm)
 {
 	scoped_guard(raw_spinlock_irqsave, &unreported_lock) {
-		if (nr_unreported < MAX_UNREPORTED)
+		if (nr_unreported < MAX_UNREPORTED_CHILDREN)
 			unreported[nr_unreported++] = mm;
 	}
 	queue_work(system_dfl_wq, &unreported_work);
@@ -247,7 +247,7 @@ static void add_unreported(unsigned long mm)
  * Cancels the work that counts the children in @unreported. Called after the probe that queues this
  * work was detached. May sleep.
  */
-void pt_unreported_exit(void)
+void pt_cancel_unreported_work(void)
 {
 	cancel_work_sync(&unreported_work);
 }
@@ -262,7 +262,7 @@ void pt_queue_shared_thread(struct task_struct *child)
 {
 	unsigned long mm = (unsigned long)current->mm;
 
-	if (mm && atomic_read(traced_of(mm)) &&
-	    queue_thread_work(child, pfc_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
+	if (mm && atomic_read(traced_count_of_mm(mm)) &&
+	    queue_thread_work(child, pfc_tid_in_own_ns(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
 		add_unreported(mm);
 }

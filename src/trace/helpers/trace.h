@@ -31,16 +31,16 @@ struct pt_device_ops {
 
 u32 pt_max_traced(void);
 unsigned long pt_page_new(void);
-int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
+int pt_setup_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
 void pt_log_refused(bool markers, int error);
 void pt_log_unchecked(struct task_struct *leader, int error);
 void pt_wipe_on_fork(struct vm_area_struct *vma);
-vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page);
-void pt_thread_replace(s64 at, u64 was, u64 first, u64 second);
+vm_fault_t pt_insert_page(struct vm_fault *vmf, unsigned long page);
+void pt_replace_thread_words(s64 at, u64 was, u64 first, u64 second);
 int pt_queue_announce(void);
 void pt_set_traced(unsigned long mm, bool is);
 void pt_queue_shared_thread(struct task_struct *child);
-void pt_unreported_exit(void);
+void pt_cancel_unreported_work(void);
 int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake,
 		    u64 key);
 struct file *pt_wake_file_get(int fd);

@@ -5,8 +5,8 @@
  * Makes random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user
  * without capabilities that inherits root's open files. Each call must return a plausible result,
  * or an errno that is defined for user space (1 to 133). No call may write to the counter pages or
- * keep perfcounters.ko from being unloaded afterwards. The seed is printed; SEED=n in the
- * environment sets the seed.
+ * keep perfcounters.ko from being unloaded afterwards. The seed is printed. In the environment,
+ * SEED=n sets the seed, and CALLS=n the number of calls of both users together.
  *
  * readonly.c and bad_input.c test calls for which only one result is right.
  */
@@ -442,6 +442,8 @@ int main(void)
 
 	plan(8);
 	nr_ops = scale_down(gate_or_long(NR_CALLS / 4, NR_CALLS));
+	if (getenv("CALLS"))
+		nr_ops = strtol(getenv("CALLS"), NULL, 0) / 2;
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))

@@ -7,8 +7,8 @@
 #include "kselftest_pc.h"
 
 /*
- * Number of instances: more than BATCH_SIZE (src/counters/instances.rs), so that the scan of the
- * instances releases its lock between batches.
+ * Number of instances: more than MAX_INSTANCES_PER_LOCK_HOLD (src/counters/instances.rs), so that
+ * the scan of the instances releases its lock between batches.
  */
 #define NAMES	1100
 

@@ -392,7 +392,7 @@ static __u64 env_number(const char *name, __u64 fallback)
  * No new round begins after BUDGET seconds, unless CALLS or ROUND is set. On a busy machine, the
  * fuzzer may reach the limit of BUDGET seconds before it has made all calls.
  */
-#define BUDGET		gate_or_long(6, 150)
+#define BUDGET		gate_or_long(6, 40)
 
 /*
  * Percentage of calls that must succeed. If more than 70 % of the calls fail, the fuzzer tests

@@ -19,7 +19,6 @@ app=/tests/pfc_trace
 # Number of rounds that the program runs, and number of events that it writes. A recording of
 # $rounds rounds or $nr_events events does not fit into the file or onto the disk.
 rounds=150000000 nr_events=4000
-[ -z "${LONG:-}" ] || rounds=500000000 nr_events=20000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
 # with 3.
 until_full='

@@ -21,8 +21,7 @@ own_mounts
 dir=/tmp/names
 a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
-ms=250
-[ -n "${LONG:-}" ] || ms=100
+ms=100
 # If $via is empty, the shell starts pfc. If $via is the name of a step, the program $a executes the
 # step and then starts pfc. After the step refuse_perf, perf_event_open() fails with EACCES in pfc.
 via=""

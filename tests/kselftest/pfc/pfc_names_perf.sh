@@ -39,7 +39,7 @@ EOF
 
 dir=/tmp/names
 a=$dir/a b=$dir/b
-ms=250
+ms=100
 
 # Prints the most frequent line of the input, or "-" if the most frequent line is not a name.
 most_frequent() {

@@ -17,10 +17,8 @@ program=/tests/pfc_follow
 # Rounds of the sampled programs, and samples per second of CPU time. The tests need 20 samples. If
 # a recording has too few, retry_longer repeats it with more rounds.
 rounds=10000000 rate=1000
-[ -z "${LONG:-}" ] || rounds=60000000 rate=500
 # Rounds of the program that runs beside sha256sum. The program needs half of the CPU time of both.
 child_rounds=20000000
-[ -z "${LONG:-}" ] || child_rounds=60000000
 
 has_status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -120,7 +118,7 @@ test_threads() {
 	[ "$(grep -o '"tid":[0-9]*' of_all | sort -u | wc -l)" -ge 3 ]
 }
 test_children() {
-	pfc record -F $rate -o c sh -c "$program calls $((child_rounds * factor)); sha256sum $program ${LONG:+$program $program}; :" || return 1
+	pfc record -F $rate -o c sh -c "$program calls $((child_rounds * factor)); sha256sum $program; :" || return 1
 	pfc report -i c --sort comm >table
 	cat table
 	grep -q pfc_follow table && [ "$(percent_of c work_inner)" -ge 50 ]

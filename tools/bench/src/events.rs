@@ -13,18 +13,18 @@ pub use perftrace::simulate::FLIGHT;
 
 /// Size of a buffer in bytes, which is larger than all records that the windows of a measurement
 /// write.
-const BYTES: u32 = 1 << 20;
+const BUFFER_BYTES: u32 = 1 << 20;
 /// Number of events that fill a buffer twice, so that each page of the buffer is accessed.
-const ALL: u32 = 2 * BYTES / 32;
+const EVENTS_TO_FILL_BUFFER_TWICE: u32 = 2 * BUFFER_BYTES / 32;
 /// Slot (number) of the trace that records the measured events.
-const TRACE: u32 = 3;
+const TRACE_SLOT: u32 = 3;
 
 /// A function that records as many events as its argument says, in a loop that contains nothing but
 /// the events. The arguments of the events are in registers.
-pub type Run = fn(u32) -> io::Result<()>;
+pub type EventLoop = fn(u32) -> io::Result<()>;
 
 #[inline(never)]
-pub fn pair(n: u32) -> io::Result<()> {
+pub fn record_u32_u64_events(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, pair, number: u32 = i, sum: u64 = u64::from(i));
     }
@@ -32,7 +32,7 @@ pub fn pair(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-pub fn two(n: u32) -> io::Result<()> {
+pub fn record_two_events_per_round(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, pair, number: u32 = i, sum: u64 = u64::from(i));
         event!(bench, second, number: u32 = i, sum: u64 = u64::from(i));
@@ -41,7 +41,7 @@ pub fn two(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-pub fn three(n: u32) -> io::Result<()> {
+pub fn record_three_u64_events(n: u32) -> io::Result<()> {
     for i in 0..n {
         let i = u64::from(i);
         event!(bench, three, a: u64 = i, b: u64 = i, c: u64 = i);
@@ -50,7 +50,7 @@ pub fn three(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-pub fn text(n: u32) -> io::Result<()> {
+pub fn record_text_events(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, text, number: u32 = i, name: str = "a text of 24 characters.");
     }
@@ -60,9 +60,9 @@ pub fn text(n: u32) -> io::Result<()> {
 /// The simulated kernel that traces the events. A program attaches to one simulated kernel, and
 /// cannot attach again.
 #[derive(Clone, Copy)]
-pub struct Traced(&'static Kernel);
+pub struct SimulatedKernel(&'static Kernel);
 
-impl Traced {
+impl SimulatedKernel {
     /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
         Self(attach_to(Config {
@@ -76,26 +76,26 @@ impl Traced {
     /// records the events; otherwise no trace records them. Before each run of the loop all records
     /// are marked as read. Marking records as read takes the same time for few and for many events,
     /// so it does not change the result.
-    pub fn measure(
+    pub fn measure_events(
         self,
-        run: Run,
+        run: EventLoop,
         flags: Option<u32>,
         measure: impl FnOnce(&mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<()>,
     ) -> io::Result<()> {
         if let Some(flags) = flags {
-            self.0.start(TRACE, flags, BYTES);
+            self.0.start(TRACE_SLOT, flags, BUFFER_BYTES);
         }
         // Access all pages, so that no page fault occurs during the measurement.
         for _ in 0..8 {
-            self.0.discard(TRACE);
-            run(ALL / 8)?;
+            self.0.discard(TRACE_SLOT);
+            run(EVENTS_TO_FILL_BUFFER_TWICE / 8)?;
         }
         let measured = measure(&mut |n| {
-            self.0.discard(TRACE);
+            self.0.discard(TRACE_SLOT);
             run(n)
         });
         if flags.is_some() {
-            self.0.end(TRACE);
+            self.0.end(TRACE_SLOT);
         }
         measured
     }

@@ -12,50 +12,54 @@ use perfcounters::{Counters, Pattern, Selection, Stamp};
 use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
 
-use crate::count::{count, MOST_OPERATIONS};
-use crate::events::Traced;
-use crate::operations::{Operation, Run, Stage, OPERATIONS};
-use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS};
-use crate::record::{tell, Adds, Count, Failure, Record};
+use crate::count::{count_instructions, MAX_OPERATIONS_PER_WINDOW};
+use crate::events::SimulatedKernel;
+use crate::operations::{GuestStage, Operation, Runner, OPERATIONS};
+use crate::peers::{
+    read_cpu_count, PerfEvent, PerfGroup, ProcFile, RdpmcPerfEvent, INSTRUCTIONS_EVENT,
+};
+use crate::record::{print_record, Failure, InstructionCount, PerfAddTimes, Record};
 use crate::sample;
-use crate::switch::{context, PingPong, Turns, COUNTERS};
-use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
-use crate::trace::{Job, Way};
+use crate::switch::{start_counting_context, AlternatingSets, PingPong, COUNTERS_PER_THREAD};
+use crate::sys::{close_invalid_fd, getppid, run_nop_rounds, set_fifo_scheduling, BpfPerCpuArray};
+use crate::trace::{ObservedJob, ObservingTool};
 
-/// Number of rounds of [`nops`] during which event sets are switched; a round takes a microsecond.
-/// In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so event sets are
-/// switched 50 times during 200,000 rounds. Each switch of event sets is one measurement. 50
-/// measurements are enough: the other operations are measured in 41 windows.
-const TURNS: u32 = 200_000;
+/// Number of rounds of [`run_nop_rounds`] during which event sets are switched; a round takes a
+/// microsecond. In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so
+/// event sets are switched 50 times during 200,000 rounds. Each switch of event sets is one
+/// measurement. 50 measurements are enough: the other operations are measured in 41 windows.
+const NOP_ROUNDS_WITH_SET_SWITCHES: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
-const CLOSES: u32 = 100;
-/// The CPU on which all measurements run. The groups of perf events that [`Guest::perf`] reads
-/// count the events of this CPU.
-const CPU: usize = 0;
+const CLOSE_CALLS_PER_OPERATION: u32 = 100;
+/// The CPU on which all measurements run. The groups of perf events that
+/// [`Guest::measure_perf_group_read`] reads count the events of this CPU.
+const MEASUREMENT_CPU: usize = 0;
 /// Maximum number of measurements of one operation. If too few windows have the same length in each
 /// measurement, the report leaves the operation out.
-const TRIES: u32 = 5;
+const MAX_MEASUREMENTS_PER_OPERATION: u32 = 5;
 /// Sleep between two measurements of opening and closing a context: longer than an RCU grace period
 /// with the deferred work that follows the grace period.
-const LIFE_REST: Duration = Duration::from_millis(60);
+const REST_BETWEEN_OPENINGS: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
-const KEYS: u32 = 1000;
+const NR_BPF_MAP_KEYS: u32 = 1000;
 /// Number of keys that one system call, a batch, looks up in a BPF map: in guests with 1 to 3 CPUs,
 /// with 4 to 31 CPUs, and with more CPUs. The map has a value for each key and CPU. The more CPUs a
 /// guest has, the fewer keys a batch has, so that one batch fits into a window (`count.rs`).
-const BATCH: [usize; 3] = [1000, 200, 50];
+const BPF_BATCH_KEYS_BY_CPUS: [usize; 3] = [1000, 200, 50];
 
-/// Repeats a measurement until enough windows have the same length, at most [`TRIES`] times. Prints
-/// the record of the last measurement.
-fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
+/// Repeats a measurement until enough windows have the same length, at most
+/// [`MAX_MEASUREMENTS_PER_OPERATION`] times. Prints the record of the last measurement.
+fn measure_until_reliable(
+    mut measure: impl FnMut() -> io::Result<InstructionCount>,
+) -> io::Result<()> {
     let mut last = measure()?;
-    for _ in 1..TRIES {
-        if last.doubt().is_none() {
+    for _ in 1..MAX_MEASUREMENTS_PER_OPERATION {
+        if last.why_unreliable().is_none() {
             break;
         }
         last = measure()?;
     }
-    tell(&Record::Count(last));
+    print_record(&Record::Count(last));
     Ok(())
 }
 
@@ -65,22 +69,31 @@ fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
 pub struct Guest {
     cpus: u32,
     /// Maximum number of operations in a window.
-    most: u32,
-    traced: Traced,
+    max_window_operations: u32,
+    simulated_kernel: SimulatedKernel,
 }
 
 impl Guest {
-    fn operation(
+    fn measure_operation(
         &self,
         name: &str,
         values: u64,
         run: &mut dyn FnMut(u32) -> io::Result<()>,
     ) -> io::Result<()> {
-        tried(|| count(name, self.cpus, values, self.most, &|| {}, run))
+        measure_until_reliable(|| {
+            count_instructions(
+                name,
+                self.cpus,
+                values,
+                self.max_window_operations,
+                &|| {},
+                run,
+            )
+        })
     }
 
-    fn failed(&self, what: &str, why: &dyn ToString) {
-        tell(&Record::Failure(Failure {
+    fn print_failure(&self, what: &str, why: &dyn ToString) {
+        print_record(&Record::Failure(Failure {
             what: what.into(),
             cpus: self.cpus,
             why: why.to_string(),
@@ -88,15 +101,15 @@ impl Guest {
     }
 
     /// Measures an operation, which `run` executes as often as its argument says.
-    pub fn simple(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
-        self.operation(name, 1, &mut |n| {
+    pub fn measure_loop(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
+        self.measure_operation(name, 1, &mut |n| {
             run(n);
             Ok(())
         })
     }
 
     /// Measures a snapshot of 1,000 counters by the library's reader.
-    pub fn snapshot(
+    pub fn measure_snapshot(
         &self,
         name: &str,
         fill: impl Fn(&Counters, &Selection, &mut Vec<i64>) -> Result<Stamp, perfcounters::Error>,
@@ -107,7 +120,7 @@ impl Guest {
         let mut values = Vec::new();
         counters.fill(&selection, &mut values).map_err(broke)?;
         let nr = values.len() as u64;
-        self.operation(name, nr, &mut |n| {
+        self.measure_operation(name, nr, &mut |n| {
             (0..n)
                 .try_for_each(|_| fill(&counters, &selection, &mut values).map(drop))
                 .map_err(broke)
@@ -115,33 +128,38 @@ impl Guest {
     }
 
     /// Measures reading a file of /proc. The name of the operation contains the name of the file.
-    fn proc_file(&self, name: &str) -> io::Result<()> {
+    fn measure_proc_file(&self, name: &str) -> io::Result<()> {
         let file = name.trim_start_matches("proc_");
         let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
-        let (values, _) = file.parse()?;
+        let (values, _) = file.read_and_parse()?;
         if name.ends_with("_parsed") {
-            self.operation(name, values, &mut |n| {
-                (0..n).try_for_each(|_| file.parse().map(drop))
+            self.measure_operation(name, values, &mut |n| {
+                (0..n).try_for_each(|_| file.read_and_parse().map(drop))
             })
         } else {
-            self.operation(name, values, &mut |n| {
+            self.measure_operation(name, values, &mut |n| {
                 (0..n).try_for_each(|_| file.read().map(drop))
             })
         }
     }
 
     /// Measures reading a group of `count` perf events.
-    pub fn perf(&self, name: &str, event: PerfEvent, count: u16) -> io::Result<()> {
-        let mut group = PerfGroup::new(event, count.into(), CPU as i32)?;
-        self.operation(name, count.into(), &mut |n| {
+    pub fn measure_perf_group_read(
+        &self,
+        name: &str,
+        event: PerfEvent,
+        count: u16,
+    ) -> io::Result<()> {
+        let mut group = PerfGroup::new(event, count.into(), MEASUREMENT_CPU as i32)?;
+        self.measure_operation(name, count.into(), &mut |n| {
             (0..n).try_for_each(|_| group.read())
         })
     }
 
     /// Measures reading a perf event by RDPMC.
-    pub fn rdpmc(&self, name: &str) -> io::Result<()> {
-        let event = PerfSelf::new(INSTRUCTIONS)?;
-        self.operation(name, 1, &mut |n| {
+    pub fn measure_perf_rdpmc_read(&self, name: &str) -> io::Result<()> {
+        let event = RdpmcPerfEvent::new(INSTRUCTIONS_EVENT)?;
+        self.measure_operation(name, 1, &mut |n| {
             (0..n).try_for_each(|_| event.read().map(drop))
         })
     }
@@ -149,22 +167,32 @@ impl Guest {
     /// Measures the switches between two threads that run alternately. Each thread first calls the
     /// function `counted`, and keeps the returned object, for example a context that counts events
     /// of the thread, until the end of the measurement.
-    pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
-        first_in_line(true)?;
+    pub fn measure_thread_switches<T: 'static>(
+        &self,
+        name: &str,
+        counted: fn() -> io::Result<T>,
+    ) -> io::Result<()> {
+        set_fifo_scheduling(true)?;
         let measured = counted().and_then(|_own| {
             let mut pair = PingPong::new(counted)?;
-            let measured = self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
-            let _ = pair.end();
+            let measured = self.measure_operation(name, 2, &mut |n| {
+                (0..n).try_for_each(|_| pair.switch_to_partner_and_back())
+            });
+            let _ = pair.end_partner();
             measured
         });
-        let _ = first_in_line(false);
+        let _ = set_fifo_scheduling(false);
         measured
     }
 
     /// Makes a record from the shortest time that a handler took and the number of calls that took
     /// this time.
-    fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
-        Count {
+    fn make_shortest_time_record(
+        &self,
+        name: &str,
+        (ticks, agree): (u64, u32),
+    ) -> InstructionCount {
+        InstructionCount {
             operation: name.into(),
             cpus: self.cpus,
             values: 1,
@@ -178,14 +206,16 @@ impl Guest {
     /// Measures the cost of a sample by a loop whose rounds have a known number of instructions and
     /// cause one sample each. The object that `sampled` returns takes the samples. Also measures
     /// the part of the cost of a sample that is spent in the handler of the overflow interrupt.
-    pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
+    pub fn measure_samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
-        let _ = nmis();
-        let measured = self.simple(name, sample::periods);
+        let _ = read_shortest_nmi();
+        let measured = self.measure_loop(name, sample::run_sampling_periods);
         let handler = format!("{name}_handler");
-        match nmis() {
-            Ok(nmi) => tell(&Record::Count(self.shortest(&handler, nmi))),
-            Err(error) => self.failed(&handler, &error),
+        match read_shortest_nmi() {
+            Ok(nmi) => print_record(&Record::Count(
+                self.make_shortest_time_record(&handler, nmi),
+            )),
+            Err(error) => self.print_failure(&handler, &error),
         }
         measured
     }
@@ -193,68 +223,72 @@ impl Guest {
     /// Measures one switch of event sets, or one rotation of perf's groups: the length of the timer
     /// callback that makes the switch or rotation. The length of the callback does not include the
     /// rest of the timer interrupt, callbacks of other timers, or work on other CPUs.
-    pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
+    pub fn measure_event_set_switches<T: AlternatingSets>(&self, name: &str) -> io::Result<()> {
         let mut turns = T::new()?;
-        tried(|| self.turn(name, &mut turns))
+        measure_until_reliable(|| self.measure_one_event_set_switch(name, &mut turns))
     }
 
-    fn turn<T: Turns>(&self, name: &str, turns: &mut T) -> io::Result<Count> {
-        let before = turns.counts()?;
-        callbacks()?;
-        nops(TURNS);
-        let callback = callbacks()?
+    fn measure_one_event_set_switch<T: AlternatingSets>(
+        &self,
+        name: &str,
+        turns: &mut T,
+    ) -> io::Result<InstructionCount> {
+        let before = turns.read_set_counts()?;
+        read_timer_callbacks()?;
+        run_nop_rounds(NOP_ROUNDS_WITH_SET_SWITCHES);
+        let callback = read_timer_callbacks()?
             .into_iter()
-            .find(|callback| T::is_callback(&callback.function));
+            .find(|callback| T::is_switch_callback(&callback.function_name));
         let callback = callback.ok_or_else(|| {
             io::Error::other("no timer callback has switched event sets or groups")
         })?;
-        let after = turns.counts()?;
+        let after = turns.read_set_counts()?;
         let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
-        if !T::took_turns(callback.calls, counts) {
-            let calls = callback.calls;
+        if !T::has_switched_in_each_callback(callback.nr_calls, counts) {
+            let calls = callback.nr_calls;
             return Err(io::Error::other(format!(
                 "{calls} timer callbacks do not match the counts of the two, {counts:?}"
             )));
         }
-        Ok(self.shortest(name, (callback.ticks, callback.agree)))
+        Ok(self.make_shortest_time_record(name, (callback.shortest_ticks, callback.nr_shortest)))
     }
 
     /// Measures a hundred calls of close(-1), the system call with which Linux commit d1b26c70246b
     /// measured perf's backward rings. Each window calls `begin` before the calls of close(-1).
-    pub fn closes<T>(
+    pub fn measure_close_calls<T>(
         &self,
         name: &str,
         sampled: T,
         begin: fn(&T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.operation(name, CLOSES.into(), &mut |n| {
+        self.measure_operation(name, CLOSE_CALLS_PER_OPERATION.into(), &mut |n| {
             begin(&sampled)?;
-            (0..n * CLOSES).for_each(|_| close_nothing());
+            (0..n * CLOSE_CALLS_PER_OPERATION).for_each(|_| close_invalid_fd());
             Ok(())
         })
     }
 
     /// Measures reading PMDs (data registers) of a thread's context by a system call.
-    pub fn context_read(&self, name: &str, count: u16) -> io::Result<()> {
-        let context = context(COUNTERS)?;
+    pub fn measure_pmd_reads(&self, name: &str, count: u16) -> io::Result<()> {
+        let context = start_counting_context(COUNTERS_PER_THREAD)?;
         let mut pmds: Vec<Pmd> = (0..count)
             .map(|n| Pmd {
                 reg_num: n,
                 ..Pmd::default()
             })
             .collect();
-        self.operation(name, count.into(), &mut |n| {
+        self.measure_operation(name, count.into(), &mut |n| {
             (0..n).try_for_each(|_| context.read_pmds_in_place(&mut pmds))
         })
     }
 
     /// Measures the read of a PMD of a thread's context from the context's self page, without a
     /// system call.
-    pub fn self_read(&self, name: &str) -> io::Result<()> {
-        let context = context(COUNTERS)?;
+    pub fn measure_self_page_read(&self, name: &str) -> io::Result<()> {
+        let context = start_counting_context(COUNTERS_PER_THREAD)?;
         let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
-        self.operation(name, 1, &mut |n| {
+        self.measure_operation(name, 1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {
                 Some(_) => Ok(()),
                 None => Err(io::Error::other("the page does not allow RDPMC")),
@@ -262,97 +296,120 @@ impl Guest {
         })
     }
 
-    /// Measures the life of a context or of perf events: they are opened, count with [`COUNTERS`]
-    /// counters, and are closed. The work that the kernel defers at the close is not measured: the
-    /// deferred work ends before the next context or event is opened.
-    pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
+    /// Measures the life of a context or of perf events: they are opened, count with
+    /// [`COUNTERS_PER_THREAD`] counters, and are closed. The work that the kernel defers at the
+    /// close is not measured: the deferred work ends before the next context or event is opened.
+    pub fn measure_open_and_close<T>(
+        &self,
+        name: &str,
+        life: fn() -> io::Result<T>,
+    ) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
-        tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
+        measure_until_reliable(|| {
+            count_instructions(
+                name,
+                self.cpus,
+                1,
+                1,
+                &|| sleep(REST_BETWEEN_OPENINGS),
+                &mut lives,
+            )
+        })
     }
 
     /// Measures the lookup of a key of a BPF per-CPU array.
-    pub fn bpf_lookup(&self, name: &str) -> io::Result<()> {
-        let possible = cpus("possible")?;
-        let mut map = PerCpuArray::new(KEYS, possible)?;
-        self.operation(name, possible as u64, &mut |n| {
+    pub fn measure_bpf_lookup(&self, name: &str) -> io::Result<()> {
+        let possible = read_cpu_count("possible")?;
+        let mut map = BpfPerCpuArray::new(NR_BPF_MAP_KEYS, possible)?;
+        self.measure_operation(name, possible as u64, &mut |n| {
             (0..n).try_for_each(|k| map.lookup(k).map(drop))
         })
     }
 
     /// Measures the lookup of a batch of keys of a BPF per-CPU array.
-    pub fn bpf_batch(&self, name: &str) -> io::Result<()> {
-        let possible = cpus("possible")?;
-        let mut map = PerCpuArray::new(KEYS, possible)?;
+    pub fn measure_bpf_batch_lookup(&self, name: &str) -> io::Result<()> {
+        let possible = read_cpu_count("possible")?;
+        let mut map = BpfPerCpuArray::new(NR_BPF_MAP_KEYS, possible)?;
         let batch = match self.cpus {
-            0..4 => BATCH[0],
-            4..32 => BATCH[1],
-            _ => BATCH[2],
+            0..4 => BPF_BATCH_KEYS_BY_CPUS[0],
+            4..32 => BPF_BATCH_KEYS_BY_CPUS[1],
+            _ => BPF_BATCH_KEYS_BY_CPUS[2],
         };
-        self.operation(name, (possible * batch) as u64, &mut |n| {
-            (0..n).try_for_each(|_| map.batch(batch).map(drop))
+        self.measure_operation(name, (possible * batch) as u64, &mut |n| {
+            (0..n).try_for_each(|_| map.lookup_first_keys(batch).map(drop))
         })
     }
 
     /// Prints the measurements that the kernel module bench.ko makes with interrupts off.
-    fn module(&self) -> io::Result<()> {
+    fn print_module_measurements(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
-            match module_line(line, self.cpus) {
-                Some(count) => tell(&Record::Count(count)),
-                None => self.failed("bench.ko", &line),
+            match parse_bench_module_line(line, self.cpus) {
+                Some(count) => print_record(&Record::Count(count)),
+                None => self.print_failure("bench.ko", &line),
             }
         }
         Ok(())
     }
 
     /// Measures a system call, a switch of threads or an interrupt.
-    pub fn job(&self, name: &str, job: Job) -> io::Result<()> {
+    pub fn measure_job(&self, name: &str, job: ObservedJob) -> io::Result<()> {
         match job {
-            Job::Calls => self.simple(name, |n| (0..n).for_each(|_| getppid())),
-            Job::Switches => self.switch(name, || Ok(())),
-            Job::Interrupts => self.interrupt(name),
+            ObservedJob::Calls => self.measure_loop(name, |n| (0..n).for_each(|_| getppid())),
+            ObservedJob::Switches => self.measure_thread_switches(name, || Ok(())),
+            ObservedJob::Interrupts => self.measure_interrupt(name),
         }
     }
 
     /// Measures an operation while process accounting is on. `levels` is the sum of the accounting
     /// levels, as text.
-    fn accounting(&self, name: &str, job: Job, levels: &str) -> io::Result<()> {
+    fn measure_with_accounting(
+        &self,
+        name: &str,
+        job: ObservedJob,
+        levels: &str,
+    ) -> io::Result<()> {
         std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
         std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
-        let measured = self.job(name, job);
+        let measured = self.measure_job(name, job);
         std::fs::write("/proc/sys/kernel/ppa", "0 0 0 1")?;
         measured
     }
 
     /// Measures an operation while another tool observes it.
-    fn observed(&self, name: &str, job: Job, way: Way) -> io::Result<()> {
+    fn measure_with_tool(
+        &self,
+        name: &str,
+        job: ObservedJob,
+        way: ObservingTool,
+    ) -> io::Result<()> {
         let guest = Self {
-            most: way.most.min(self.most),
+            max_window_operations: way.max_window_operations.min(self.max_window_operations),
             ..*self
         };
-        let measured = (way.start)(job).and_then(|_looks| guest.job(name, job));
-        settle();
+        let measured = (way.start)(job).and_then(|_looks| guest.measure_job(name, job));
+        wait_until_perf_is_unused();
         measured
     }
 
     /// Measures an interrupt that bench.ko sends to its own CPU.
-    fn interrupt(&self, name: &str) -> io::Result<()> {
-        tried(|| {
+    fn measure_interrupt(&self, name: &str) -> io::Result<()> {
+        measure_until_reliable(|| {
             let line = std::fs::read_to_string("/proc/bench_interrupt")?;
-            let count = module_line(line.trim_end(), self.cpus);
+            let count = parse_bench_module_line(line.trim_end(), self.cpus);
             let count =
                 count.ok_or_else(|| io::Error::other("cannot parse /proc/bench_interrupt"))?;
-            Ok(Count {
+            Ok(InstructionCount {
                 operation: name.into(),
                 ..count
             })
         })
     }
 
-    fn adds(&self) -> io::Result<()> {
+    fn print_perf_add_times(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench_add")?.lines() {
             let mut words = line.split(' ');
             let from = words.next().and_then(|word| word.parse().ok());
-            tell(&Record::Adds(Adds {
+            print_record(&Record::Adds(PerfAddTimes {
                 cpus: self.cpus,
                 from: from.unwrap_or(0),
                 ticks: words.filter_map(|word| word.parse().ok()).collect(),
@@ -363,26 +420,26 @@ impl Guest {
     }
 
     /// Measures all operations of a stage in the order of the table.
-    fn stage(&self, stage: Stage) {
-        for &Operation { name, run, .. } in OPERATIONS {
-            if run.stage() == Some(stage) {
-                if let Err(error) = self.run(name, run) {
-                    self.failed(name, &error);
+    fn measure_stage(&self, stage: GuestStage) {
+        for &Operation { name, runner, .. } in OPERATIONS {
+            if runner.guest_stage() == Some(stage) {
+                if let Err(error) = self.measure_table_operation(name, runner) {
+                    self.print_failure(name, &error);
                 }
             }
         }
     }
 
-    fn run(&self, name: &str, run: Run) -> io::Result<()> {
-        match run {
-            Run::Guest(_, run) => run(self, name),
-            Run::Proc => self.proc_file(name),
-            Run::Event(run, flags) => self
-                .traced
-                .measure(run, flags, |run| self.operation(name, 1, run)),
-            Run::Accounted(job, levels) => self.accounting(name, job, levels),
-            Run::Observed(job, way) => self.observed(name, job, way),
-            Run::Module | Run::Handler | Run::Host(_) | Run::Lttng => Ok(()),
+    fn measure_table_operation(&self, name: &str, runner: Runner) -> io::Result<()> {
+        match runner {
+            Runner::Guest(_, run) => run(self, name),
+            Runner::Proc => self.measure_proc_file(name),
+            Runner::Event(run, flags) => self
+                .simulated_kernel
+                .measure_events(run, flags, |run| self.measure_operation(name, 1, run)),
+            Runner::Accounted(job, levels) => self.measure_with_accounting(name, job, levels),
+            Runner::Observed(job, way) => self.measure_with_tool(name, job, way),
+            Runner::Module | Runner::Handler | Runner::Host(_) | Runner::Lttng => Ok(()),
         }
     }
 }
@@ -391,20 +448,20 @@ impl Guest {
 /// after the last perf event is closed, the kernel still checks for perf events at each context
 /// switch, and the next operation would include the cost of the checks. The wait is cheap, because
 /// the guest's clock skips idle time.
-fn settle() {
+fn wait_until_perf_is_unused() {
     sleep(Duration::from_secs(2));
 }
 
 /// Waits until the modules have detached the tracepoint probes of contexts. The modules keep the
 /// probes attached for ten seconds after the last use of contexts, and attached probes would add to
 /// the cost of the next context switches.
-fn rest() {
+fn wait_until_probes_are_detached() {
     sleep(Duration::from_secs(12));
 }
 
 /// Returns the length of the shortest NMI since the last call of this function, and the number of
 /// NMIs of this length. bench.ko records both numbers.
-fn nmis() -> io::Result<(u64, u32)> {
+fn read_shortest_nmi() -> io::Result<(u64, u32)> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
@@ -415,21 +472,21 @@ fn nmis() -> io::Result<(u64, u32)> {
 
 /// The callbacks of one timer function, as bench.ko recorded them.
 #[derive(Debug, PartialEq)]
-struct Callback {
+struct TimerCallbacks {
     /// Length of the shortest callback in ticks.
-    ticks: u64,
+    shortest_ticks: u64,
     /// Number of callbacks that had the shortest length.
-    agree: u32,
-    calls: u32,
+    nr_shortest: u32,
+    nr_calls: u32,
     /// Name of the function, with its module in brackets.
-    function: String,
+    function_name: String,
 }
 
 /// Returns the timer callbacks that ran on this CPU since the last call of this function.
-fn callbacks() -> io::Result<Vec<Callback>> {
+fn read_timer_callbacks() -> io::Result<Vec<TimerCallbacks>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
-        callback_line(line).ok_or_else(|| {
+        parse_timer_callback_line(line).ok_or_else(|| {
             io::Error::other(format!("cannot parse a line of /proc/bench_timers: {line}"))
         })
     };
@@ -437,18 +494,18 @@ fn callbacks() -> io::Result<Vec<Callback>> {
 }
 
 /// Parses a line of /proc/bench_timers; bench_main.c describes the format.
-fn callback_line(line: &str) -> Option<Callback> {
+fn parse_timer_callback_line(line: &str) -> Option<TimerCallbacks> {
     let mut words = line.splitn(4, ' ');
-    Some(Callback {
-        ticks: words.next()?.parse().ok()?,
-        agree: words.next()?.parse().ok()?,
-        calls: words.next()?.parse().ok()?,
-        function: words.next()?.into(),
+    Some(TimerCallbacks {
+        shortest_ticks: words.next()?.parse().ok()?,
+        nr_shortest: words.next()?.parse().ok()?,
+        nr_calls: words.next()?.parse().ok()?,
+        function_name: words.next()?.into(),
     })
 }
 
 /// Parses a line of /proc/bench; bench_main.c describes the format.
-fn module_line(line: &str, cpus: u32) -> Option<Count> {
+fn parse_bench_module_line(line: &str, cpus: u32) -> Option<InstructionCount> {
     let mut words = line.split(' ');
     let operation = words.next()?.to_owned();
     let mut next = || words.next()?.parse::<u64>().ok();
@@ -460,7 +517,7 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
         Some((_, k)) => k.parse().ok()?,
         None => 1,
     };
-    Some(Count {
+    Some(InstructionCount {
         operation,
         cpus,
         values,
@@ -474,40 +531,40 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
 /// Measures all operations of the guest, after a loop of `late` microseconds. If `adds` is true,
 /// bench.ko also adds 60,000 instances (counters), and measures some of the calls of perf_add()
 /// that add them.
-pub fn run(adds: bool, late: u32) -> io::Result<()> {
+pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
-    here.set(CPU);
+    here.set(MEASUREMENT_CPU);
     sched_setaffinity(None, &here)?;
-    nops(late);
-    let cpus = cpus("online")? as u32;
+    run_nop_rounds(late);
+    let cpus = read_cpu_count("online")? as u32;
     let guest = Guest {
         cpus,
-        most: MOST_OPERATIONS,
-        traced: Traced::new(cpus),
+        max_window_operations: MAX_OPERATIONS_PER_WINDOW,
+        simulated_kernel: SimulatedKernel::new(cpus),
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    tell(&Record::Place {
+    print_record(&Record::Place {
         what: "guest kernel".into(),
         name: release.trim().into(),
     });
-    if let Err(error) = guest.module() {
-        guest.failed("bench.ko", &error);
+    if let Err(error) = guest.print_module_measurements() {
+        guest.print_failure("bench.ko", &error);
     }
-    guest.stage(Stage::First);
-    guest.stage(Stage::Context);
-    rest();
-    guest.stage(Stage::ContextSwitch);
-    rest();
-    guest.stage(Stage::PerfSwitch);
-    settle();
-    rest();
-    guest.stage(Stage::Observed);
-    guest.stage(Stage::PerfGroups);
-    guest.stage(Stage::PerfSample);
-    guest.stage(Stage::Last);
+    guest.measure_stage(GuestStage::First);
+    guest.measure_stage(GuestStage::Context);
+    wait_until_probes_are_detached();
+    guest.measure_stage(GuestStage::ContextSwitch);
+    wait_until_probes_are_detached();
+    guest.measure_stage(GuestStage::PerfSwitch);
+    wait_until_perf_is_unused();
+    wait_until_probes_are_detached();
+    guest.measure_stage(GuestStage::Observed);
+    guest.measure_stage(GuestStage::PerfGroups);
+    guest.measure_stage(GuestStage::PerfSample);
+    guest.measure_stage(GuestStage::Last);
     if adds {
-        if let Err(error) = guest.adds() {
-            guest.failed("perf_add", &error);
+        if let Err(error) = guest.print_perf_add_times() {
+            guest.print_failure("perf_add", &error);
         }
     }
     Ok(())
@@ -515,23 +572,27 @@ pub fn run(adds: bool, late: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{callback_line, module_line};
+    use super::{parse_bench_module_line, parse_timer_callback_line};
 
     #[test]
-    fn a_line_of_the_module_is_read() {
-        let count = module_line("group_4 16 64 200 632 41 40", 2).expect("a line");
+    fn bench_module_line_is_parsed() {
+        let count = parse_bench_module_line("group_4 16 64 200 632 41 40", 2).expect("a line");
         assert_eq!((count.values, count.cpus), (4, 2));
         assert_eq!(count.instructions(), 9.0);
-        assert_eq!(count.doubt(), None);
-        assert!(module_line("group_4 16 64 200", 2).is_none());
+        assert_eq!(count.why_unreliable(), None);
+        assert!(parse_bench_module_line("group_4 16 64 200", 2).is_none());
     }
     #[test]
-    fn a_callback_and_its_module_are_read() {
-        let line = callback_line("812 47 50 deferral_timer [perfmon]").expect("a line");
-        assert_eq!((line.ticks, line.agree, line.calls), (812, 47, 50));
-        assert_eq!(line.function, "deferral_timer [perfmon]");
-        let line = callback_line("5001 40 50 perf_mux_hrtimer_handler").expect("a line");
-        assert_eq!(line.function, "perf_mux_hrtimer_handler");
-        assert_eq!(callback_line("5001 40 50"), None);
+    fn timer_callback_line_is_parsed() {
+        let line = parse_timer_callback_line("812 47 50 deferral_timer [perfmon]").expect("a line");
+        assert_eq!(
+            (line.shortest_ticks, line.nr_shortest, line.nr_calls),
+            (812, 47, 50)
+        );
+        assert_eq!(line.function_name, "deferral_timer [perfmon]");
+        let line =
+            parse_timer_callback_line("5001 40 50 perf_mux_hrtimer_handler").expect("a line");
+        assert_eq!(line.function_name, "perf_mux_hrtimer_handler");
+        assert_eq!(parse_timer_callback_line("5001 40 50"), None);
     }
 }

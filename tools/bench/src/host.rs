@@ -13,72 +13,78 @@ use perfcounters::{Counters, Pattern};
 use protocols::sync::Word;
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
-use crate::operations::{Run, OPERATIONS};
-use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
-use crate::record::{median, tell, Failure, Ratio, Record};
-use crate::sys::{map_words, Lines, PerCpuArray};
+use crate::operations::{Runner, OPERATIONS};
+use crate::peers::{read_cpu_count, PerfGroup, ProcFile, PAGE_FAULTS_EVENT};
+use crate::record::{median, print_record, Failure, Record, TimeRatio};
+use crate::sys::{map_file_words, BpfPerCpuArray, CounterCacheLines};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
-const RUNS: usize = 15;
-/// Number of turns (timed loops) of each of the two sides in a run. The ratio of a run is the
-/// second side's time per value divided by the first side's, each in its fastest turn.
-const TURNS: usize = 31;
-/// Intended duration of a turn (a timed loop) in nanoseconds.
-const TURN_NS: f64 = 100_000.0;
+const RUNS_PER_COMPARISON: usize = 15;
+/// Number of timed loops of each of the two sides in a run. The ratio of a run is the
+/// second side's time per value divided by the first side's, each in its fastest loop.
+const TIMED_LOOPS_PER_RUN: usize = 31;
+/// Intended duration of a timed loop in nanoseconds.
+const TIMED_LOOP_NS: f64 = 100_000.0;
 /// Number of counters that are read, and number of keys of the BPF map.
-const COUNTERS: u32 = 1000;
+const NR_COUNTERS: u32 = 1000;
 /// Number of events in a group of perf.
-pub const GROUP: usize = 16;
+pub const PERF_GROUP_EVENTS: usize = 16;
 /// Number of times that one execution of a side (the code to measure) updates the 16 counters. With
 /// 64 updates of each counter, the cost of calling the code does not matter.
-const ROUNDS: usize = 64;
+const UPDATES_PER_COUNTER: usize = 64;
 
 /// One side of a comparison: the code to measure, and the number of values that one execution of
 /// the code reads or writes.
-struct Side<'a> {
-    values: f64,
+struct ComparedSide<'a> {
+    values_per_run: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
-    /// Number of times that one turn (a timed loop) executes the code.
-    times: u32,
+    /// Number of times that one timed loop executes the code.
+    runs_per_loop: u32,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ComparedSide<'a> {
     fn new(values: usize, run: &'a mut dyn FnMut() -> io::Result<()>) -> io::Result<Self> {
         let mut side = Self {
-            values: values as f64,
+            values_per_run: values as f64,
             run,
-            times: 1,
+            runs_per_loop: 1,
         };
-        while side.turn()? * f64::from(side.times) * side.values < TURN_NS {
-            side.times *= 2;
+        while side.time_ns_per_value()? * f64::from(side.runs_per_loop) * side.values_per_run
+            < TIMED_LOOP_NS
+        {
+            side.runs_per_loop *= 2;
         }
         Ok(side)
     }
 
-    /// Runs one turn (a timed loop that executes the code) and returns the time of the loop in
-    /// nanoseconds per value.
-    fn turn(&mut self) -> io::Result<f64> {
+    /// Runs one timed loop that executes the code, and returns the time of the loop in nanoseconds
+    /// per value.
+    fn time_ns_per_value(&mut self) -> io::Result<f64> {
         let start = Instant::now();
-        for _ in 0..self.times {
+        for _ in 0..self.runs_per_loop {
             (self.run)()?;
         }
-        Ok(start.elapsed().as_nanos() as f64 / f64::from(self.times) / self.values)
+        Ok(start.elapsed().as_nanos() as f64 / f64::from(self.runs_per_loop) / self.values_per_run)
     }
 }
 
-fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Ratio> {
+fn compare_sides(
+    name: &str,
+    mut ours: ComparedSide<'_>,
+    mut theirs: ComparedSide<'_>,
+) -> io::Result<TimeRatio> {
     let (mut ours_ns, mut theirs_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..RUNS_PER_COMPARISON {
         let (mut a, mut b) = (f64::INFINITY, f64::INFINITY);
-        for _ in 0..TURNS {
-            a = a.min(ours.turn()?);
-            b = b.min(theirs.turn()?);
+        for _ in 0..TIMED_LOOPS_PER_RUN {
+            a = a.min(ours.time_ns_per_value()?);
+            b = b.min(theirs.time_ns_per_value()?);
         }
         ours_ns.push(a);
         theirs_ns.push(b);
         ratios.push(b / a);
     }
-    Ok(Ratio {
+    Ok(TimeRatio {
         name: name.into(),
         ours_ns: median(&ours_ns),
         theirs_ns: median(&theirs_ns),
@@ -88,17 +94,17 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
 
 /// The library's reader on simulated counter pages. The simulated counter pages are an anonymous
 /// file in memory (memfd), which the registry code of the kernel modules maintains.
-struct Ours {
+struct SimulatedPageReader {
     _fake: Fake,
     counters: Counters,
     selection: std::sync::Arc<perfcounters::Selection>,
     values: Vec<i64>,
 }
 
-impl Ours {
+impl SimulatedPageReader {
     fn new(nr_cpus: u32) -> io::Result<Self> {
         let (mut fake, path) = Fake::in_memory(nr_cpus, 1)?;
-        for n in 0..COUNTERS {
+        for n in 0..NR_COUNTERS {
             let instance = fake
                 .add_counter(&format!("bench/c{n:05}"))
                 .map_err(|e| io::Error::other(e.advice()))?;
@@ -123,7 +129,7 @@ impl Ours {
         self.values.len()
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read_checked(&mut self) -> io::Result<()> {
         self.counters
             .fill(&self.selection, &mut self.values)
             .map_err(|e| io::Error::other(e.to_string()))?;
@@ -131,7 +137,7 @@ impl Ours {
         Ok(())
     }
 
-    fn read_each(&mut self) -> io::Result<()> {
+    fn read_unchecked(&mut self) -> io::Result<()> {
         self.counters
             .fill_each(&self.selection, &mut self.values)
             .map_err(|e| io::Error::other(e.to_string()))?;
@@ -142,94 +148,102 @@ impl Ours {
 
 /// Compares the library's reader, on counter pages of 2 CPUs, with another interface that reads
 /// `values` values.
-fn against(
+fn compare_reader_with(
     name: &str,
     values: usize,
     other: &mut dyn FnMut() -> io::Result<()>,
-) -> io::Result<Ratio> {
-    let mut ours = Ours::new(2)?;
+) -> io::Result<TimeRatio> {
+    let mut ours = SimulatedPageReader::new(2)?;
     let len = ours.len();
-    pair(
+    compare_sides(
         name,
-        Side::new(len, &mut || ours.read())?,
-        Side::new(values, other)?,
+        ComparedSide::new(len, &mut || ours.read_checked())?,
+        ComparedSide::new(values, other)?,
     )
 }
 
-pub fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
-    let mut group = PerfGroup::new(PAGE_FAULTS, count, sched_getcpu() as i32)?;
-    against(name, count, &mut || group.read())
+pub fn compare_with_perf_read(name: &str, count: usize) -> io::Result<TimeRatio> {
+    let mut group = PerfGroup::new(PAGE_FAULTS_EVENT, count, sched_getcpu() as i32)?;
+    compare_reader_with(name, count, &mut || group.read())
 }
 
 /// Compares plain loads of the counter pages with perf. The measured loop adds the values up in a
 /// register, and does not copy them as the library does.
-pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
+pub fn compare_loads_with_perf_read(name: &str) -> io::Result<TimeRatio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
-    for n in 0..COUNTERS {
+    for n in 0..NR_COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
     // Map the header page and two chunks, and skip the header page. Each chunk has one page for
     // each of the two CPUs.
-    let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
-    let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
-    pair(
+    let words = &map_file_words(&File::open(path)?, 5 * 512)?[512..];
+    let mut group = PerfGroup::new(PAGE_FAULTS_EVENT, PERF_GROUP_EVENTS, sched_getcpu() as i32)?;
+    compare_sides(
         name,
-        Side::new(words.len(), &mut || {
+        ComparedSide::new(words.len(), &mut || {
             let values = black_box(words).iter().map(Word::load_relaxed);
             black_box(values.fold(0, u64::wrapping_add));
             Ok(())
         })?,
-        Side::new(GROUP, &mut || group.read())?,
+        ComparedSide::new(PERF_GROUP_EVENTS, &mut || group.read())?,
     )
 }
 
-pub fn against_bpf_batch(name: &str, per_value: bool) -> io::Result<Ratio> {
-    let possible = cpus("possible")?;
-    let mut map = PerCpuArray::new(COUNTERS, possible)?;
-    let keys = COUNTERS as usize;
+pub fn compare_with_bpf_batch(name: &str, per_value: bool) -> io::Result<TimeRatio> {
+    let possible = read_cpu_count("possible")?;
+    let mut map = BpfPerCpuArray::new(NR_COUNTERS, possible)?;
+    let keys = NR_COUNTERS as usize;
     let values = if per_value { keys * possible } else { keys };
-    against(name, values, &mut || {
-        map.batch(keys).map(|v| _ = black_box(v))
+    compare_reader_with(name, values, &mut || {
+        map.lookup_first_keys(keys).map(|v| _ = black_box(v))
     })
 }
 
-pub fn against_bpf_lookup(name: &str) -> io::Result<Ratio> {
-    let mut map = PerCpuArray::new(COUNTERS, cpus("possible")?)?;
-    against(name, 1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
+pub fn compare_with_bpf_lookup(name: &str) -> io::Result<TimeRatio> {
+    let mut map = BpfPerCpuArray::new(NR_COUNTERS, read_cpu_count("possible")?)?;
+    compare_reader_with(name, 1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
 }
 
-pub fn against_vmstat(name: &str) -> io::Result<Ratio> {
+pub fn compare_with_vmstat(name: &str) -> io::Result<TimeRatio> {
     let mut file = ProcFile::open("/proc/vmstat")?;
-    let tokens = file.parse()?.0 as usize;
-    against(name, tokens, &mut || file.parse().map(|v| _ = black_box(v)))
+    let tokens = file.read_and_parse()?.0 as usize;
+    compare_reader_with(name, tokens, &mut || {
+        file.read_and_parse().map(|v| _ = black_box(v))
+    })
 }
 
 /// Measures how much longer a read takes if it checks that no update of a group of counters was in
 /// progress.
-pub fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
-    let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
+pub fn compare_checked_with_plain_read(name: &str, nr_cpus: u32) -> io::Result<TimeRatio> {
+    let (mut plain, mut checked) = (
+        SimulatedPageReader::new(nr_cpus)?,
+        SimulatedPageReader::new(nr_cpus)?,
+    );
     let values = plain.len();
-    pair(
+    compare_sides(
         name,
-        Side::new(values, &mut || plain.read_each())?,
-        Side::new(values, &mut || checked.read())?,
+        ComparedSide::new(values, &mut || plain.read_unchecked())?,
+        ComparedSide::new(values, &mut || checked.read_checked())?,
     )
 }
 
 /// Compares the plain update of 16 counters with another instruction sequence.
-pub fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
-    let lines = std::cell::RefCell::new(Lines::new()?);
-    let ratio = pair(
+pub fn compare_counter_updates(
+    name: &str,
+    other: impl Fn(&mut CounterCacheLines),
+) -> io::Result<TimeRatio> {
+    let lines = std::cell::RefCell::new(CounterCacheLines::new()?);
+    let ratio = compare_sides(
         name,
-        Side::new(16 * ROUNDS, &mut || {
+        ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {
             let mut lines = lines.borrow_mut();
-            (0..ROUNDS).for_each(|_| lines.add());
+            (0..UPDATES_PER_COUNTER).for_each(|_| lines.add_to_each());
             Ok(())
         })?,
-        Side::new(16 * ROUNDS, &mut || {
+        ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {
             let mut lines = lines.borrow_mut();
-            (0..ROUNDS).for_each(|_| other(&mut lines));
+            (0..UPDATES_PER_COUNTER).for_each(|_| other(&mut lines));
             Ok(())
         })?,
     )?;
@@ -239,15 +253,15 @@ pub fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
     }
 }
 
-fn place(what: &str, is: &str) {
-    tell(&Record::Place {
+fn print_machine_property(what: &str, is: &str) {
+    print_record(&Record::Place {
         what: what.into(),
         name: is.into(),
     });
 }
 
 /// Measures all comparisons on this machine.
-pub fn run() -> io::Result<()> {
+pub fn measure_all_comparisons() -> io::Result<()> {
     // Bind the process to one CPU, so that no thread migrates, and each perf event is read on the
     // CPU whose events it counts.
     let mut here = CpuSet::new();
@@ -255,18 +269,18 @@ pub fn run() -> io::Result<()> {
     sched_setaffinity(None, &here)?;
 
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    place("host kernel", release.trim());
+    print_machine_property("host kernel", release.trim());
     let info = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = info
         .lines()
         .find_map(|line| line.strip_prefix("model name"));
-    place(
+    print_machine_property(
         "host processor",
         model.map_or("unknown", |m| m.trim_start_matches([' ', '\t', ':'])),
     );
 
     for operation in OPERATIONS {
-        if let Run::Host(run) = operation.run {
+        if let Runner::Host(run) = operation.runner {
             let record = run(operation.name).map_or_else(
                 |error| {
                     Record::Failure(Failure {
@@ -277,7 +291,7 @@ pub fn run() -> io::Result<()> {
                 },
                 Record::Ratio,
             );
-            tell(&record);
+            print_record(&record);
         }
     }
     Ok(())

@@ -46,7 +46,7 @@ mod switch;
 mod sys;
 mod trace;
 
-use bars::{Parts, Verdict};
+use bars::{MeasuredParts, Verdict};
 use results::Results;
 
 /// The parts of make bench.
@@ -95,16 +95,20 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Guest { adds, late } => guest::run(adds, late).map(|()| 0).map_err(Into::into),
-        Command::Host => host::run().map(|()| 0).map_err(Into::into),
+        Command::Guest { adds, late } => guest::measure_all_operations(adds, late)
+            .map(|()| 0)
+            .map_err(Into::into),
+        Command::Host => host::measure_all_comparisons()
+            .map(|()| 0)
+            .map_err(Into::into),
         Command::Report {
             records,
             again,
             output,
             guest,
             host,
-        } => make_report(&records, &again, &output, Parts { guest, host }),
-        Command::Table { file } => table(&file),
+        } => write_report_and_check_bars(&records, &again, &output, MeasuredParts { guest, host }),
+        Command::Table { file } => print_tables(&file),
     };
     match done {
         Ok(status) => ExitCode::from(status),
@@ -115,13 +119,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn table(file: &Path) -> Result<u8, Box<dyn Error>> {
+fn print_tables(file: &Path) -> Result<u8, Box<dyn Error>> {
     let (results, bars) = report::from_json(&fs::read_to_string(file)?)?;
-    print!("{}", report::text(&results, &bars));
+    print!("{}", report::format_report(&results, &bars));
     Ok(0)
 }
 
-fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
+fn read_results(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
     for file in files {
         for line in fs::read_to_string(file)?.lines() {
@@ -135,18 +139,18 @@ fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     Ok(Results::new(all))
 }
 
-fn make_report(
+fn write_report_and_check_bars(
     records: &[PathBuf],
     again: &[PathBuf],
     output: &Path,
-    parts: Parts,
+    parts: MeasuredParts,
 ) -> Result<u8, Box<dyn Error>> {
-    let mut results = read(records)?;
-    let second = read(again)?;
+    let mut results = read_results(records)?;
+    let second = read_results(again)?;
     let second = (!again.is_empty()).then_some(&second);
-    results.compare(second);
-    let bars = bars::bars(&results, second, parts);
-    let text = report::text(&results, &bars);
+    results.compare_with_second_boot(second);
+    let bars = bars::check_bars(&results, second, parts);
+    let text = report::format_report(&results, &bars);
     fs::write(output.join("bench.json"), report::to_json(&results, &bars)?)?;
     fs::write(output.join("bench.md"), &text)?;
     print!("{text}");
@@ -161,5 +165,5 @@ fn make_report(
             Verdict::NotMeasured => eprintln!("bench: not measured: {}: {}", bar.what, bar.was),
         }
     }
-    Ok(bars::status(&bars, &results.failures))
+    Ok(bars::exit_status(&bars, &results.failures))
 }

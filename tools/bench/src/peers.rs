@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use crate::sys::{perf_event_open, PerfAttr, PerfPage, Ring};
+use crate::sys::{perf_event_open, PerfEventAttr, PerfMmapPage, PerfRing};
 
 /// A file of /proc that is read repeatedly as a whole.
 pub struct ProcFile {
@@ -41,14 +41,14 @@ impl ProcFile {
     }
 
     /// Reads the file and parses its numbers. Returns the count and the sum of the numbers.
-    pub fn parse(&mut self) -> io::Result<(u64, u64)> {
-        Ok(numbers(self.read()?))
+    pub fn read_and_parse(&mut self) -> io::Result<(u64, u64)> {
+        Ok(count_and_sum_numbers(self.read()?))
     }
 }
 
 /// Parses those words of a text that are decimal numbers. Returns the count and the sum of the
 /// numbers. The parser of a monitoring tool would do more work than this function.
-pub fn numbers(text: &[u8]) -> (u64, u64) {
+pub fn count_and_sum_numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     let mut bytes = text.iter();
     loop {
@@ -80,31 +80,31 @@ pub fn numbers(text: &[u8]) -> (u64, u64) {
 pub struct PerfEvent(u64, u64);
 
 /// A software event that every machine has.
-pub const PAGE_FAULTS: PerfEvent = PerfEvent(1, 2);
+pub const PAGE_FAULTS_EVENT: PerfEvent = PerfEvent(1, 2);
 /// An event of the PMU.
-pub const INSTRUCTIONS: PerfEvent = PerfEvent(0, 1);
+pub const INSTRUCTIONS_EVENT: PerfEvent = PerfEvent(0, 1);
 
-const FORMAT_GROUP: u64 = 8;
+const PERF_FORMAT_GROUP: u64 = 8;
 
 impl PerfEvent {
-    fn attr(self, format: u64) -> PerfAttr {
-        let size = size_of::<PerfAttr>() as u64;
+    fn attr(self, format: u64) -> PerfEventAttr {
+        let size = size_of::<PerfEventAttr>() as u64;
         [self.0 | (size << 32), self.1, 0, 0, format, 0, 0, 0]
     }
 }
 
 /// An event of the PMU for the calling thread, which reads the event with RDPMC.
-pub struct PerfSelf {
-    page: PerfPage,
+pub struct RdpmcPerfEvent {
+    page: PerfMmapPage,
     _event: File,
 }
 
-impl PerfSelf {
+impl RdpmcPerfEvent {
     /// Opens a perf event for the calling thread. The perf event starts to count when it is opened.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {
-            page: PerfPage::new(&event)?,
+            page: PerfMmapPage::new(&event)?,
             _event: event,
         })
     }
@@ -136,7 +136,7 @@ impl PerfGroup {
     }
 
     fn open(event: PerfEvent, count: usize, pid: i32, cpu: i32) -> io::Result<Self> {
-        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
+        let attr = event.attr(if count > 1 { PERF_FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
             events.push(perf_event_open(&attr, pid, cpu, events.first())?);
@@ -166,7 +166,7 @@ impl PerfGroup {
     }
 
     /// Returns the count of the first event of the group.
-    pub fn first(&mut self) -> io::Result<u64> {
+    pub fn read_first_count(&mut self) -> io::Result<u64> {
         self.read()?;
         // read(2) of a group puts the number of values before the values.
         let at = if self.events.len() > 1 { 8 } else { 0 };
@@ -180,27 +180,27 @@ impl PerfGroup {
 
 /// Opens a perf event for a tracepoint on CPU 0. Each hit writes thread, time, CPU and the fields
 /// of the tracepoint into a ring that is overwritten.
-pub fn perf_tracepoint(id: u64) -> io::Result<Ring> {
-    const TRACEPOINT: u64 = 2;
-    const TID_TIME_CPU_RAW: u64 = 2 | 4 | 128 | 1024;
-    const WATERMARK: u64 = 1 << 14;
-    let size = size_of::<PerfAttr>() as u64;
+pub fn open_perf_tracepoint(id: u64) -> io::Result<PerfRing> {
+    const PERF_TYPE_TRACEPOINT: u64 = 2;
+    const SAMPLE_TID_TIME_CPU_RAW: u64 = 2 | 4 | 128 | 1024;
+    const WATERMARK_FLAG: u64 = 1 << 14;
+    let size = size_of::<PerfEventAttr>() as u64;
     let wakeup = u64::from(u32::MAX >> 1);
-    let attr: PerfAttr = [
-        TRACEPOINT | (size << 32),
+    let attr: PerfEventAttr = [
+        PERF_TYPE_TRACEPOINT | (size << 32),
         id,
         1,
-        TID_TIME_CPU_RAW,
+        SAMPLE_TID_TIME_CPU_RAW,
         0,
-        WATERMARK,
+        WATERMARK_FLAG,
         wakeup,
         0,
     ];
-    Ring::new(perf_event_open(&attr, -1, 0, None)?, 1 + 64)
+    PerfRing::new(perf_event_open(&attr, -1, 0, None)?, 1 + 64)
 }
 
 /// Returns the number of CPUs in a list such as `0-3,5`.
-pub fn cpus_listed(list: &str) -> usize {
+pub fn count_cpus_in_list(list: &str) -> usize {
     list.trim()
         .split(',')
         .map(|range| {
@@ -214,9 +214,9 @@ pub fn cpus_listed(list: &str) -> usize {
 }
 
 /// Returns the number of CPUs in the list `what`, for example possible or online.
-pub fn cpus(what: &str) -> io::Result<usize> {
+pub fn read_cpu_count(what: &str) -> io::Result<usize> {
     let path = format!("/sys/devices/system/cpu/{what}");
-    match cpus_listed(&std::fs::read_to_string(&path)?) {
+    match count_cpus_in_list(&std::fs::read_to_string(&path)?) {
         0 => Err(io::Error::other(format!("{path}: no CPU"))),
         n => Ok(n),
     }
@@ -224,17 +224,20 @@ pub fn cpus(what: &str) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpus_listed, numbers};
+    use super::{count_and_sum_numbers, count_cpus_in_list};
 
     #[test]
-    fn only_whole_numbers_are_numbers() {
-        assert_eq!(numbers(b"cpu0 12 3\nintr 4 x5 6y\n 70"), (4, 89));
-        assert_eq!(numbers(b""), (0, 0));
+    fn only_whole_decimal_words_are_counted() {
+        assert_eq!(
+            count_and_sum_numbers(b"cpu0 12 3\nintr 4 x5 6y\n 70"),
+            (4, 89)
+        );
+        assert_eq!(count_and_sum_numbers(b""), (0, 0));
     }
 
     #[test]
-    fn a_cpu_list_is_counted() {
-        assert_eq!(cpus_listed("0-3,5\n"), 5);
-        assert_eq!(cpus_listed("0"), 1);
+    fn ranges_in_a_cpu_list_are_counted() {
+        assert_eq!(count_cpus_in_list("0-3,5\n"), 5);
+        assert_eq!(count_cpus_in_list("0"), 1);
     }
 }

@@ -8,25 +8,25 @@ use serde_derive::{Deserialize, Serialize};
 /// Number of short windows, and number of long windows. The instructions of an operation are
 /// computed from two lengths: the shortest length that recurs among the short windows, and the
 /// shortest length that recurs among the long windows.
-pub const WINDOWS: u32 = 41;
+pub const WINDOWS_PER_SIZE: u32 = 41;
 /// Number of windows that must have the same length for a valid result.
-pub const AGREE: u32 = 10;
+pub const MIN_AGREEING_WINDOWS: u32 = 10;
 /// Maximum length of a window in instructions. At one instruction per ns, the longest window takes
 /// 1 ms, well below the 4 ms between two clock ticks.
-pub const LONGEST: u64 = 1_000_000;
+pub const MAX_WINDOW_INSTRUCTIONS: u64 = 1_000_000;
 
 /// One line of output: a measurement, a failure, or a fact about the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// The instructions of an operation in a guest.
-    Count(Count),
+    Count(InstructionCount),
     /// Single calls of perf_add().
-    Adds(Adds),
+    Adds(PerfAddTimes),
     /// A comparison of the times of two implementations on this machine.
-    Ratio(Ratio),
+    Ratio(TimeRatio),
     /// The result of a test of the machine code.
-    Code(Code),
+    Code(MachineCodeTest),
     /// A failure: an operation that could not be measured.
     Failure(Failure),
     /// A property of the machine: "guest kernel", "host kernel", "host processor".
@@ -39,7 +39,7 @@ pub enum Record {
 }
 
 /// Prints a record as a line of JSON.
-pub fn tell(record: &Record) {
+pub fn print_record(record: &Record) {
     match serde_json::to_string(record) {
         Ok(line) => println!("{line}"),
         Err(error) => eprintln!("bench: {error}"),
@@ -49,7 +49,7 @@ pub fn tell(record: &Record) {
 /// The instructions of one operation, computed from the length of a short window and the length of
 /// a long window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Count {
+pub struct InstructionCount {
     /// Name of the operation.
     pub operation: String,
     /// Number of online CPUs in the guest, which is also the number of possible CPUs.
@@ -68,7 +68,7 @@ pub struct Count {
     pub why_not: Option<String>,
 }
 
-impl Count {
+impl InstructionCount {
     /// Returns the instructions of one operation.
     pub fn instructions(&self) -> f64 {
         let [few, many] = self.operations;
@@ -77,28 +77,29 @@ impl Count {
     }
 
     /// Returns the instructions per value.
-    pub fn per_value(&self) -> f64 {
+    pub fn instructions_per_value(&self) -> f64 {
         self.instructions() / self.values as f64
     }
 
     /// Returns the reason why the measurement is not reliable, or `None`.
-    pub fn doubt(&self) -> Option<String> {
+    pub fn why_unreliable(&self) -> Option<String> {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         if many <= few || long < short {
             return Some("the long window is not longer than the short one".into());
         }
-        if long >= LONGEST {
+        if long >= MAX_WINDOW_INSTRUCTIONS {
             return Some(format!("a window of {long} instructions is too long"));
         }
         let least = self.agree[0].min(self.agree[1]);
-        (least < AGREE).then(|| format!("only {least} of {WINDOWS} windows agree"))
+        (least < MIN_AGREEING_WINDOWS)
+            .then(|| format!("only {least} of {WINDOWS_PER_SIZE} windows agree"))
     }
 }
 
 /// The ticks of single calls of perf_add().
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Adds {
+pub struct PerfAddTimes {
     /// Number of CPUs online in the guest.
     pub cpus: u32,
     /// Number of the instance that the first call added.
@@ -111,16 +112,16 @@ pub struct Adds {
     pub why_not: Option<String>,
 }
 
-impl Adds {
+impl PerfAddTimes {
     /// Returns the median ticks of a call.
-    pub fn median(&self) -> u64 {
+    pub fn median_ticks(&self) -> u64 {
         let mut ticks = self.ticks.clone();
         ticks.sort_unstable();
         ticks.get(ticks.len() / 2).copied().unwrap_or(0)
     }
 
     /// Returns the ticks of the shortest call.
-    pub fn least(&self) -> u64 {
+    pub fn least_ticks(&self) -> u64 {
         self.ticks.iter().copied().min().unwrap_or(0)
     }
 }
@@ -128,7 +129,7 @@ impl Adds {
 /// A comparison, in several runs, of the times that two implementations take to read or write
 /// values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ratio {
+pub struct TimeRatio {
     /// Name of the comparison.
     pub name: String,
     /// Nanoseconds per value with perfcounters: the median of the runs.
@@ -139,14 +140,14 @@ pub struct Ratio {
     pub ratios: Vec<f64>,
 }
 
-impl Ratio {
+impl TimeRatio {
     /// Returns the median of the ratios of all runs.
-    pub fn median(&self) -> f64 {
+    pub fn median_ratio(&self) -> f64 {
         median(&self.ratios)
     }
 
     /// Returns the smallest and the largest ratio of all runs.
-    pub fn range(&self) -> (f64, f64) {
+    pub fn least_and_greatest_ratio(&self) -> (f64, f64) {
         let least = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
         (least, self.ratios.iter().copied().fold(0.0, f64::max))
     }
@@ -161,7 +162,7 @@ pub fn median(numbers: &[f64]) -> f64 {
 
 /// A test of the machine code, run by tests/host/objdump.sh.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Code {
+pub struct MachineCodeTest {
     /// Name of the test of the machine code.
     pub test: String,
     /// True if the test of the machine code passed.

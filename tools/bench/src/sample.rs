@@ -10,29 +10,36 @@ use std::io;
 use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
-use crate::sys::{nops, perf_event_open, PerfAttr, Ring, NOPS};
+use crate::sys::{
+    perf_event_open, run_nop_rounds, PerfEventAttr, PerfRing, INSTRUCTIONS_PER_NOP_ROUND,
+};
 
-/// Number of rounds of nops() between two samples.
-const ROUNDS: u32 = 20;
+/// Number of rounds of [`run_nop_rounds`] between two samples.
+const NOP_ROUNDS_PER_SAMPLE: u32 = 20;
 /// Number of user-mode instructions between two samples.
-pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
-/// Number of instructions between two samples of a [`deep_context`], large enough that the context
-/// is not throttled.
-const DEEP_PERIOD: u64 = 20_000;
+pub const SAMPLE_PERIOD_INSTRUCTIONS: u64 =
+    NOP_ROUNDS_PER_SAMPLE as u64 * INSTRUCTIONS_PER_NOP_ROUND;
+/// Number of instructions between two samples of a context of [`start_kernel_and_user_sampling`],
+/// large enough that the context is not throttled.
+const KERNEL_AND_USER_PERIOD: u64 = 20_000;
 /// The event select value that counts retired instructions in user mode on AMD processors.
-const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
+const AMD_USER_INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
 /// Number of data pages in a ring.
-const PAGES: usize = 16;
+const RING_DATA_PAGES: usize = 16;
 
 /// Executes the instructions of `n` sampling periods.
-pub fn periods(n: u32) {
-    nops(n * ROUNDS);
+pub fn run_sampling_periods(n: u32) {
+    run_nop_rounds(n * NOP_ROUNDS_PER_SAMPLE);
 }
 
 /// Creates a context for the calling thread, with a ring that is overwritten.
-fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Result<Context> {
+fn start_sampling_context(
+    format: &str,
+    pmcs: &[RegisterValue],
+    pmd: perfmon::Pmd,
+) -> io::Result<Context> {
     let mut argument = [0u8; 64];
-    argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
+    argument[..8].copy_from_slice(&(RING_DATA_PAGES as u64 * 4096).to_ne_bytes());
     // The value 2 in perfmon_ring_arg.flags means that the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
@@ -43,56 +50,60 @@ fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Resul
     Ok(context)
 }
 
-/// Creates a context that takes a sample every [`DEEP_PERIOD`] instructions, in user and in kernel
-/// mode.
-pub fn deep_context(format: &str) -> io::Result<Context> {
-    let pmc = RegisterValue::new(0, INSTRUCTIONS | (1 << 17));
-    started(format, &[pmc], sampling_pmd(0, DEEP_PERIOD, 0))
+/// Creates a context that takes a sample every [`KERNEL_AND_USER_PERIOD`] instructions, in user and
+/// in kernel mode.
+pub fn start_kernel_and_user_sampling(format: &str) -> io::Result<Context> {
+    let pmc = RegisterValue::new(0, AMD_USER_INSTRUCTIONS | (1 << 17));
+    start_sampling_context(format, &[pmc], sampling_pmd(0, KERNEL_AND_USER_PERIOD, 0))
 }
 
-/// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
-/// at the same addresses each time.
-pub fn begin_again(context: &Context) -> io::Result<()> {
+/// Restarts the first period of a context of [`start_kernel_and_user_sampling`], so that the
+/// following instructions are sampled at the same addresses each time.
+pub fn restart_sampling_period(context: &Context) -> io::Result<()> {
     context.stop()?;
-    context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
+    context.write_sampling_pmds(&[sampling_pmd(0, KERNEL_AND_USER_PERIOD, 0)])?;
     context.start()
 }
 
 /// Creates a context for the calling thread. Each sample records the instruction pointer, process,
 /// thread, time, CPU and the value of another PMD.
-pub fn context(format: &str) -> io::Result<Context> {
-    let mut pmd = sampling_pmd(0, PERIOD, 0);
+pub fn start_user_sampling(format: &str) -> io::Result<Context> {
+    let mut pmd = sampling_pmd(0, SAMPLE_PERIOD_INSTRUCTIONS, 0);
     pmd.reg_smpl_pmds.set(1);
     let pmcs = [
-        RegisterValue::new(0, INSTRUCTIONS),
-        RegisterValue::new(1, INSTRUCTIONS),
+        RegisterValue::new(0, AMD_USER_INSTRUCTIONS),
+        RegisterValue::new(1, AMD_USER_INSTRUCTIONS),
     ];
-    started(format, &pmcs, pmd)
+    start_sampling_context(format, &pmcs, pmd)
 }
 
-/// Opens perf events that record the same fields as the samples of [`context`]: PERF_SAMPLE_IP,
-/// TID, TIME, CPU and READ of a group of two.
-pub fn events() -> io::Result<(Ring, File)> {
-    const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
-    const FORMAT_GROUP: u64 = 8;
+/// Opens perf events that record the same fields as the samples of [`start_user_sampling`]:
+/// PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of two.
+pub fn open_perf_sampling() -> io::Result<(PerfRing, File)> {
+    const SAMPLE_IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
+    const PERF_FORMAT_GROUP: u64 = 8;
     // The flags are exclude_kernel, exclude_hv and watermark.
-    const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 14);
-    let attr = |period| -> PerfAttr {
-        let size = size_of::<PerfAttr>() as u64;
-        let fields = if period != 0 { IP_TID_TIME_READ_CPU } else { 0 };
+    const EXCLUDE_KERNEL_HV_WATERMARK: u64 = (1 << 5) | (1 << 6) | (1 << 14);
+    let attr = |period| -> PerfEventAttr {
+        let size = size_of::<PerfEventAttr>() as u64;
+        let fields = if period != 0 {
+            SAMPLE_IP_TID_TIME_READ_CPU
+        } else {
+            0
+        };
         let wakeup = u64::from(u32::MAX >> 1);
         [
             size << 32,
             1,
             period,
             fields,
-            FORMAT_GROUP,
-            FLAGS,
+            PERF_FORMAT_GROUP,
+            EXCLUDE_KERNEL_HV_WATERMARK,
             wakeup,
             0,
         ]
     };
-    let leader = perf_event_open(&attr(PERIOD), 0, -1, None)?;
+    let leader = perf_event_open(&attr(SAMPLE_PERIOD_INSTRUCTIONS), 0, -1, None)?;
     let other = perf_event_open(&attr(0), 0, -1, Some(&leader))?;
-    Ok((Ring::new(leader, 1 + PAGES)?, other))
+    Ok((PerfRing::new(leader, 1 + RING_DATA_PAGES)?, other))
 }

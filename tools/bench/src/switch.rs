@@ -13,19 +13,19 @@ use rustix::pipe::pipe;
 use rustix::thread::gettid;
 
 use crate::peers::PerfGroup;
-use crate::sys::first_in_line;
+use crate::sys::set_fifo_scheduling;
 
 /// Number of counters of each thread.
-pub const COUNTERS: u16 = 4;
+pub const COUNTERS_PER_THREAD: u16 = 4;
 /// The event select value that counts retired instructions in user and kernel mode on AMD
 /// processors, as perf counts them.
-const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
+const AMD_INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
 
 /// Creates a context that counts the calling thread with this number of counters.
-pub fn context(counters: u16) -> io::Result<Context> {
+pub fn start_counting_context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
     let values: Vec<RegisterValue> = (0..counters)
-        .map(|n| RegisterValue::new(n, INSTRUCTIONS))
+        .map(|n| RegisterValue::new(n, AMD_INSTRUCTIONS))
         .collect();
     context.write_pmcs(&values)?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
@@ -36,23 +36,23 @@ pub fn context(counters: u16) -> io::Result<Context> {
 /// Two sets of counters of the calling thread that alternate every millisecond, or at clock ticks
 /// if timers are not more precise. The callback of a timer ends each turn (the time in which one
 /// set counts).
-pub trait Turns: Sized {
+pub trait AlternatingSets: Sized {
     /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
     /// Returns true if `function` is the callback of the timer that ends turns. If the callback is
     /// in a module, `function` also has the name of the module, in brackets.
-    fn is_callback(function: &str) -> bool;
+    fn is_switch_callback(function: &str) -> bool;
     /// Returns, for each of the two sets, a number that grows while the set is in use.
-    fn counts(&mut self) -> io::Result<[u64; 2]>;
+    fn read_set_counts(&mut self) -> io::Result<[u64; 2]>;
     /// Returns true if each callback of the timer ended a turn (the time in which one set counts).
     /// `counts` has the increments of the counts of the two sets.
-    fn took_turns(callbacks: u32, counts: [u64; 2]) -> bool;
+    fn has_switched_in_each_callback(callbacks: u32, counts: [u64; 2]) -> bool;
 }
 
-/// Two event sets of a context, with [`COUNTERS`] counters each.
-pub struct TwoSets(Context);
+/// Two event sets of a context, with [`COUNTERS_PER_THREAD`] counters each.
+pub struct TwoEventSets(Context);
 
-impl Turns for TwoSets {
+impl AlternatingSets for TwoEventSets {
     fn new() -> io::Result<Self> {
         let context = Context::create(Scope::Thread)?;
         let set = |set_id| SetDesc {
@@ -63,8 +63,8 @@ impl Turns for TwoSets {
         };
         context.create_sets(&mut [set(0), set(1)])?;
         for set in [0, 1] {
-            let value = |n| RegisterValue::new(n, INSTRUCTIONS).in_set(set);
-            let values: Vec<RegisterValue> = (0..COUNTERS).map(value).collect();
+            let value = |n| RegisterValue::new(n, AMD_INSTRUCTIONS).in_set(set);
+            let values: Vec<RegisterValue> = (0..COUNTERS_PER_THREAD).map(value).collect();
             context.write_pmcs(&values)?;
         }
         context.load(gettid().as_raw_nonzero().get() as u32)?;
@@ -73,12 +73,12 @@ impl Turns for TwoSets {
     }
 
     /// Returns true if `function` belongs to perfmon.ko, which has only one timer function.
-    fn is_callback(function: &str) -> bool {
+    fn is_switch_callback(function: &str) -> bool {
         function.ends_with(" [perfmon]")
     }
 
     /// Returns the number of times that each set was loaded.
-    fn counts(&mut self) -> io::Result<[u64; 2]> {
+    fn read_set_counts(&mut self) -> io::Result<[u64; 2]> {
         match self.0.set_infos(&[0, 1])?[..] {
             [first, second] => Ok([first.set_runs, second.set_runs]),
             _ => Err(io::Error::other("the context does not have two event sets")),
@@ -88,49 +88,50 @@ impl Turns for TwoSets {
     /// Returns true if each callback ended a turn (the time in which one event set counts). The
     /// number of turns may exceed the number of callbacks by two, because the counting of turns
     /// starts slightly before the counting of callbacks and stops slightly after it.
-    fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
+    fn has_switched_in_each_callback(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }
 }
 
-/// Two groups of perf, with [`COUNTERS`] events each.
-pub struct TwoGroups([PerfGroup; 2]);
+/// Two groups of perf, with [`COUNTERS_PER_THREAD`] events each.
+pub struct TwoPerfGroups([PerfGroup; 2]);
 
-impl Turns for TwoGroups {
+impl AlternatingSets for TwoPerfGroups {
     fn new() -> io::Result<Self> {
         std::fs::write(
             "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms",
             "1",
         )?;
-        let group = || PerfGroup::of_thread(crate::peers::INSTRUCTIONS, COUNTERS.into());
+        let group =
+            || PerfGroup::of_thread(crate::peers::INSTRUCTIONS_EVENT, COUNTERS_PER_THREAD.into());
         Ok(Self([group()?, group()?]))
     }
 
-    fn is_callback(function: &str) -> bool {
+    fn is_switch_callback(function: &str) -> bool {
         function == "perf_mux_hrtimer_handler"
     }
 
     /// Returns the count of the first event of each group.
-    fn counts(&mut self) -> io::Result<[u64; 2]> {
+    fn read_set_counts(&mut self) -> io::Result<[u64; 2]> {
         let [first, second] = &mut self.0;
-        Ok([first.first()?, second.first()?])
+        Ok([first.read_first_count()?, second.read_first_count()?])
     }
 
     /// Returns true if each group counted during about half of the turns. All callbacks except the
     /// last one have rotated the groups, because perf restarts its timer only after a rotation.
-    fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
+    fn has_switched_in_each_callback(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }
 }
 
 /// The calling thread and its partner.
 pub struct PingPong {
-    to: File,
-    from: File,
-    partner: Option<JoinHandle<io::Result<()>>>,
+    to_partner: File,
+    from_partner: File,
+    partner_thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-fn ends() -> io::Result<(File, File)> {
+fn open_pipe_files() -> io::Result<(File, File)> {
     let (read, write): (OwnedFd, OwnedFd) = pipe()?;
     Ok((read.into(), write.into()))
 }
@@ -140,10 +141,10 @@ impl PingPong {
     /// thread first calls `counted`, which can open a context or perf events that count the partner
     /// thread.
     pub fn new<T: 'static>(counted: fn() -> io::Result<T>) -> io::Result<Self> {
-        let (mut its, to) = ends()?;
-        let (from, mut back) = ends()?;
+        let (mut its, to) = open_pipe_files()?;
+        let (from, mut back) = open_pipe_files()?;
         let partner = thread::spawn(move || {
-            first_in_line(true)?;
+            set_fifo_scheduling(true)?;
             let _counted = counted()?;
             let mut byte = [0];
             while its.read(&mut byte)? == 1 {
@@ -152,28 +153,29 @@ impl PingPong {
             Ok(())
         });
         let mut pair = Self {
-            to,
-            from,
-            partner: Some(partner),
+            to_partner: to,
+            from_partner: from,
+            partner_thread: Some(partner),
         };
-        // The partner answers the first turn() only if `counted` has succeeded. If `counted` fails,
-        // the first turn() fails as well, and end() returns the error of `counted`.
-        match pair.turn() {
+        // The partner answers the first byte only if `counted` has succeeded. If `counted` fails,
+        // switch_to_partner_and_back() fails as well, and end_partner() returns the error of
+        // `counted`.
+        match pair.switch_to_partner_and_back() {
             Ok(()) => Ok(pair),
-            Err(error) => Err(pair.end().err().unwrap_or(error)),
+            Err(error) => Err(pair.end_partner().err().unwrap_or(error)),
         }
     }
 
     /// Causes two switches: to the partner thread and back.
-    pub fn turn(&mut self) -> io::Result<()> {
-        self.to.write_all(&[0])?;
-        self.from.read_exact(&mut [0])
+    pub fn switch_to_partner_and_back(&mut self) -> io::Result<()> {
+        self.to_partner.write_all(&[0])?;
+        self.from_partner.read_exact(&mut [0])
     }
 
     /// Tells the partner thread to end, and waits until it has ended.
-    pub fn end(mut self) -> io::Result<()> {
-        drop(self.to);
-        match self.partner.take().map(JoinHandle::join) {
+    pub fn end_partner(mut self) -> io::Result<()> {
+        drop(self.to_partner);
+        match self.partner_thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             _ => Ok(()),
         }
@@ -182,25 +184,36 @@ impl PingPong {
 
 #[cfg(test)]
 mod tests {
-    use super::{Turns, TwoGroups, TwoSets};
+    use super::{AlternatingSets, TwoEventSets, TwoPerfGroups};
 
     #[test]
-    fn callbacks_that_end_no_turn_are_noticed() {
-        assert!(TwoSets::took_turns(50, [25, 25]));
-        assert!(TwoSets::took_turns(50, [26, 25]));
-        assert!(!TwoSets::took_turns(50, [13, 12]));
-        assert!(!TwoSets::took_turns(50, [50, 0]));
-        assert!(TwoGroups::took_turns(50, [100_000, 104_000]));
-        assert!(!TwoGroups::took_turns(50, [200_000, 4_000]));
-        assert!(!TwoGroups::took_turns(1, [100_000, 100_000]));
-        assert!(!TwoGroups::took_turns(50, [0, 0]));
+    fn callbacks_that_switch_no_set_are_noticed() {
+        assert!(TwoEventSets::has_switched_in_each_callback(50, [25, 25]));
+        assert!(TwoEventSets::has_switched_in_each_callback(50, [26, 25]));
+        assert!(!TwoEventSets::has_switched_in_each_callback(50, [13, 12]));
+        assert!(!TwoEventSets::has_switched_in_each_callback(50, [50, 0]));
+        assert!(TwoPerfGroups::has_switched_in_each_callback(
+            50,
+            [100_000, 104_000]
+        ));
+        assert!(!TwoPerfGroups::has_switched_in_each_callback(
+            50,
+            [200_000, 4_000]
+        ));
+        assert!(!TwoPerfGroups::has_switched_in_each_callback(
+            1,
+            [100_000, 100_000]
+        ));
+        assert!(!TwoPerfGroups::has_switched_in_each_callback(50, [0, 0]));
     }
 
     #[test]
-    fn the_functions_of_the_timers_are_known_by_name() {
-        assert!(TwoSets::is_callback("deferral_timer [perfmon]"));
-        assert!(!TwoSets::is_callback("tick_nohz_handler"));
-        assert!(TwoGroups::is_callback("perf_mux_hrtimer_handler"));
-        assert!(!TwoGroups::is_callback("perf_swevent_hrtimer"));
+    fn switching_timers_are_recognized_by_name() {
+        assert!(TwoEventSets::is_switch_callback("deferral_timer [perfmon]"));
+        assert!(!TwoEventSets::is_switch_callback("tick_nohz_handler"));
+        assert!(TwoPerfGroups::is_switch_callback(
+            "perf_mux_hrtimer_handler"
+        ));
+        assert!(!TwoPerfGroups::is_switch_callback("perf_swevent_hrtimer"));
     }
 }

@@ -19,7 +19,7 @@ use protocols::sync::Word;
 /// Reads the time stamp counter; in a guest with icount, the counter counts instructions. The
 /// compiler moves no memory access across this instruction.
 #[inline(always)]
-pub fn ticks() -> u64 {
+pub fn read_tsc() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: Every x86-64 CPU has RDTSC, and the kernel lets programs use it. The instruction
     // accesses no memory.
@@ -27,12 +27,12 @@ pub fn ticks() -> u64 {
     (u64::from(high) << 32) | u64::from(low)
 }
 
-/// Number of instructions of one round of [`nops`].
-pub const NOPS: u64 = 1002;
+/// Number of instructions of one round of [`run_nop_rounds`].
+pub const INSTRUCTIONS_PER_NOP_ROUND: u64 = 1002;
 
 /// Executes `rounds` rounds of a thousand nops and the two instructions of a loop.
 #[inline(always)]
-pub fn nops(rounds: u32) {
+pub fn run_nop_rounds(rounds: u32) {
     if rounds == 0 {
         return;
     }
@@ -43,15 +43,15 @@ pub fn nops(rounds: u32) {
     }
 }
 
-fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+fn check_syscall_result(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(result)
 }
 
-fn new_fd(result: libc::c_long) -> io::Result<OwnedFd> {
-    let fd = checked(result)? as libc::c_int;
+fn fd_from_syscall_result(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = check_syscall_result(result)? as libc::c_int;
     // SAFETY: The system call has just created the descriptor `fd`, so no other object owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -64,14 +64,14 @@ pub fn getppid() {
 }
 
 /// Calls close(-1), a system call that always fails.
-pub fn close_nothing() {
+pub fn close_invalid_fd() {
     // SAFETY: There is no descriptor -1, so nothing is closed.
     unsafe { libc::syscall(libc::SYS_close, -1) };
 }
 
 /// Makes the calling thread a SCHED_FIFO task if `first`, otherwise a normal task. A SCHED_FIFO
 /// task runs until it blocks, so a switch always takes the same path in the scheduler.
-pub fn first_in_line(first: bool) -> io::Result<()> {
+pub fn set_fifo_scheduling(first: bool) -> io::Result<()> {
     let (policy, priority) = match first {
         true => (libc::SCHED_FIFO, 1),
         false => (libc::SCHED_OTHER, 0),
@@ -80,34 +80,34 @@ pub fn first_in_line(first: bool) -> io::Result<()> {
         sched_priority: priority,
     };
     // SAFETY: sched_setscheduler reads `param`, which is valid until it returns.
-    checked(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
+    check_syscall_result(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
 }
 
 /// `struct perf_event_attr` in its first version of eight words.
-pub type PerfAttr = [u64; 8];
+pub type PerfEventAttr = [u64; 8];
 
 /// Calls perf_event_open(2). The first event of a group is opened without a `leader`.
 pub fn perf_event_open(
-    attr: &PerfAttr,
+    attr: &PerfEventAttr,
     pid: i32,
     cpu: i32,
     leader: Option<&File>,
 ) -> io::Result<File> {
     let leader = leader.map_or(-1, |file| file.as_raw_fd());
     // SAFETY: The upper half of the first word of `attr` says how many bytes of `attr` the kernel
-    // reads. All callers store the size of PerfAttr in the upper half of the first word.
+    // reads. All callers store the size of PerfEventAttr in the upper half of the first word.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
-    Ok(new_fd(fd)?.into())
+    Ok(fd_from_syscall_result(fd)?.into())
 }
 
 /// The mapped page of a perf event, `struct perf_event_mmap_page`. If the event counts the calling
 /// thread, the thread can read the count by the page and RDPMC, without a system call.
-pub struct PerfPage(&'static [Word]);
+pub struct PerfMmapPage(&'static [Word]);
 
-impl PerfPage {
+impl PerfMmapPage {
     /// Maps the page of an event. The mapped page is never unmapped.
     pub fn new(event: &File) -> io::Result<Self> {
-        Ok(Self(Box::leak(Box::new(map(event, 4096)?)).words()))
+        Ok(Self(Box::leak(Box::new(map_file(event, 4096)?)).words()))
     }
 
     /// Returns the count of the event, read as linux/perf_event.h describes. Returns `None` if the
@@ -143,30 +143,30 @@ impl PerfPage {
 }
 
 /// A per-CPU array of 64-bit values in a BPF map of the kernel.
-pub struct PerCpuArray {
+pub struct BpfPerCpuArray {
     fd: OwnedFd,
     keys: Vec<u32>,
     values: Vec<u64>,
     possible_cpus: usize,
 }
 
-const MAP_CREATE: u32 = 0;
-const MAP_LOOKUP_ELEM: u32 = 1;
-const MAP_LOOKUP_BATCH: u32 = 24;
-const PERCPU_ARRAY: u32 = 6;
+const BPF_MAP_CREATE: u32 = 0;
+const BPF_MAP_LOOKUP_ELEM: u32 = 1;
+const BPF_MAP_LOOKUP_BATCH: u32 = 24;
+const BPF_MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 
-fn bpf<A>(command: u32, attr: &mut A) -> libc::c_long {
+fn call_bpf<A>(command: u32, attr: &mut A) -> libc::c_long {
     // SAFETY: Each caller passes the structure that its command needs. The memory to which the
     // structure points is large enough and outlives the call.
     unsafe { libc::syscall(libc::SYS_bpf, command, attr as *mut A, size_of::<A>()) }
 }
 
-impl PerCpuArray {
+impl BpfPerCpuArray {
     /// Creates an array of `len` values for each possible CPU, all 0.
     pub fn new(len: u32, possible_cpus: usize) -> io::Result<Self> {
-        let mut attr = [PERCPU_ARRAY, 4, 8, len, 0];
+        let mut attr = [BPF_MAP_TYPE_PERCPU_ARRAY, 4, 8, len, 0];
         Ok(Self {
-            fd: new_fd(bpf(MAP_CREATE, &mut attr))?,
+            fd: fd_from_syscall_result(call_bpf(BPF_MAP_CREATE, &mut attr))?,
             keys: vec![0; len as usize],
             values: vec![0; len as usize * possible_cpus],
             possible_cpus,
@@ -182,14 +182,14 @@ impl PerCpuArray {
             values.as_mut_ptr() as u64,
             0,
         ];
-        checked(bpf(MAP_LOOKUP_ELEM, &mut attr))?;
+        check_syscall_result(call_bpf(BPF_MAP_LOOKUP_ELEM, &mut attr))?;
         Ok(values)
     }
 
     /// Returns all CPUs' values of the first `count` keys, with one call.
-    pub fn batch(&mut self, count: usize) -> io::Result<&[u64]> {
+    pub fn lookup_first_keys(&mut self, count: usize) -> io::Result<&[u64]> {
         #[repr(C)]
-        struct Batch {
+        struct BatchLookupAttr {
             in_batch: u64,
             out_batch: u64,
             keys: u64,
@@ -201,7 +201,7 @@ impl PerCpuArray {
         }
         let mut next = 0u32;
         assert!(count <= self.keys.len());
-        let mut attr = Batch {
+        let mut attr = BatchLookupAttr {
             in_batch: 0,
             out_batch: &raw mut next as u64,
             keys: self.keys.as_mut_ptr() as u64,
@@ -211,7 +211,7 @@ impl PerCpuArray {
             elem_flags: 0,
             flags: 0,
         };
-        checked(bpf(MAP_LOOKUP_BATCH, &mut attr))?;
+        check_syscall_result(call_bpf(BPF_MAP_LOOKUP_BATCH, &mut attr))?;
         if attr.count as usize != count {
             return Err(io::Error::other("incomplete batch of the BPF map"));
         }
@@ -220,72 +220,72 @@ impl PerCpuArray {
 }
 
 /// A BPF map that only programs in the kernel use.
-pub struct Map(OwnedFd);
+pub struct BpfMap(OwnedFd);
 
-impl Map {
+impl BpfMap {
     /// Creates a map with one value of `bytes` bytes for each CPU.
-    pub fn of_cpus(bytes: u32) -> io::Result<Self> {
-        Ok(Self(new_fd(bpf(
-            MAP_CREATE,
-            &mut [PERCPU_ARRAY, 4, bytes, 1, 0],
+    pub fn per_cpu(bytes: u32) -> io::Result<Self> {
+        Ok(Self(fd_from_syscall_result(call_bpf(
+            BPF_MAP_CREATE,
+            &mut [BPF_MAP_TYPE_PERCPU_ARRAY, 4, bytes, 1, 0],
         ))?))
     }
 
     /// Creates a hash map with 64-bit keys and values of `bytes` bytes.
-    pub fn by_number(bytes: u32) -> io::Result<Self> {
-        const HASH: u32 = 1;
-        Ok(Self(new_fd(bpf(
-            MAP_CREATE,
-            &mut [HASH, 8, bytes, 1024, 0],
+    pub fn hash_with_u64_keys(bytes: u32) -> io::Result<Self> {
+        const BPF_MAP_TYPE_HASH: u32 = 1;
+        Ok(Self(fd_from_syscall_result(call_bpf(
+            BPF_MAP_CREATE,
+            &mut [BPF_MAP_TYPE_HASH, 8, bytes, 1024, 0],
         ))?))
     }
 
     /// Returns the file descriptor of the map, by which instructions refer to the map.
-    pub fn number(&self) -> u32 {
+    pub fn fd_number(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }
 }
 
 /// A BPF program that runs at each hit of a tracepoint. Dropping the value detaches the program.
-pub struct Attached {
+pub struct AttachedBpfProgram {
     _link: OwnedFd,
 }
 
-impl Attached {
+impl AttachedBpfProgram {
     /// Loads a program and attaches it to a tracepoint.
     pub fn new(instructions: &[u64], tracepoint: &str) -> io::Result<Self> {
-        const PROG_LOAD: u32 = 5;
-        const RAW_TRACEPOINT_OPEN: u32 = 17;
-        const RAW_TRACEPOINT: u64 = 17;
+        const BPF_PROG_LOAD: u32 = 5;
+        const BPF_RAW_TRACEPOINT_OPEN: u32 = 17;
+        const BPF_PROG_TYPE_RAW_TRACEPOINT: u64 = 17;
         let name = CString::new(tracepoint).map_err(io::Error::other)?;
         let mut attr = [
-            RAW_TRACEPOINT | ((instructions.len() as u64) << 32),
+            BPF_PROG_TYPE_RAW_TRACEPOINT | ((instructions.len() as u64) << 32),
             instructions.as_ptr() as u64,
             c"GPL".to_bytes_with_nul().as_ptr() as u64,
             0,
             0,
             0,
         ];
-        let program = new_fd(bpf(PROG_LOAD, &mut attr))?;
+        let program = fd_from_syscall_result(call_bpf(BPF_PROG_LOAD, &mut attr))?;
         let name = name.as_bytes_with_nul();
         let mut attr = [name.as_ptr() as u64, program.as_raw_fd() as u64];
         Ok(Self {
-            _link: new_fd(bpf(RAW_TRACEPOINT_OPEN, &mut attr))?,
+            _link: fd_from_syscall_result(call_bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr))?,
         })
     }
 }
 
 /// The ring of a perf event, mapped read-only so that the kernel overwrites old records. Dropping
 /// the value closes the event.
-pub struct Ring {
+pub struct PerfRing {
     _event: File,
     _area: Area,
 }
 
-impl Ring {
+impl PerfRing {
     /// Maps the ring of `event`, which has `pages` pages including the header page.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
-        let area = map(&event, pages * 4096)?;
+        let area = map_file(&event, pages * 4096)?;
         Ok(Self {
             _event: event,
             _area: area,
@@ -294,37 +294,37 @@ impl Ring {
 }
 
 /// Maps the first `words` words of a file for as long as the program runs.
-pub fn map_words(file: &File, words: usize) -> io::Result<&'static [Word]> {
+pub fn map_file_words(file: &File, words: usize) -> io::Result<&'static [Word]> {
     if file.metadata()?.len() < words as u64 * 8 {
         return Err(io::Error::other("the file is too short"));
     }
-    Ok(Box::leak(Box::new(map(file, words * 8)?)).words())
+    Ok(Box::leak(Box::new(map_file(file, words * 8)?)).words())
 }
 
-fn map(file: &File, bytes: usize) -> io::Result<Area> {
+fn map_file(file: &File, bytes: usize) -> io::Result<Area> {
     Area::new(file.as_raw_fd(), 0, bytes).map_err(io::Error::from_raw_os_error)
 }
 
 /// Sixteen values of this thread, each in a cache line of its own, which are addressed by %gs like
 /// per-CPU variables in the kernel.
-pub struct Lines {
+pub struct CounterCacheLines {
     // The first cache line holds the seqflag.
-    lines: Box<[Line; 17]>,
+    lines: Box<[CacheLine; 17]>,
 }
 
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Line([u64; 8]);
+struct CacheLine([u64; 8]);
 
-impl Lines {
+impl CounterCacheLines {
     /// Allocates the cache lines, and sets the %gs base of the thread to their address.
     pub fn new() -> io::Result<Self> {
         const ARCH_SET_GS: u64 = 0x1001;
-        let mut lines = Box::new([Line([0; 8]); 17]);
+        let mut lines = Box::new([CacheLine([0; 8]); 17]);
         let base = lines.as_mut_ptr() as u64;
         // SAFETY: Programs for x86-64 Linux do not use %gs, so changing its base affects nothing
         // else.
-        checked(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) })?;
+        check_syscall_result(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) })?;
         Ok(Self { lines })
     }
 
@@ -335,7 +335,7 @@ impl Lines {
 
     /// Executes the instruction of `perf_counter_add()` once for the value in each cache line.
     #[inline(always)]
-    pub fn add(&mut self) {
+    pub fn add_to_each(&mut self) {
         for n in 1..17u64 {
             // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
             // most 16, and the array is mutably borrowed.
@@ -350,7 +350,7 @@ impl Lines {
     /// first instruction begins an update by adding to the seqflag, the second adds to the value,
     /// and the third ends the update by adding to the seqflag.
     #[inline(always)]
-    pub fn flagged(&mut self) {
+    pub fn add_with_seqflag_to_each(&mut self) {
         for n in 1..17u64 {
             // SAFETY: The addresses of the seqflag and of the value are inside `lines`: %gs has the
             // address of the array, the seqflag is in line 0, `n` is at most 16, and the array is
@@ -366,7 +366,7 @@ impl Lines {
     /// Executes the locked instruction that a counter shared by all CPUs would need, once for the
     /// value in each cache line.
     #[inline(always)]
-    pub fn locked(&mut self) {
+    pub fn add_locked_to_each(&mut self) {
         for n in 1..17u64 {
             // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
             // most 16, and the array is mutably borrowed.

@@ -13,7 +13,7 @@ use counters_rules::layout::{Layout, Page, DESCS_PER_PAGE, MAX_PAGES_PER_CHUNK, 
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;
 
-fn layouts() -> impl Strategy<Value = Layout> {
+fn any_layout() -> impl Strategy<Value = Layout> {
     let cpus = prop_oneof![1..=8u32, 1..=MAX_CPUS, Just(MAX_CPUS)];
     (cpus, 1..=MAX_PAGES_PER_CHUNK)
         .prop_map(|(cpus, pages)| Layout::new(cpus, pages).expect("possible numbers"))
@@ -21,7 +21,9 @@ fn layouts() -> impl Strategy<Value = Layout> {
 
 proptest! {
     #[test]
-    fn r0_4_a_page_has_one_cpu_only(layout in layouts(), cpu: u32, slot in 0..MAX_INSTANCES) {
+    fn r0_4_each_page_has_slots_of_one_cpu(
+        layout in any_layout(), cpu: u32, slot in 0..MAX_INSTANCES,
+    ) {
         let cpu = cpu % layout.nr_cpus();
         let offset = layout.offset(cpu, slot);
         prop_assert_eq!(offset % 8, 0);
@@ -38,7 +40,7 @@ proptest! {
 
     #[test]
     fn layout_offsets_are_unique(
-        layout in layouts(), a: (u32, u32), b: (u32, u32),
+        layout in any_layout(), a: (u32, u32), b: (u32, u32),
     ) {
         let slot = |(cpu, slot): (u32, u32)| (cpu % layout.nr_cpus(), slot % MAX_INSTANCES);
         let (a, b) = (slot(a), slot(b));
@@ -47,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn r0_4_growing_appends_and_moves_nothing(layout in layouts(), chunks in 1..128u32) {
+    fn r0_4_growth_appends_chunks_and_moves_none(layout in any_layout(), chunks in 1..128u32) {
         let chunks = chunks.min(layout.max_chunks());
         let slots = chunks * layout.slots_per_chunk();
         prop_assert_eq!(layout.chunks_for(slots), chunks);
@@ -60,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn layout_every_page_number_is_decided(layout in layouts(), pgoff: u64) {
+    fn layout_page_numbers_map_to_parts_of_the_file(layout in any_layout(), pgoff: u64) {
         let last = (DESC_OFFSET / PAGE_SIZE as u64) + u64::from(MAX_INSTANCES / DESCS_PER_PAGE);
         match layout.page(pgoff) {
             Some(Page::Header) => prop_assert_eq!(pgoff, 0),
@@ -83,8 +85,8 @@ proptest! {
     }
 
     #[test]
-    fn layout_a_run_is_contiguous_for_each_cpu(
-        layout in layouts(), next in 1..MAX_INSTANCES, count in 0..100u32,
+    fn layout_run_of_slots_is_contiguous_for_each_cpu(
+        layout in any_layout(), next in 1..MAX_INSTANCES, count in 0..100u32,
     ) {
         let Some(first) = layout.find_run(next, count) else {
             let per_chunk = layout.slots_per_chunk();
@@ -106,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn layout_pages_are_hit_once_each() {
+fn layout_each_page_belongs_to_one_cpu_and_chunk() {
     for (cpus, pages) in [(1, 1), (3, 2), (255, 1), (2, 8)] {
         let layout = Layout::new(cpus, pages).expect("possible numbers");
         let chunks = 2.min(layout.max_chunks());
@@ -122,7 +124,7 @@ fn layout_pages_are_hit_once_each() {
 }
 
 /// Computes [`Layout::offset`] in numbers that cannot wrap.
-fn offset(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
+fn expected_offset_of(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
     let (page, cpus, pages) = (PAGE_SIZE as u128, u128::from(cpus), u128::from(pages));
     let (cpu, slot) = (u128::from(cpu), u128::from(slot));
     let chunk = slot * 8 / (pages * page);
@@ -130,13 +132,13 @@ fn offset(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
 }
 
 #[test]
-fn r0_4_8192_cpus_fit() {
+fn r0_4_offsets_do_not_wrap_with_8192_cpus() {
     for cpus in [255, 256, 4096, MAX_CPUS - 1, MAX_CPUS] {
         for pages in 1..=MAX_PAGES_PER_CHUNK {
             let layout = Layout::new(cpus, pages).expect("possible numbers");
             for cpu in [0, 1, cpus / 2, cpus - 1] {
                 for slot in [0, 1, 511, 512, 4095, 4096, 32_768, MAX_INSTANCES - 1] {
-                    let expected_offset = offset(cpus, pages, cpu, slot);
+                    let expected_offset = expected_offset_of(cpus, pages, cpu, slot);
                     assert_eq!(u128::from(layout.offset(cpu, slot)), expected_offset);
                     let page = layout.page((expected_offset / PAGE_SIZE as u128) as u64);
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
@@ -145,7 +147,7 @@ fn r0_4_8192_cpus_fit() {
             // The counters end with the last slot of the last CPU in the last chunk. The end is at
             // most 1/128 of the offset of the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
-            let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
+            let end = expected_offset_of(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
             assert!(end <= u128::from(DESC_OFFSET) / 128);
             assert!(slots < MAX_INSTANCES + layout.slots_per_chunk());
@@ -181,7 +183,7 @@ fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
 }
 
 #[test]
-fn layout_impossible_numbers_are_refused() {
+fn layout_invalid_sizes_are_refused() {
     assert_eq!(Layout::new(0, 1), None);
     assert_eq!(Layout::new(1, 0), None);
     assert_eq!(Layout::new(1, MAX_PAGES_PER_CHUNK + 1), None);
@@ -199,7 +201,7 @@ fn r0_3_c_and_rust_agree_on_the_header() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (source, program) = (dir.path().join("abi.c"), dir.path().join("abi"));
-    std::fs::write(&source, C_PROGRAM).expect("a temporary file");
+    std::fs::write(&source, LAYOUT_C_PROGRAM).expect("a temporary file");
     let compiled = Command::new("cc")
         .args([
             "-std=gnu11",
@@ -220,12 +222,15 @@ fn r0_3_c_and_rust_agree_on_the_header() {
         "the header does not compile: {errors}"
     );
     let output = Command::new(&program).output().expect("the program runs");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected_output());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        expected_layout_output()
+    );
 }
 
 /// A C program that prints the sizes of the structures, all offsets of fields, and the offsets of
 /// some slots.
-const C_PROGRAM: &str = r#"
+const LAYOUT_C_PROGRAM: &str = r#"
 #include <linux/perfcounters.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -260,7 +265,7 @@ int main(void)
 }
 "#;
 
-fn expected_output() -> String {
+fn expected_layout_output() -> String {
     use std::fmt::Write;
     use std::mem::offset_of;
 
@@ -293,7 +298,7 @@ fn expected_output() -> String {
 }
 
 #[test]
-fn r0_4_the_kernel_s_table_of_pages_has_room_for_every_chunk_size() {
+fn r0_4_page_table_has_room_for_every_chunk_size() {
     use counters_rules::layout::{MAX_PAGES_PER_CHUNK, MAX_SLOT_PAGES};
     for pages in 1..=MAX_PAGES_PER_CHUNK {
         let layout = counters_rules::layout::Layout::new(2, pages).unwrap();

@@ -101,22 +101,25 @@ impl Store for CountingStore {
 
 type CountedRegistry = Registry<CountingStore>;
 
-fn registry(key: (u64, u64)) -> CountedRegistry {
+fn registry_with_key(key: (u64, u64)) -> CountedRegistry {
     let layout = Layout::new(2, 1).expect("possible numbers");
     Registry::new(layout, key, CountingStore::new()).expect("nothing is allocated")
 }
 
 /// Returns the cost of an operation: how many descriptors it reads, and how many calls of the store
 /// it makes.
-fn cost(r: &mut CountedRegistry, operation: impl FnOnce(&mut CountedRegistry)) -> (u32, u32) {
+fn cost_of_operation(
+    r: &mut CountedRegistry,
+    operation: impl FnOnce(&mut CountedRegistry),
+) -> (u32, u32) {
     r.store().desc_reads.set(0);
     r.store().calls.set(0);
     operation(r);
     (r.store().desc_reads.get(), r.store().calls.get())
 }
 
-fn add(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
-    cost(r, |r| {
+fn add_and_count_cost(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
+    cost_of_operation(r, |r| {
         r.add(&Spec::counter(name.as_bytes())).expect("room");
     })
 }
@@ -144,7 +147,7 @@ impl ProbeStats {
     }
 }
 
-const NR_NAMES: u32 = 60_000;
+const NR_ADDED_NAMES: u32 = 60_000;
 
 /// Typical names: numbered names, names of disks, names with hexadecimal digits in the middle, and
 /// long names that differ in the last 16 characters only.
@@ -162,11 +165,17 @@ const NAME_FAMILIES: [fn(u32) -> String; 4] = [
 ];
 
 #[test]
-fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
-    let families = if long_run() { NAME_FAMILIES.len() } else { 1 };
+fn scale_addition_costs_the_same_with_10_and_60000_names() {
+    let families = if is_long_run() {
+        NAME_FAMILIES.len()
+    } else {
+        1
+    };
     for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
-        let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
-        let costs: Vec<_> = (0..NR_NAMES).map(|n| add(&mut r, &name(n))).collect();
+        let mut r = registry_with_key((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
+        let costs: Vec<_> = (0..NR_ADDED_NAMES)
+            .map(|n| add_and_count_cost(&mut r, &name(n)))
+            .collect();
         // Each addition takes the same number of steps, apart from the steps along the hash chain
         // of the name.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
@@ -178,14 +187,14 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
         assert!(last.mean() < 1.1, "{last:?}");
         assert!(last.max <= 8, "{last:?}");
         // Look up names that exist, and names that do not exist.
-        let found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
-            cost(&mut r, |r| {
+        let found = ProbeStats::from_costs((0..NR_ADDED_NAMES).map(|n| {
+            cost_of_operation(&mut r, |r| {
                 assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
             })
             .0
         }));
-        let not_found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
-            cost(&mut r, |r| {
+        let not_found = ProbeStats::from_costs((0..NR_ADDED_NAMES).map(|n| {
+            cost_of_operation(&mut r, |r| {
                 assert_eq!(r.find(format!("no/{n}").as_bytes()), None)
             })
             .0
@@ -201,22 +210,22 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
 }
 
 #[test]
-fn scale_deleting_and_reviving_cost_the_same_too() {
+fn scale_deletion_and_revival_cost_the_same_with_many_names() {
     let name = NAME_FAMILIES[2];
-    let mut r = registry((3, 4));
+    let mut r = registry_with_key((3, 4));
     let delete_and_revive = |r: &mut CountedRegistry, n: u32| {
-        let del = cost(r, |r| r.del(n + 1).expect("live"));
-        let revive = add(r, &name(n));
+        let del = cost_of_operation(r, |r| r.del(n + 1).expect("live"));
+        let revive = add_and_count_cost(r, &name(n));
         (del, revive)
     };
     for n in 0..100 {
-        add(&mut r, &name(n));
+        add_and_count_cost(&mut r, &name(n));
     }
     let few: Vec<_> = (0..100).map(|n| delete_and_revive(&mut r, n)).collect();
-    for n in 100..NR_NAMES {
-        add(&mut r, &name(n));
+    for n in 100..NR_ADDED_NAMES {
+        add_and_count_cost(&mut r, &name(n));
     }
-    let many: Vec<_> = (NR_NAMES - 100..NR_NAMES)
+    let many: Vec<_> = (NR_ADDED_NAMES - 100..NR_ADDED_NAMES)
         .map(|n| delete_and_revive(&mut r, n))
         .collect();
     // An instance is deleted by its number, so the cost does not depend on the number of instances.
@@ -231,7 +240,7 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
 }
 
 #[expect(deprecated, reason = "as for the import")]
-fn bucket(key: (u64, u64), name: &str) -> u64 {
+fn hash_bucket_of_name(key: (u64, u64), name: &str) -> u64 {
     let mut hasher = SipHasher::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());
     hasher.finish() % u64::from(BUCKETS)
@@ -241,18 +250,18 @@ fn bucket(key: (u64, u64), name: &str) -> u64 {
 fn colliding_names(key: (u64, u64), count: usize) -> Vec<String> {
     (0u64..)
         .map(|n| format!("net/evil{n:x}/rx_packets"))
-        .filter(|name| bucket(key, name) == 7)
+        .filter(|name| hash_bucket_of_name(key, name) == 7)
         .take(count)
         .collect()
 }
 
 #[test]
-fn scale_names_made_to_collide_do_not_without_the_key() {
+fn scale_colliding_names_do_not_collide_with_another_key() {
     let known_key = (1, 2);
     let names = colliding_names(known_key, 48);
     let longest_chain = |key| {
-        let mut r = registry(key);
-        ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
+        let mut r = registry_with_key(key);
+        ProbeStats::from_costs(names.iter().map(|name| add_and_count_cost(&mut r, name).0)).max
     };
     // With the key for which the names were chosen, all names are on one hash chain, so each
     // addition reads all earlier names.
@@ -265,23 +274,23 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 24 } else { 6 }))]
     /// Checks that no hash chain is long, with random keys and each family of names.
     #[test]
-    fn scale_no_chain_is_long_whatever_the_key(
+    fn scale_no_hash_chain_is_long_with_any_key(
         key: (u64, u64), family in 0..NAME_FAMILIES.len(), stride in 1..97u32,
     ) {
-        let mut r = registry(key);
+        let mut r = registry_with_key(key);
         let name = NAME_FAMILIES[family];
         // The factor `stride * 2 + 1` is odd, so no two of the 20,000 numbers n give the same
         // product modulo 2^16.
         let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
-        let stats = ProbeStats::from_costs(names.map(|name| add(&mut r, &name).0));
+        let stats = ProbeStats::from_costs(names.map(|name| add_and_count_cost(&mut r, &name).0));
         // With 20,000 names in 65,536 buckets, a random chain of more than 10 names has a
         // probability of 3e-9.
         prop_assert!(stats.max <= 9, "{:?}", stats);

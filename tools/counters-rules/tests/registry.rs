@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use protocols::generation::Generation;
 use protocols::sync::Word;
 
-const CPUS: u32 = 2;
+const NR_CPUS: u32 = 2;
 
 /// A store in memory that asserts that the registry uses the store correctly.
 struct VecStore {
@@ -28,7 +28,7 @@ struct VecStore {
     nexts: Vec<u32>,
     descs: Vec<Desc>,
     live: Vec<bool>,
-    values: Vec<[i64; CPUS as usize]>,
+    values: Vec<[i64; NR_CPUS as usize]>,
     gen1: Word,
     gen2: Word,
     /// The instance that was passed to the last call of is_quiescent().
@@ -61,7 +61,7 @@ impl VecStore {
         (self.gen1.load_relaxed(), self.gen2.load_relaxed())
     }
 
-    fn in_change(&self) -> bool {
+    fn is_change_in_progress(&self) -> bool {
         self.gen1.load_relaxed() != self.gen2.load_relaxed()
     }
 }
@@ -78,7 +78,7 @@ impl Store for VecStore {
         self.nexts.resize(slots as usize, 0);
         self.descs.resize(slots as usize, Desc::FREE);
         self.live.resize(slots as usize, false);
-        self.values.resize(slots as usize, [0; CPUS as usize]);
+        self.values.resize(slots as usize, [0; NR_CPUS as usize]);
         Ok(())
     }
     fn head(&self, bucket: u32) -> u32 {
@@ -98,7 +98,10 @@ impl Store for VecStore {
         self.descs[instance as usize]
     }
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
-        assert!(self.in_change(), "a descriptor changes within a change");
+        assert!(
+            self.is_change_in_progress(),
+            "a descriptor changes within a change"
+        );
         self.descs[instance as usize] = *desc;
     }
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool) {
@@ -112,12 +115,15 @@ impl Store for VecStore {
         !self.unsettled
     }
     fn zero(&mut self, instance: u32, nr_slots: u16) {
-        assert!(self.in_change(), "values change their life within a change");
+        assert!(
+            self.is_change_in_progress(),
+            "values change their life within a change"
+        );
         assert_eq!(self.settled.get(), instance, "zeroed while updated");
         assert!(!self.unsettled);
         for slot in instance..instance + u32::from(nr_slots) {
             assert!(!self.live[slot as usize]);
-            self.values[slot as usize] = [0; CPUS as usize];
+            self.values[slot as usize] = [0; NR_CPUS as usize];
         }
     }
     fn set_nr_slots(&mut self, slots: u32) {
@@ -125,11 +131,11 @@ impl Store for VecStore {
         self.nr_slots = slots;
     }
     fn begin_change(&mut self) {
-        assert!(!self.in_change());
+        assert!(!self.is_change_in_progress());
         Generation::new(&self.gen1, &self.gen2).begin();
     }
     fn end_change(&mut self) {
-        assert!(self.in_change());
+        assert!(self.is_change_in_progress());
         Generation::new(&self.gen1, &self.gen2).end();
     }
     fn now_ns(&self) -> u64 {
@@ -138,16 +144,16 @@ impl Store for VecStore {
     }
 }
 
-fn registry(max_slots: u32) -> Registry<VecStore> {
-    let layout = Layout::new(CPUS, 1).expect("possible numbers");
+fn registry_with_max_slots(max_slots: u32) -> Registry<VecStore> {
+    let layout = Layout::new(NR_CPUS, 1).expect("possible numbers");
     Registry::new(layout, (1, 2), VecStore::new(layout, max_slots)).expect("one chunk")
 }
 
-fn add(r: &mut Registry<VecStore>, name: &str) -> Result<u32, Error> {
+fn add_counter(r: &mut Registry<VecStore>, name: &str) -> Result<u32, Error> {
     r.add(&Spec::counter(name.as_bytes()))
 }
 
-fn histogram(name: &str, buckets: u16) -> Spec<'_> {
+fn histogram_spec(name: &str, buckets: u16) -> Spec<'_> {
     Spec {
         kind: Kind::Histogram as u16,
         nr_slots: buckets,
@@ -157,36 +163,36 @@ fn histogram(name: &str, buckets: u16) -> Spec<'_> {
 
 #[test]
 fn r0_10_same_name_same_number() {
-    let mut r = registry(MAX_INSTANCES);
-    let a = add(&mut r, "disk/sda/reads").expect("room");
-    let b = add(&mut r, "disk/sdb/reads").expect("room");
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
+    let a = add_counter(&mut r, "disk/sda/reads").expect("room");
+    let b = add_counter(&mut r, "disk/sdb/reads").expect("room");
     assert_eq!((a, b), (1, 2));
-    assert_eq!(add(&mut r, "disk/sda/reads"), Err(Error::Exists));
+    assert_eq!(add_counter(&mut r, "disk/sda/reads"), Err(Error::Exists));
     r.del(a).expect("live");
-    assert_eq!(add(&mut r, "disk/sda/reads"), Ok(a));
-    assert_eq!(add(&mut r, "disk/sdc/reads"), Ok(3));
+    assert_eq!(add_counter(&mut r, "disk/sda/reads"), Ok(a));
+    assert_eq!(add_counter(&mut r, "disk/sdc/reads"), Ok(3));
 }
 
 #[test]
-fn r0_10_values_begin_at_zero_in_each_life() {
-    let mut r = registry(MAX_INSTANCES);
-    let n = r.add(&histogram("h", 5)).expect("room");
+fn r0_10_values_are_zero_after_each_revival() {
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
+    let n = r.add(&histogram_spec("h", 5)).expect("room");
     for slot in n..n + 5 {
-        r.store_mut().values[slot as usize] = [7; CPUS as usize];
+        r.store_mut().values[slot as usize] = [7; NR_CPUS as usize];
     }
     r.del(n).expect("live");
     // A dormant instance keeps its last values.
-    assert_eq!(r.store().values[n as usize], [7; CPUS as usize]);
-    assert_eq!(r.add(&histogram("h", 5)), Ok(n));
+    assert_eq!(r.store().values[n as usize], [7; NR_CPUS as usize]);
+    assert_eq!(r.add(&histogram_spec("h", 5)), Ok(n));
     for slot in n..n + 5 {
-        assert_eq!(r.store().values[slot as usize], [0; CPUS as usize]);
+        assert_eq!(r.store().values[slot as usize], [0; NR_CPUS as usize]);
     }
 }
 
 #[test]
-fn r0_11_a_dormant_instance_keeps_its_number_and_is_marked() {
-    let mut r = registry(MAX_INSTANCES);
-    let n = add(&mut r, "x").expect("room");
+fn r0_11_deleted_instance_is_dormant_and_keeps_its_number() {
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
+    let n = add_counter(&mut r, "x").expect("room");
     assert_eq!(r.store().desc(n).incarnation, 1);
     r.del(n).expect("live");
     let dormant = r.store().desc(n);
@@ -195,7 +201,7 @@ fn r0_11_a_dormant_instance_keeps_its_number_and_is_marked() {
     assert_eq!(r.find(b"x"), Some(n));
     assert!(!r.store().live[n as usize]);
 
-    add(&mut r, "x").expect("dormant");
+    add_counter(&mut r, "x").expect("dormant");
     let again = r.store().desc(n);
     assert_eq!(
         (again.state, again.incarnation, again.ended_ns),
@@ -206,23 +212,23 @@ fn r0_11_a_dormant_instance_keeps_its_number_and_is_marked() {
 }
 
 #[test]
-fn r0_6_both_generations_rise_on_add_and_del() {
-    let mut r = registry(MAX_INSTANCES);
+fn r0_6_both_generation_words_rise_on_add_and_del() {
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
     assert_eq!(r.store().generations(), (0, 0));
-    let n = add(&mut r, "x").expect("room");
+    let n = add_counter(&mut r, "x").expect("room");
     assert_eq!(r.store().generations(), (1, 1));
     r.del(n).expect("live");
     assert_eq!(r.store().generations(), (2, 2));
-    add(&mut r, "x").expect("dormant");
+    add_counter(&mut r, "x").expect("dormant");
     assert_eq!(r.store().generations(), (3, 3));
-    assert!(add(&mut r, "x").is_err());
+    assert!(add_counter(&mut r, "x").is_err());
     assert_eq!(r.store().generations(), (3, 3));
 }
 
 #[test]
-fn r0_11_unknown_numbers_are_refused() {
-    let mut r = registry(MAX_INSTANCES);
-    let n = r.add(&histogram("h", 3)).expect("room");
+fn r0_11_deletion_of_unknown_numbers_is_refused() {
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
+    let n = r.add(&histogram_spec("h", 3)).expect("room");
     for bad in [0, n + 1, n + 2, n + 3, 511, 512, MAX_INSTANCES, u32::MAX] {
         assert_eq!(r.del(bad), Err(Error::Unknown), "{bad}");
     }
@@ -231,24 +237,24 @@ fn r0_11_unknown_numbers_are_refused() {
 }
 
 #[test]
-fn r0_10_a_name_takes_another_shape_with_its_next_life() {
-    let mut r = registry(1024);
-    let n = r.add(&histogram("h", 8)).expect("room");
-    let next_number = add(&mut r, "behind").expect("room");
+fn r0_10_revived_name_may_have_another_number_of_slots() {
+    let mut r = registry_with_max_slots(1024);
+    let n = r.add(&histogram_spec("h", 8)).expect("room");
+    let next_number = add_counter(&mut r, "behind").expect("room");
     r.del(n).expect("live");
     // A revived instance keeps its number if it needs at most as many slots as before.
-    assert_eq!(r.add(&histogram("h", 4)), Ok(n));
+    assert_eq!(r.add(&histogram_spec("h", 4)), Ok(n));
     assert_eq!(r.store().desc(n).nr_slots, 4);
     r.del(n).expect("live");
-    assert_eq!(r.add(&histogram("h", 8)), Ok(n));
+    assert_eq!(r.add(&histogram_spec("h", 8)), Ok(n));
     assert_eq!(r.store().desc(n).incarnation, 3);
-    assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
+    assert_eq!(r.add(&histogram_spec("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
     // An instance that is added again with more slots than before does not fit into the slots of
     // its old number. The registry frees the old number and gives the instance another number in
     // one step: the generation changes only once.
     let before = r.store().generations();
-    let larger = r.add(&histogram("h", 16)).expect("room");
+    let larger = r.add(&histogram_spec("h", 16)).expect("room");
     assert_eq!(larger, next_number + 1);
     assert_eq!(r.store().generations(), (before.0 + 1, before.1 + 1));
     assert_eq!(r.find(b"h"), Some(larger));
@@ -261,42 +267,45 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     r.del(larger).expect("live");
     r.store_mut().max_slots = r.nr_slots();
     let before = r.store().generations();
-    assert_eq!(r.add(&histogram("h", 32)), Err(Error::NoMemory));
+    assert_eq!(r.add(&histogram_spec("h", 32)), Err(Error::NoMemory));
     assert_eq!(r.store().generations(), before);
     assert_eq!(r.find(b"h"), Some(larger));
-    assert_eq!(r.add(&histogram("h", 16)), Ok(larger));
+    assert_eq!(r.add(&histogram_spec("h", 16)), Ok(larger));
 }
 
 #[test]
-fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
-    let mut r = registry(1024);
-    let n = add(&mut r, "n").expect("room");
+fn r0_10_revival_waits_for_updates_in_flight() {
+    let mut r = registry_with_max_slots(1024);
+    let n = add_counter(&mut r, "n").expect("room");
     r.del(n).expect("live");
     r.store_mut().unsettled = true;
     let before = r.store().generations();
-    assert_eq!(add(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
-    assert_eq!(r.add(&histogram("n", 4)), Err(Error::UpdatesInFlight(n)));
+    assert_eq!(add_counter(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
+    assert_eq!(
+        r.add(&histogram_spec("n", 4)),
+        Err(Error::UpdatesInFlight(n))
+    );
     assert_eq!(r.store().generations(), before);
-    assert_eq!(add(&mut r, "other"), Ok(n + 1));
+    assert_eq!(add_counter(&mut r, "other"), Ok(n + 1));
     r.store_mut().unsettled = false;
-    assert_eq!(add(&mut r, "n"), Ok(n));
+    assert_eq!(add_counter(&mut r, "n"), Ok(n));
 }
 
 #[test]
-fn r0_10_another_shape_leaves_the_others_of_its_chain() {
+fn r0_10_renumbered_name_keeps_others_in_its_hash_chain() {
     // Some of the names share a hash chain. If a name is added again with more slots than before,
     // and the slot after its old slots is in use, the name gets another number.
-    let mut r = registry(MAX_INSTANCES);
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names
         .iter()
-        .map(|n| add(&mut r, n).expect("room"))
+        .map(|n| add_counter(&mut r, n).expect("room"))
         .collect();
     for n in &old {
         r.del(*n).expect("live");
     }
     for (name, old) in names.iter().zip(&old).rev() {
-        let new = r.add(&histogram(name, 2)).expect("room");
+        let new = r.add(&histogram_spec(name, 2)).expect("room");
         assert_eq!(r.find(name.as_bytes()), Some(new));
         assert!(new == *old || r.store().desc(*old).state == FREE);
     }
@@ -307,56 +316,56 @@ fn r0_10_another_shape_leaves_the_others_of_its_chain() {
 }
 
 #[test]
-fn registry_no_memory_changes_nothing() {
+fn registry_failed_addition_changes_nothing() {
     // The registry has one chunk, whose slots 1 to 511 are for instances.
-    let mut r = registry(512);
+    let mut r = registry_with_max_slots(512);
     for n in 1..512 {
-        assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
+        assert_eq!(add_counter(&mut r, &format!("n{n}")), Ok(n));
     }
     let before = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
-    assert_eq!(add(&mut r, "more"), Err(Error::NoMemory));
+    assert_eq!(add_counter(&mut r, "more"), Err(Error::NoMemory));
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
     // After a failed addition, existing instances can still be deleted and revived. When memory is
     // available, instances can be added again.
     r.del(7).expect("live");
-    assert_eq!(add(&mut r, "n7"), Ok(7));
+    assert_eq!(add_counter(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;
-    assert_eq!(add(&mut r, "more"), Ok(512));
+    assert_eq!(add_counter(&mut r, "more"), Ok(512));
 }
 
 #[test]
 fn registry_every_number_can_be_used_and_found() {
-    let mut r = registry(MAX_INSTANCES);
+    let mut r = registry_with_max_slots(MAX_INSTANCES);
     for n in 1..MAX_INSTANCES {
-        assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
+        assert_eq!(add_counter(&mut r, &format!("n{n}")), Ok(n));
     }
-    assert_eq!(add(&mut r, "more"), Err(Error::Full));
+    assert_eq!(add_counter(&mut r, "more"), Err(Error::Full));
     assert_eq!(r.find(b"more"), None);
     for n in (1..MAX_INSTANCES).step_by(997) {
         assert_eq!(r.find(format!("n{n}").as_bytes()), Some(n));
     }
     // Only additions of new names fail: a dormant instance can still be revived.
     r.del(65_535).expect("live");
-    assert_eq!(add(&mut r, "n65535"), Ok(65_535));
+    assert_eq!(add_counter(&mut r, "n65535"), Ok(65_535));
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
+enum RegistryOperation {
     Add(u8, u16),
     DelName(u8),
     Del(u32),
     Limit(u32),
 }
 
-fn operations() -> impl Strategy<Value = Operation> {
+fn any_operations() -> impl Strategy<Value = RegistryOperation> {
     prop_oneof![
         4 => (any::<u8>(), prop_oneof![3 => Just(1), 2 => 2..=64u16])
-            .prop_map(|(name, slots)| Operation::Add(name, slots)),
-        2 => any::<u8>().prop_map(Operation::DelName),
-        1 => (0..3000u32).prop_map(Operation::Del),
-        1 => (1..=5u32).prop_map(|chunks| Operation::Limit(chunks * 512)),
+            .prop_map(|(name, slots)| RegistryOperation::Add(name, slots)),
+        2 => any::<u8>().prop_map(RegistryOperation::DelName),
+        1 => (0..3000u32).prop_map(RegistryOperation::Del),
+        1 => (1..=5u32).prop_map(|chunks| RegistryOperation::Limit(chunks * 512)),
     ]
 }
 
@@ -370,26 +379,26 @@ struct ModelEntry {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 200 } else { 50 }))]
     #[test]
     fn r0_10_registry_behaves_like_a_map_of_names(
-        operations in prop::collection::vec(operations(), 1..300),
+        operations in prop::collection::vec(any_operations(), 1..300),
     ) {
-        let mut r = registry(512);
+        let mut r = registry_with_max_slots(512);
         let mut model: HashMap<String, ModelEntry> = HashMap::new();
         for operation in operations {
             let before = (r.nr_slots(), r.store().generations());
             let failed = match operation {
-                Operation::Add(name, slots) => {
+                RegistryOperation::Add(name, slots) => {
                     let name = format!("name {name}");
                     let spec = match slots {
                         1 => Spec::counter(name.as_bytes()),
-                        slots => histogram(&name, slots),
+                        slots => histogram_spec(&name, slots),
                     };
                     let result = r.add(&spec);
                     match (model.get_mut(&name), result) {
@@ -422,7 +431,7 @@ proptest! {
                     }
                     result.is_err()
                 }
-                Operation::DelName(name) => {
+                RegistryOperation::DelName(name) => {
                     let name = format!("name {name}");
                     match model.get_mut(&name) {
                         Some(entry) => {
@@ -434,7 +443,7 @@ proptest! {
                         None => true,
                     }
                 }
-                Operation::Del(number) => {
+                RegistryOperation::Del(number) => {
                     let entry = model.values_mut().find(|k| k.number == number && k.live);
                     let result = r.del(number);
                     prop_assert_eq!(result.is_ok(), entry.is_some());
@@ -443,7 +452,7 @@ proptest! {
                     }
                     result.is_err()
                 }
-                Operation::Limit(slots) => {
+                RegistryOperation::Limit(slots) => {
                     let exist = r.store().slots;
                     r.store_mut().max_slots = slots.max(exist);
                     true
@@ -455,12 +464,12 @@ proptest! {
                 prop_assert_eq!(r.nr_slots(), before.0);
             }
         }
-        check_model(&r, &model)?;
+        check_registry_against_model(&r, &model)?;
     }
 }
 
 /// Checks that the registry holds exactly the instances of the model.
-fn check_model(
+fn check_registry_against_model(
     r: &Registry<VecStore>,
     model: &HashMap<String, ModelEntry>,
 ) -> Result<(), TestCaseError> {

@@ -9,13 +9,13 @@ use counters_rules::error::Error;
 use counters_rules::spec::{Spec, MAX_BUCKETS, MAX_EXPONENT};
 use proptest::prelude::*;
 
-fn refused(spec: &Spec<'_>) -> Option<Error> {
+fn error_of_name(spec: &Spec<'_>) -> Option<Error> {
     spec.check().err()
 }
 
 #[test]
-fn r0_10_bad_names_are_refused() {
-    let name = |name| refused(&Spec::counter(name));
+fn r0_10_invalid_names_are_refused() {
+    let name = |name| error_of_name(&Spec::counter(name));
     assert_eq!(name(b""), Some(Error::NameEmpty));
     assert_eq!(name(&[b'x'; NAME_MAX]), Some(Error::TooLong));
     assert_eq!(name(&[b'x'; 100_000]), Some(Error::TooLong));
@@ -48,9 +48,9 @@ fn r0_10_bad_names_are_refused() {
 }
 
 #[test]
-fn spec_help_texts_follow_the_same_rules() {
+fn spec_invalid_help_texts_are_refused() {
     let help = |help| {
-        refused(&Spec {
+        error_of_name(&Spec {
             help,
             ..Spec::counter(b"x")
         })
@@ -63,9 +63,9 @@ fn spec_help_texts_follow_the_same_rules() {
 }
 
 #[test]
-fn spec_shapes_are_checked() {
+fn spec_kind_and_number_of_slots_are_checked() {
     let shape = |kind: u16, unit: u16, exponent: i8, nr_slots: u16| {
-        refused(&Spec {
+        error_of_name(&Spec {
             kind,
             unit,
             exponent,
@@ -113,7 +113,7 @@ fn spec_every_error_has_an_errno_and_advice() {
 
 proptest! {
     #[test]
-    fn spec_any_bytes_are_decided_and_kept(
+    fn spec_any_bytes_are_kept_or_refused(
         name: Vec<u8>, help: Vec<u8>, kind in 0..7u16, unit in 0..10u16, exponent: i8, nr_slots: u16,
     ) {
         let spec = Spec { name: &name, help: &help, kind, unit, exponent, nr_slots };
@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn spec_words_are_there_and_back() {
+fn spec_converted_to_words_and_back_is_unchanged() {
     for raw in 0..5 {
         let kind = Kind::from_raw(raw).expect("a kind");
         assert_eq!(kind as u16, raw);

@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// The maximum size in bytes of a changed copy of a valid input.
-const MAX_SIZE: usize = 128 << 10;
+const MAX_INPUT_BYTES: usize = 128 << 10;
 /// The size limit in bytes of an input of arbitrary bytes: the input is smaller than this limit.
-const MAX_ARBITRARY_SIZE: usize = 2000;
+const MAX_ARBITRARY_BYTES: usize = 2000;
 /// The maximum number of changes that are applied to a copy of a valid input.
-const MAX_CHANGES: usize = 8;
+const MAX_CHANGES_PER_INPUT: usize = 8;
 /// The maximum number of input bytes that a failure message shows.
-const SHOWN_BYTES: usize = 2000;
+const MAX_SHOWN_BYTES: usize = 2000;
 
 /// The bytes that a fuzzer passes to a parser.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Input(pub Vec<u8>);
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.0[..self.0.len().min(SHOWN_BYTES)];
+        let shown = &self.0[..self.0.len().min(MAX_SHOWN_BYTES)];
         let more = if shown.len() < self.0.len() {
             "..."
         } else {
@@ -42,36 +42,36 @@ impl fmt::Debug for Input {
 /// A change that turns one input into another input. Each position is a fraction of the size that
 /// the input has before the change.
 #[derive(Clone, Debug)]
-enum Change {
+enum InputChange {
     /// Removes all bytes of the input from a position on.
     Truncate(Index),
     /// Inverts a bit.
     Flip(Index, u8),
     /// Overwrites 1, 2, 4 or 8 bytes with a number, in the byte order of this machine.
-    Number(Index, u8, Number),
+    Number(Index, u8, NumberSource),
     Insert(Index, Vec<u8>),
-    Remove(Part),
+    Remove(InputPart),
     /// Inserts a copy of a part of the input at another position.
-    Copy(Part, Index),
+    Copy(InputPart, Index),
     /// Moves a part of the input to another position.
-    Move(Part, Index),
+    Move(InputPart, Index),
     /// Inserts many copies of a part of the input directly behind that part.
-    Repeat(Part, u32),
+    Repeat(InputPart, u32),
     /// Inserts many copies of one part of the input behind that part, followed by as many copies of
     /// another part. For example, if the two parts are `(` and `)`, the copies are nested pairs of
     /// parentheses.
-    Nest(Part, Part, u16),
+    Nest(InputPart, InputPart, u16),
     /// Chooses one of the valid inputs at random, and inserts a part of the chosen input.
-    Splice(Index, Part, Index),
+    Splice(Index, InputPart, Index),
 }
 
 /// A range of bytes in an input: its start, its length, and the alignment of both in bytes.
 #[derive(Clone, Debug)]
-struct Part(Index, u16, usize);
+struct InputPart(Index, u16, usize);
 
 /// A number that is written into an input.
 #[derive(Clone, Debug)]
-enum Number {
+enum NumberSource {
     Any(u64),
     /// The size of the input plus a small positive or negative number.
     NearSize(i8),
@@ -80,7 +80,7 @@ enum Number {
 }
 
 /// Boundary values, at which the arithmetic of a parser may overflow.
-const EDGES: [u64; 16] = [
+const BOUNDARY_NUMBERS: [u64; 16] = [
     0,
     1,
     7,
@@ -101,7 +101,7 @@ const EDGES: [u64; 16] = [
 
 /// Generates arbitrary bytes.
 pub fn arbitrary() -> BoxedStrategy<Input> {
-    let any_bytes = vec(any::<u8>(), 0..MAX_ARBITRARY_SIZE);
+    let any_bytes = vec(any::<u8>(), 0..MAX_ARBITRARY_BYTES);
     any_bytes.prop_map(Input).boxed()
 }
 
@@ -111,12 +111,12 @@ pub fn changed(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
     if valid.is_empty() {
         return arbitrary();
     }
-    let changes = vec(change(), 1..=MAX_CHANGES);
+    let changes = vec(any_change(), 1..=MAX_CHANGES_PER_INPUT);
     let from_valid = (any::<Index>(), changes).prop_map(move |(which, changes)| {
         let mut bytes = valid[which.index(valid.len())].clone();
         for change in &changes {
             change.apply(&mut bytes, &valid);
-            bytes.truncate(MAX_SIZE);
+            bytes.truncate(MAX_INPUT_BYTES);
         }
         Input(bytes)
     });
@@ -143,47 +143,50 @@ pub fn words(words: &[&str]) -> BoxedStrategy<Input> {
             for (word, times) in all {
                 bytes.extend(word.repeat(times));
             }
-            bytes.truncate(MAX_SIZE);
+            bytes.truncate(MAX_INPUT_BYTES);
             Input(bytes)
         })
         .boxed()
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn any_part() -> impl Strategy<Value = InputPart> {
     let length = prop_oneof![3 => 1..64_u16, 1 => 1..4096_u16];
     (any::<Index>(), length, prop_oneof![Just(8_usize), Just(1)])
-        .prop_map(|(at, length, align)| Part(at, length, align))
+        .prop_map(|(at, length, align)| InputPart(at, length, align))
 }
 
-fn number() -> impl Strategy<Value = Number> {
+fn any_number_source() -> impl Strategy<Value = NumberSource> {
     prop_oneof![
-        3 => proptest::sample::select(EDGES.to_vec()).prop_map(Number::Any),
-        1 => any::<u64>().prop_map(Number::Any),
-        1 => (0..70_000_u64).prop_map(Number::Any),
-        2 => any::<i8>().prop_map(Number::NearSize),
-        2 => (any::<Index>(), any::<i8>()).prop_map(|(at, plus)| Number::Near(at, plus)),
+        3 => proptest::sample::select(BOUNDARY_NUMBERS.to_vec()).prop_map(NumberSource::Any),
+        1 => any::<u64>().prop_map(NumberSource::Any),
+        1 => (0..70_000_u64).prop_map(NumberSource::Any),
+        2 => any::<i8>().prop_map(NumberSource::NearSize),
+        2 => (any::<Index>(), any::<i8>()).prop_map(|(at, plus)| NumberSource::Near(at, plus)),
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn any_change() -> impl Strategy<Value = InputChange> {
     let at = any::<Index>;
     let times = prop_oneof![4 => 1..20_u32, 1 => 100..20_000_u32];
     prop_oneof![
-        1 => at().prop_map(Change::Truncate),
-        3 => (at(), 0..8_u8).prop_map(|(at, bit)| Change::Flip(at, bit)),
-        6 => (at(), 0..8_u8, number()).prop_map(|(at, width, n)| Change::Number(at, width, n)),
-        1 => (at(), vec(any::<u8>(), 1..40)).prop_map(|(at, bytes)| Change::Insert(at, bytes)),
-        1 => part().prop_map(Change::Remove),
-        2 => (part(), at()).prop_map(|(part, to)| Change::Copy(part, to)),
-        2 => (part(), at()).prop_map(|(part, to)| Change::Move(part, to)),
-        1 => (part(), times).prop_map(|(part, times)| Change::Repeat(part, times)),
-        1 => (part(), part(), 1..2000_u16).prop_map(|(a, b, times)| Change::Nest(a, b, times)),
-        1 => (at(), part(), at()).prop_map(|(other, part, to)| Change::Splice(other, part, to)),
+        1 => at().prop_map(InputChange::Truncate),
+        3 => (at(), 0..8_u8).prop_map(|(at, bit)| InputChange::Flip(at, bit)),
+        6 => (at(), 0..8_u8, any_number_source())
+            .prop_map(|(at, width, n)| InputChange::Number(at, width, n)),
+        1 => (at(), vec(any::<u8>(), 1..40)).prop_map(|(at, bytes)| InputChange::Insert(at, bytes)),
+        1 => any_part().prop_map(InputChange::Remove),
+        2 => (any_part(), at()).prop_map(|(part, to)| InputChange::Copy(part, to)),
+        2 => (any_part(), at()).prop_map(|(part, to)| InputChange::Move(part, to)),
+        1 => (any_part(), times).prop_map(|(part, times)| InputChange::Repeat(part, times)),
+        1 => (any_part(), any_part(), 1..2000_u16)
+            .prop_map(|(a, b, times)| InputChange::Nest(a, b, times)),
+        1 => (at(), any_part(), at())
+            .prop_map(|(other, part, to)| InputChange::Splice(other, part, to)),
     ]
 }
 
-impl Part {
-    /// Returns the range of bytes that this `Part` selects in an input of `size` bytes.
+impl InputPart {
+    /// Returns the range of bytes that this `InputPart` selects in an input of `size` bytes.
     fn range(&self, size: usize) -> std::ops::Range<usize> {
         let Self(at, length, align) = self;
         let begin = at.index(size + 1) / align * align;
@@ -192,7 +195,7 @@ impl Part {
     }
 }
 
-impl Change {
+impl InputChange {
     fn apply(&self, bytes: &mut Vec<u8>, valid: &[Vec<u8>]) {
         let size = bytes.len();
         let position = |at: &Index| at.index(size + 1);
@@ -207,7 +210,7 @@ impl Change {
                 let (width, is_aligned) = (1_usize << (width & 3), width & 4 == 0);
                 let at = position(at);
                 let at = if is_aligned { at / width * width } else { at };
-                let number = number.value(bytes, width);
+                let number = number.value_for_input(bytes, width);
                 if let Some(old) = bytes.get_mut(at..at + width) {
                     old.copy_from_slice(&number.to_ne_bytes()[..width]);
                 }
@@ -230,13 +233,13 @@ impl Change {
             }
             Self::Repeat(part, times) => {
                 let range = part.range(size);
-                let copies = repeat(&bytes[range.clone()], *times as usize);
+                let copies = repeat_within_max_size(&bytes[range.clone()], *times as usize);
                 bytes.splice(range.end..range.end, copies);
             }
             Self::Nest(begin, end, times) => {
                 let (begin, end) = (begin.range(size), end.range(size));
-                let mut copies = repeat(&bytes[begin.clone()], usize::from(*times));
-                copies.extend(repeat(&bytes[end], usize::from(*times)));
+                let mut copies = repeat_within_max_size(&bytes[begin.clone()], usize::from(*times));
+                copies.extend(repeat_within_max_size(&bytes[end], usize::from(*times)));
                 bytes.splice(begin.end..begin.end, copies);
             }
             Self::Splice(other, part, to) => {
@@ -248,14 +251,14 @@ impl Change {
     }
 }
 
-/// Repeats bytes. The repeated bytes have a size of at most [`MAX_SIZE`].
-fn repeat(bytes: &[u8], times: usize) -> Vec<u8> {
-    let times = times.min(MAX_SIZE / bytes.len().max(1));
+/// Repeats bytes. The repeated bytes have a size of at most [`MAX_INPUT_BYTES`].
+fn repeat_within_max_size(bytes: &[u8], times: usize) -> Vec<u8> {
+    let times = times.min(MAX_INPUT_BYTES / bytes.len().max(1));
     bytes.repeat(times)
 }
 
-impl Number {
-    fn value(&self, bytes: &[u8], width: usize) -> u64 {
+impl NumberSource {
+    fn value_for_input(&self, bytes: &[u8], width: usize) -> u64 {
         match self {
             Self::Any(number) => *number,
             Self::NearSize(plus) => (bytes.len() as u64).wrapping_add_signed((*plus).into()),

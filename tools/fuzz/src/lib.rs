@@ -20,7 +20,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 10 seconds with `LONG=1` |
+//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 3 seconds with `LONG=1` |
 //! | `FUZZ_SEED` | the first inputs, which a failure prints: by default 0, and random with `LONG=1` |
 //! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
 //! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
@@ -49,34 +49,34 @@ pub use memory::CountingAllocator;
 
 /// The default size in bytes of the stack on which a parser runs. The stack of a parser is much
 /// smaller than the stack of a program's main thread, which has 8 MiB by default.
-const STACK_SIZE: usize = 256 << 10;
+const DEFAULT_STACK_BYTES: usize = 256 << 10;
 /// The default limit on the memory of a parser, in bytes, for an empty input.
-const MEMORY: usize = 64 << 20;
+const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
 /// The default number of bytes that each byte of the input adds to a parser's memory limit.
-const MEMORY_PER_BYTE: usize = 256;
+const DEFAULT_MEMORY_PER_INPUT_BYTE: usize = 256;
 /// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
 /// if the parser hardly makes progress.
-const MAX_CPU_TIME: Duration = Duration::from_secs(20);
+const MAX_CPU_TIME_PER_INPUT: Duration = Duration::from_secs(20);
 /// The time after which a parser that has not returned is regarded as hanging; multiplied by
 /// `PATIENCE`.
-const HANG: Duration = Duration::from_secs(180);
+const HANG_TIME_LIMIT: Duration = Duration::from_secs(180);
 /// The limits of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The CPU time includes making
 /// the inputs, and does not depend on the load of the machine. With a time limit only, a run on a
 /// fast machine would test more inputs than all earlier runs, and the additional inputs could make
 /// the run fail by chance.
-const SHORT: Limits = Limits {
+const SHORT_RUN_LIMITS: FuzzerLimits = FuzzerLimits {
     time: Duration::from_secs(5),
     cpu_time: Duration::from_millis(500),
     nr_cases: 1024,
 };
 /// The number of inputs that are tested before the fuzzer checks again whether its time is over.
-const CASES: u32 = 16;
+const CASES_PER_SEED: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
-const MAX_SHRINKS: u32 = 3000;
+const MAX_SHRINK_ATTEMPTS: u32 = 3000;
 
 /// The limits of a fuzzer. A fuzzer ends when it has reached one of them.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct FuzzerLimits {
     time: Duration,
     /// The CPU time of the parser and of the thread that makes the inputs.
     cpu_time: Duration,
@@ -97,9 +97,9 @@ impl Fuzzer {
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
-            stack_size: STACK_SIZE,
-            memory: MEMORY,
-            memory_per_byte: MEMORY_PER_BYTE,
+            stack_size: DEFAULT_STACK_BYTES,
+            memory: DEFAULT_MEMORY_BYTES,
+            memory_per_byte: DEFAULT_MEMORY_PER_INPUT_BYTE,
         }
     }
 
@@ -137,7 +137,7 @@ impl Fuzzer {
                 .unwrap_or_else(|why| panic!("{why}"));
             return;
         }
-        let limits = limits();
+        let limits = limits_from_env();
         let begun = Instant::now();
         let cpu_time_begun = thread_cpu_time();
         let parser_time = Cell::new(Duration::ZERO);
@@ -147,9 +147,9 @@ impl Fuzzer {
             let mut rng_seed = [0; 32];
             rng_seed[..8].copy_from_slice(&seed.to_le_bytes());
             let config = Config {
-                cases: CASES,
+                cases: CASES_PER_SEED,
                 failure_persistence: None,
-                max_shrink_iters: MAX_SHRINKS,
+                max_shrink_iters: MAX_SHRINK_ATTEMPTS,
                 ..Config::default()
             };
             let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &rng_seed);
@@ -158,7 +158,7 @@ impl Fuzzer {
                 parser_time.set(parser_time.get() + time);
                 Ok(())
             });
-            nr_cases += u64::from(CASES);
+            nr_cases += u64::from(CASES_PER_SEED);
             match result {
                 Ok(()) => {}
                 Err(TestError::Fail(why, input)) => panic!(
@@ -175,7 +175,7 @@ impl Fuzzer {
                 break;
             }
         }
-        report(self.name, nr_cases, first_seed);
+        print_report(self.name, nr_cases, first_seed);
     }
 
     /// Calls `parse` with one input, within the limits of this fuzzer.
@@ -191,25 +191,27 @@ impl Fuzzer {
     /// Calls the parser in a new thread: the allocator counts memory for each thread, and the stack
     /// of a new thread can have any size. Returns the CPU time of the parser.
     fn run_case(&self, bytes: &[u8], parse: &(impl Fn(&[u8]) + Sync)) -> Result<Duration, String> {
-        self.save(bytes);
+        self.save_input(bytes);
         let (sender, receiver) = mpsc::sync_channel(1);
         thread::scope(|scope| {
             let builder = thread::Builder::new().stack_size(self.stack_size);
             let case = move || {
-                let before = memory::peak();
+                let before = memory::peak_thread_bytes();
                 parse(bytes);
                 let time = thread_cpu_time();
                 let _ = sender.send(());
-                (memory::peak().saturating_sub(before), time)
+                (memory::peak_thread_bytes().saturating_sub(before), time)
             };
             let thread = builder
                 .name(self.name.to_owned())
                 .spawn_scoped(scope, case)
                 .map_err(|e| format!("cannot start a thread: {e}"))?;
-            if receiver.recv_timeout(HANG * patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if receiver.recv_timeout(HANG_TIME_LIMIT * time_limit_factor())
+                == Err(mpsc::RecvTimeoutError::Timeout)
+            {
                 // A hanging thread cannot be stopped, so the process is stopped.
                 let input = Input(bytes.to_vec());
-                fail_process(&format!("{}: the parser hangs: {input:?}", self.name));
+                abort_with_message(&format!("{}: the parser hangs: {input:?}", self.name));
             }
             let (memory, time) = thread
                 .join()
@@ -220,16 +222,16 @@ impl Fuzzer {
                     "{memory} bytes of memory, {max_memory} are allowed"
                 ));
             }
-            match time > MAX_CPU_TIME {
+            match time > MAX_CPU_TIME_PER_INPUT {
                 true => Err(format!(
-                    "{time:?} of CPU time, {MAX_CPU_TIME:?} are allowed"
+                    "{time:?} of CPU time, {MAX_CPU_TIME_PER_INPUT:?} are allowed"
                 )),
                 false => Ok(time),
             }
         })
     }
 
-    fn save(&self, bytes: &[u8]) {
+    fn save_input(&self, bytes: &[u8]) {
         if let Some(directory) = env::var_os("FUZZ_SAVE") {
             let path = PathBuf::from(directory).join(self.name.replace([' ', '/'], "-"));
             std::fs::write(path, bytes).expect("room in the directory of FUZZ_SAVE");
@@ -243,19 +245,19 @@ fn is_long_run() -> bool {
 
 /// Returns the value of an environment variable as a number, or `None` if it is not set or is not a
 /// number.
-fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
+fn number_from_env<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var_os(name)?.to_str()?.parse().ok()
 }
 
-fn limits() -> Limits {
-    let usual = is_long_run().then_some(10.0);
-    match number("FUZZ_SECONDS").or(usual) {
-        Some(seconds) => Limits {
+fn limits_from_env() -> FuzzerLimits {
+    let usual = is_long_run().then_some(3.0);
+    match number_from_env("FUZZ_SECONDS").or(usual) {
+        Some(seconds) => FuzzerLimits {
             time: Duration::from_secs_f64(seconds),
             cpu_time: Duration::MAX,
             nr_cases: u64::MAX,
         },
-        None => SHORT,
+        None => SHORT_RUN_LIMITS,
     }
 }
 
@@ -271,21 +273,21 @@ fn first_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let random = || now.map_or(0, |now| u64::from(now.subsec_nanos()) << 32);
     let usual = || if is_long_run() { random() } else { 0 };
-    number("FUZZ_SEED").unwrap_or_else(usual)
+    number_from_env("FUZZ_SEED").unwrap_or_else(usual)
 }
 
 /// Returns the factor by which time limits are multiplied on a busy machine (`PATIENCE`).
-fn patience() -> u32 {
-    number("PATIENCE").unwrap_or(1)
+fn time_limit_factor() -> u32 {
+    number_from_env("PATIENCE").unwrap_or(1)
 }
 
 #[expect(clippy::disallowed_macros, reason = "the output of a test")]
-fn report(name: &str, nr_cases: u64, first_seed: u64) {
+fn print_report(name: &str, nr_cases: u64, first_seed: u64) {
     println!("{name}: {nr_cases} cases from FUZZ_SEED={first_seed} on");
 }
 
 #[expect(clippy::disallowed_macros, reason = "the output of a test")]
-fn fail_process(message: &str) -> ! {
+fn abort_with_message(message: &str) -> ! {
     eprintln!("{message}");
     std::process::abort()
 }
@@ -299,23 +301,23 @@ mod tests {
     #[global_allocator]
     static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-    fn run(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
+    fn run_case_of(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
         let fuzzer = Fuzzer::new("self test").memory(1 << 20, 16);
         fuzzer.run_case(b"abc", &parse).map(|_| ())
     }
 
     #[test]
-    fn fuzz_a_case_fails_by_a_panic_or_by_memory() {
-        assert_eq!(run(|bytes| assert_eq!(bytes, b"abc")), Ok(()));
-        assert!(run(|bytes| assert!(bytes.is_empty())).is_err());
+    fn fuzz_case_fails_by_panic_or_memory_limit() {
+        assert_eq!(run_case_of(|bytes| assert_eq!(bytes, b"abc")), Ok(()));
+        assert!(run_case_of(|bytes| assert!(bytes.is_empty())).is_err());
         let allocate = |bytes: usize| {
-            run(move |_| drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes))))
+            run_case_of(move |_| drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes))))
         };
         assert_eq!(allocate(1 << 19), Ok(()));
         let why = allocate((1 << 20) + 1000).expect_err("too much");
         assert!(why.contains("of memory"), "{why}");
         // Memory that the parser has freed does not count towards the limit.
-        let often = run(|_| {
+        let often = run_case_of(|_| {
             for _ in 0..10 {
                 drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 19)));
             }
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_the_input_of_a_failure_becomes_small() {
+    fn fuzz_failing_input_is_made_smaller() {
         let inputs = changed(&[b"0123456789".repeat(5)]);
         let run = AssertUnwindSafe(|| {
             Fuzzer::new("self test").run(inputs, |bytes| {

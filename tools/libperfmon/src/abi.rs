@@ -8,15 +8,17 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ops::Deref;
 use core::ptr::{null, NonNull};
 
-use perfmon::selfpage::{counter, Mapping, SelfPage};
+use perfmon::selfpage::{read_counter, Mapping, SelfPage};
 use perfmon_rules::abi::{
     Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
     GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
     WRITE_PMCS, WRITE_PMDS,
 };
 
-use crate::device::{create, fail, ioctl, ioctl_vector, open, Format};
-use crate::event::are_countable;
+use crate::device::{
+    call_ioctl, call_vector_ioctl, create_context, fail_with_errno, open_device, SamplingFormat,
+};
+use crate::event::can_count_selected_events;
 use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
@@ -35,15 +37,15 @@ pub unsafe extern "C" fn pfm_create_context(
     smpl_arg: *const c_void,
     smpl_size: usize,
 ) -> c_int {
-    let format = (!smpl_name.is_null()).then_some(Format {
+    let format = (!smpl_name.is_null()).then_some(SamplingFormat {
         name: smpl_name,
         arg: smpl_arg,
         arg_size: smpl_size,
     });
-    match open() {
+    match open_device() {
         -1 => -1,
         // SAFETY: By the function's contract `ctx`, the name and the argument are valid for reads.
-        fd => unsafe { create(fd, ctx, format) },
+        fd => unsafe { create_context(fd, ctx, format) },
     }
 }
 
@@ -55,11 +57,11 @@ pub unsafe extern "C" fn pfm_create_context(
 /// `pmcs` points to `n` elements that are valid for reads.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> c_int {
-    if !are_countable(pmcs, n) {
-        return fail(libc::EINVAL);
+    if !can_count_selected_events(pmcs, n) {
+        return fail_with_errno(libc::EINVAL);
     }
     // SAFETY: By the function's contract `pmcs` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, WRITE_PMCS, pmcs, n) }
+    unsafe { call_vector_ioctl(fd, WRITE_PMCS, pmcs, n) }
 }
 
 /// Writes PMDs (data registers) of a context.
@@ -70,7 +72,7 @@ pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> 
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
     // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, WRITE_PMDS, pmds, n) }
+    unsafe { call_vector_ioctl(fd, WRITE_PMDS, pmds, n) }
 }
 
 /// Reads PMDs (data registers) of a context.
@@ -82,7 +84,7 @@ pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> 
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
     // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, READ_PMDS, pmds, n) }
+    unsafe { call_vector_ioctl(fd, READ_PMDS, pmds, n) }
 }
 
 /// Attaches a context to a thread or a CPU.
@@ -93,14 +95,14 @@ pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c
 #[no_mangle]
 pub unsafe extern "C" fn pfm_load_context(fd: c_int, load: *const Load) -> c_int {
     // SAFETY: By the function's contract the kernel may read `load`.
-    unsafe { ioctl(fd, LOAD, load.cast()) }
+    unsafe { call_ioctl(fd, LOAD, load.cast()) }
 }
 
 /// Detaches a context from its thread or CPU.
 #[no_mangle]
 pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { ioctl(fd, UNLOAD, null()) }
+    unsafe { call_ioctl(fd, UNLOAD, null()) }
 }
 
 /// Starts counting in a context.
@@ -111,14 +113,14 @@ pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
     // SAFETY: By the function's contract the kernel may read `start`.
-    unsafe { ioctl(fd, START, start.cast()) }
+    unsafe { call_ioctl(fd, START, start.cast()) }
 }
 
 /// Stops counting in a context.
 #[no_mangle]
 pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { ioctl(fd, STOP, null()) }
+    unsafe { call_ioctl(fd, STOP, null()) }
 }
 
 /// Stores in `status` the state of a context (`PERFMON_STATUS_*`) and its statistics since it was
@@ -131,14 +133,14 @@ pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_get_status(fd: c_int, status: *mut Status) -> c_int {
     // SAFETY: By the function's contract the kernel may write `status`.
-    unsafe { ioctl(fd, STATUS, status.cast()) }
+    unsafe { call_ioctl(fd, STATUS, status.cast()) }
 }
 
 /// Resumes a context that was masked by an overflow.
 #[no_mangle]
 pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
-    unsafe { ioctl(fd, RESTART, null()) }
+    unsafe { call_ioctl(fd, RESTART, null()) }
 }
 
 /// Pauses the ring of a context if `paused` is not 0; otherwise resumes the ring.
@@ -146,7 +148,7 @@ pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
 pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     let paused = u32::from(paused != 0);
     // SAFETY: The local variable `paused` is valid for reads during the call.
-    unsafe { ioctl(fd, PAUSE, (&raw const paused).cast()) }
+    unsafe { call_ioctl(fd, PAUSE, (&raw const paused).cast()) }
 }
 
 /// Creates or changes event sets.
@@ -158,7 +160,7 @@ pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, CREATE_EVTSETS, sets, n) }
+    unsafe { call_vector_ioctl(fd, CREATE_EVTSETS, sets, n) }
 }
 
 /// Deletes event sets.
@@ -170,7 +172,7 @@ pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_
 #[no_mangle]
 pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, DELETE_EVTSETS, sets, n) }
+    unsafe { call_vector_ioctl(fd, DELETE_EVTSETS, sets, n) }
 }
 
 /// Returns the state of event sets: runs, times and usable registers.
@@ -182,7 +184,7 @@ pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_
 #[no_mangle]
 pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, GETINFO_EVTSETS, sets, n) }
+    unsafe { call_vector_ioctl(fd, GETINFO_EVTSETS, sets, n) }
 }
 
 /// Returns sums over all runs of event sets, for example the sums of the times and of the counts
@@ -195,7 +197,7 @@ pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> c_int {
     // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
-    unsafe { ioctl_vector(fd, READ_RUNS, sets, n) }
+    unsafe { call_vector_ioctl(fd, READ_RUNS, sets, n) }
 }
 
 /// Maps the self page of a context and stores the address of the mapping in `page`.
@@ -212,8 +214,8 @@ pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -
             0
         }
         // ENODEV means that the file cannot be mapped, so the file is not a context.
-        Err(libc::ENODEV) => fail(libc::EBADF),
-        Err(error) => fail(error),
+        Err(libc::ENODEV) => fail_with_errno(libc::EBADF),
+        Err(error) => fail_with_errno(error),
     }
 }
 
@@ -230,7 +232,7 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
             drop(unsafe { Mapping::from_raw(page) });
             0
         }
-        None => fail(libc::EINVAL),
+        None => fail_with_errno(libc::EINVAL),
     }
 }
 
@@ -248,16 +250,16 @@ pub unsafe extern "C" fn pfm_self_read(
     value: *mut u64,
 ) -> c_int {
     let Ok(reg_num) = u16::try_from(pmd) else {
-        return fail(libc::EINVAL);
+        return fail_with_errno(libc::EINVAL);
     };
-    let mut result = page.and_then(|page| counter(page, reg_num));
+    let mut result = page.and_then(|page| read_counter(page, reg_num));
     if result.is_none() {
         let mut pmd = Pmd {
             reg_num,
             ..Pmd::default()
         };
         // SAFETY: `pmd` is one element, which only this function accesses.
-        if unsafe { ioctl_vector(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
+        if unsafe { call_vector_ioctl(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
             result = Some(pmd.reg_value);
         }
     }
@@ -285,8 +287,8 @@ pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c
             0
         }
         // ENODEV means that the file cannot be mapped, so the file is not a context.
-        Err(libc::ENODEV) => fail(libc::EBADF),
-        Err(error) => fail(error),
+        Err(libc::ENODEV) => fail_with_errno(libc::EBADF),
+        Err(error) => fail_with_errno(error),
     }
 }
 
@@ -295,7 +297,7 @@ pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c
 /// # Errors
 ///
 /// `EINVAL` if `ring` is null, `EPERM` in a child that fork() has made since [`pfm_ring_open`].
-fn usable<R: Deref<Target = Ring>>(ring: Option<R>) -> Result<R, c_int> {
+fn check_ring_usable<R: Deref<Target = Ring>>(ring: Option<R>) -> Result<R, c_int> {
     match ring {
         Some(ring) if ring.is_mapped() => Ok(ring),
         Some(_) => Err(libc::EPERM),
@@ -317,7 +319,7 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
             unsafe { Ring::close(ring) };
             0
         }
-        None => fail(libc::EINVAL),
+        None => fail_with_errno(libc::EINVAL),
     }
 }
 
@@ -329,12 +331,12 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
 /// `ring` is null, or was stored by [`pfm_ring_open`] and no other thread uses it during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
-    match usable(ring) {
+    match check_ring_usable(ring) {
         Ok(ring) => {
             ring.snapshot();
             0
         }
-        Err(error) => fail(error),
+        Err(error) => fail_with_errno(error),
     }
 }
 
@@ -347,14 +349,14 @@ pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
 /// `record` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *const u64) -> c_int {
-    match usable(ring).and_then(Ring::next) {
+    match check_ring_usable(ring).and_then(Ring::next) {
         Ok(Some(copy)) => {
             // SAFETY: By the function's contract `record` is valid for writes.
             unsafe { record.write(copy.as_ptr()) };
             1
         }
         Ok(None) => 0,
-        Err(error) => fail(error),
+        Err(error) => fail_with_errno(error),
     }
 }
 
@@ -366,12 +368,12 @@ pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *co
 /// `lost` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_lost(ring: Option<&Ring>, lost: *mut u64) -> c_int {
-    match usable(ring) {
+    match check_ring_usable(ring) {
         Ok(ring) => {
             // SAFETY: By the function's contract `lost` is valid for writes.
             unsafe { lost.write(ring.lost()) };
             0
         }
-        Err(error) => fail(error),
+        Err(error) => fail_with_errno(error),
     }
 }

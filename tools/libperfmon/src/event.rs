@@ -13,23 +13,26 @@ use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
 /// Number of PMCs (control registers) that are event selectors: PMC n, for n < 16, selects the
 /// event of counter n.
-const NR_SELECTORS: u16 = 16;
+const NR_EVENT_SELECTORS: u16 = 16;
 /// The bit of an event selector that makes its counter count.
-const ENABLE: u64 = 1 << 22;
+const SELECTOR_ENABLE_BIT: u64 = 1 << 22;
 /// The bit in EDX of Intel's CPUID leaf 7 that is set on hybrid processors.
-const HYBRID: u32 = 1 << 15;
+const CPUID_HYBRID_BIT: u32 = 1 << 15;
 /// Maximum number of PMCs that the kernel accepts in a call.
-const MAX_PMCS: usize = VECTOR_MAX / size_of::<Pmc>();
+const MAX_PMCS_PER_CALL: usize = VECTOR_MAX / size_of::<Pmc>();
 
 /// Returns false if one of `n` PMCs enables an event that its counter cannot count on this
 /// processor, or an event that needs a second register or counter. Always returns true on a hybrid
 /// processor. If the array `pmcs` cannot be read, returns true: the caller then calls the ioctl
 /// that writes the PMCs, and this ioctl reports the error.
-pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
-    let Some(nr) = usize::try_from(n).ok().filter(|nr| *nr <= MAX_PMCS) else {
+pub(crate) fn can_count_selected_events(pmcs: *const Pmc, n: c_int) -> bool {
+    let Some(nr) = usize::try_from(n)
+        .ok()
+        .filter(|nr| *nr <= MAX_PMCS_PER_CALL)
+    else {
         return true;
     };
-    let mut copy = [const { MaybeUninit::<Pmc>::uninit() }; MAX_PMCS];
+    let mut copy = [const { MaybeUninit::<Pmc>::uninit() }; MAX_PMCS_PER_CALL];
     let size = nr.wrapping_mul(size_of::<Pmc>());
     let (to, from) = (
         libc::iovec {
@@ -56,8 +59,8 @@ pub(crate) fn are_countable(pmcs: *const Pmc, n: c_int) -> bool {
         // SAFETY: The kernel has copied `nr` PMCs. PMCs consist of integers, so any bytes are
         // valid.
         let pmc = unsafe { pmc.assume_init_ref() };
-        pmc.reg_num >= NR_SELECTORS
-            || pmc.reg_value & ENABLE == 0
+        pmc.reg_num >= NR_EVENT_SELECTORS
+            || pmc.reg_value & SELECTOR_ENABLE_BIT == 0
             || processor.can_count(pmc.reg_num, pmc.reg_value)
     })
 }
@@ -90,7 +93,7 @@ impl Processor {
         let (base, extended) = ((version.eax >> 8) & 0xf, (version.eax >> 20) & 0xff);
         Some(Self {
             is_intel,
-            is_hybrid: is_intel && features & HYBRID != 0,
+            is_hybrid: is_intel && features & CPUID_HYBRID_BIT != 0,
             family: match base {
                 0xf => base.wrapping_add(extended),
                 _ => base,

@@ -8,18 +8,18 @@ use core::ffi::c_int;
 use core::mem::forget;
 use core::ptr::NonNull;
 
-use perfmon::area::{ForkMark, PrivateArea};
-use perfmon::ring::Mapping;
+use perfmon::area::{ForkDetector, PrivateArea};
+use perfmon::ring::RingMapping;
 use protocols::ring::{head, read, release, ReadResult, BACKWARD, OVERWRITE};
 
 /// A ring and its reader.
 pub struct Ring {
-    memory: Mapping,
+    memory: RingMapping,
     /// Tells whether `memory` is mapped: fork() does not copy the mappings of a ring.
-    fork_mark: ForkMark,
+    fork_detector: ForkDetector,
     /// Memory for the copy of the record that was read last. The memory is as large as the data of
     /// the ring, so that every record fits.
-    copy: PrivateArea,
+    record_copy: PrivateArea,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
     /// The head of the ring when it was last loaded; in a backward ring, the head at the time of
@@ -28,7 +28,7 @@ pub struct Ring {
     /// Position of the next record to read.
     position: u64,
     /// True if all records of the snapshot were read. Always false in forward rings.
-    exhausted: bool,
+    is_snapshot_read: bool,
 }
 
 impl Ring {
@@ -40,17 +40,17 @@ impl Ring {
     /// An errno: `EPROTO` if the buffer is not a ring, or is a ring of an unknown version;
     /// `ENOMEM`; errors of mmap().
     pub(crate) fn open(fd: c_int) -> Result<NonNull<Self>, c_int> {
-        let memory = Mapping::new(fd)?;
+        let memory = RingMapping::new(fd)?;
         let shared = memory.shared();
         let mut ring = Self {
             // Continue where the previous reader of the ring stopped.
             position: shared.tail.load_relaxed(),
-            copy: PrivateArea::new(size_of_val(shared.data))?,
+            record_copy: PrivateArea::new(size_of_val(shared.data))?,
             flags: shared.page.flags(),
             memory,
-            fork_mark: ForkMark::new()?,
+            fork_detector: ForkDetector::new()?,
             head: 0,
-            exhausted: false,
+            is_snapshot_read: false,
         };
         ring.snapshot();
         // SAFETY: malloc() may be called with any size.
@@ -84,7 +84,7 @@ impl Ring {
     /// Returns true if the ring is mapped in this process. If it is not, only
     /// [`close`](Self::close) may be called.
     pub(crate) fn is_mapped(&self) -> bool {
-        !self.fork_mark.is_in_child()
+        !self.fork_detector.is_in_child()
     }
 
     /// Returns the number of records that were lost so far.
@@ -98,7 +98,7 @@ impl Ring {
         if self.flags & BACKWARD != 0 {
             self.head = head(&self.memory.shared());
             self.position = self.head;
-            self.exhausted = false;
+            self.is_snapshot_read = false;
         }
     }
 
@@ -118,17 +118,17 @@ impl Ring {
             // the tail, it has read all records of the present snapshot, and releases these
             // records.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
-            if read_before && !self.exhausted {
+            if read_before && !self.is_snapshot_read {
                 release(&ring, self.head);
             }
-            self.exhausted |= read_before;
-            if self.exhausted {
+            self.is_snapshot_read |= read_before;
+            if self.is_snapshot_read {
                 return Ok(None);
             }
         } else {
             self.head = head(&ring);
         }
-        let copy = self.copy.words();
+        let copy = self.record_copy.words();
         match read(&ring, self.head, self.position, copy) {
             ReadResult::Record { words, .. } => {
                 self.position = self.position.wrapping_add(words as u64 * 8);
@@ -139,7 +139,7 @@ impl Ring {
             }
             ReadResult::End if !backward => Ok(None),
             ReadResult::End | ReadResult::Overwritten if backward && overwritten => {
-                self.exhausted = true;
+                self.is_snapshot_read = true;
                 Ok(None)
             }
             ReadResult::Overwritten if overwritten => {

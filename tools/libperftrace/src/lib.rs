@@ -17,7 +17,7 @@
 #[cfg(all(panic = "abort", not(feature = "simulate")))]
 mod panic;
 
-use perftrace::{c, Module, Site, Value};
+use perftrace::{c, FieldValue, MarkerModule, Site};
 
 /// Registers a program or library that has been loaded.
 ///
@@ -26,9 +26,9 @@ use perftrace::{c, Module, Site, Value};
 /// The module is valid, as described in `perftrace.h`, until it is passed to
 /// [`perftrace_unregister`].
 #[no_mangle]
-pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
+pub unsafe extern "C" fn perftrace_register(module: *mut MarkerModule) {
     // SAFETY: The caller guarantees that the module is valid until it is unregistered.
-    unsafe { c::register(module) }
+    unsafe { c::register_module(module) }
 }
 
 /// Unregisters a program or library that is about to be unloaded.
@@ -37,9 +37,9 @@ pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
 ///
 /// The module was passed to [`perftrace_register`].
 #[no_mangle]
-pub unsafe extern "C" fn perftrace_unregister(module: *mut Module) {
+pub unsafe extern "C" fn perftrace_unregister(module: *mut MarkerModule) {
     // SAFETY: The caller guarantees that the module was registered.
-    unsafe { c::unregister(module) }
+    unsafe { c::unregister_module(module) }
 }
 
 /// Writes an event without fields.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn perftrace_unregister(module: *mut Module) {
 pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
     // SAFETY: The caller guarantees that the site's module is registered, and that the event has no
     // fields.
-    unsafe { c::write_0(site) }
+    unsafe { c::write_event_0_words(site) }
 }
 
 /// Writes an event with at most 8 bytes of fields.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
 pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
     // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
     // the event take one word.
-    unsafe { c::write_1(site, first) }
+    unsafe { c::write_event_1_word(site, first) }
 }
 
 /// Writes an event with 9 to 16 bytes of fields.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
 pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
     // the event take two words.
-    unsafe { c::write_2(site, first, second) }
+    unsafe { c::write_event_2_words(site, first, second) }
 }
 
 /// Writes an event with any number of fields that are not texts.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second
 pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, words: usize) {
     // SAFETY: The caller guarantees that the site's module is registered, and that the fields of
     // the event take `words` words, which can be read at `fields`.
-    unsafe { c::write(site, fields, words) }
+    unsafe { c::write_event_words(site, fields, words) }
 }
 
 /// Writes an event with texts.
@@ -100,10 +100,10 @@ pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, 
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_values(
     site: *const Site,
-    values: *const Value<'_>,
+    values: *const FieldValue<'_>,
     n: usize,
 ) {
     // SAFETY: The caller guarantees that the site's module is registered, that `values` has a value
     // for each field of the event, and that the texts can be read.
-    unsafe { c::write_values(site, values, n) }
+    unsafe { c::write_event_values(site, values, n) }
 }

@@ -103,7 +103,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn to_result(code: c_int) -> Result<(), Error> {
+fn error_code_to_result(code: c_int) -> Result<(), Error> {
     match code {
         0 => Ok(()),
         code => Err(Error(code)),
@@ -111,11 +111,11 @@ fn to_result(code: c_int) -> Result<(), Error> {
 }
 
 /// Initializes the library, once for all threads.
-fn initialize() -> Result<(), Error> {
-    static STATUS: OnceLock<c_int> = OnceLock::new();
+fn initialize_libpfm() -> Result<(), Error> {
+    static INIT_RESULT: OnceLock<c_int> = OnceLock::new();
     // SAFETY: `OnceLock` calls pfm_initialize() once. All other functions of the library are called
     // after pfm_initialize(), except pfm_strerror(), which needs no initialization.
-    to_result(*STATUS.get_or_init(|| unsafe { pfm_initialize() }))
+    error_code_to_result(*INIT_RESULT.get_or_init(|| unsafe { pfm_initialize() }))
 }
 
 /// A table of events, which describes one PMU that libpfm knows.
@@ -139,14 +139,14 @@ pub struct Table {
 ///
 /// Returns the error of pfm_initialize().
 pub fn tables() -> Result<Vec<Table>, Error> {
-    initialize()?;
+    initialize_libpfm()?;
     let mut tables = Vec::new();
     for number in 0.. {
-        let (code, info) = pmu_info(number);
+        let (code, info) = read_pmu_info(number);
         match code {
             0 if info.flags & 1 != 0 => tables.push(Table {
-                name: string_of(info.name),
-                description: string_of(info.desc),
+                name: copy_c_string(info.name),
+                description: copy_c_string(info.desc),
                 events: info.nevents.unsigned_abs(),
                 counters: info.num_cntrs.unsigned_abs(),
                 fixed: info.num_fixed_cntrs.unsigned_abs(),
@@ -160,7 +160,7 @@ pub fn tables() -> Result<Vec<Table>, Error> {
 
 /// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The caller
 /// must have initialized the library.
-fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
+fn read_pmu_info(number: c_int) -> (c_int, PmuInfo) {
     let mut info = PmuInfo {
         name: ptr::null(),
         desc: ptr::null(),
@@ -181,7 +181,7 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
 }
 
 /// Copies a string of libpfm. `at` is null or points to a static string.
-fn string_of(at: *const c_char) -> String {
+fn copy_c_string(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
     }
@@ -221,7 +221,7 @@ pub struct Encoding {
 ///
 /// Returns the error of libpfm; see [`Error::is_not_found`].
 pub fn encode(event: &str) -> Result<Encoding, Error> {
-    initialize()?;
+    initialize_libpfm()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
     // No table of libpfm encodes an event in more than 8 words. On some machines the words of an
     // encoding after the first word are values of other registers, for example filters.
@@ -235,7 +235,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
     };
     // SAFETY: The library is initialized. `arg.codes` has room for `arg.count` words, `arg.fstr` is
     // null, and `name` is a NUL-terminated string.
-    to_result(unsafe {
+    error_code_to_result(unsafe {
         pfm_get_os_event_encoding(
             name.as_ptr(),
             PFM_PLM0 | PFM_PLM3,
@@ -257,8 +257,8 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
         flags: 0,
     };
     // SAFETY: The library is initialized. `event` is valid for writes, and its `size` is set.
-    to_result(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
-    let kind = match pmu_info(event.pmu) {
+    error_code_to_result(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
+    let kind = match read_pmu_info(event.pmu) {
         (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,
         (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => Kind::System,
         _ => Kind::Other,
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_16_libpfm_encodes_by_the_name_of_a_table() {
+    fn r1_16_libpfm_lists_tables_and_refuses_unknown_events() {
         let all = tables().expect("libpfm");
         assert!(all.iter().all(|t| !t.name.is_empty() && t.events > 0));
         assert!(encode("no_such_event_anywhere").is_err_and(Error::is_not_found));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use counters_rules::abi::{self, Desc, Kind, Unit};
 
 use crate::error::Error;
-use crate::map::Map;
+use crate::map::DeviceMap;
 use crate::raw;
 
 /// The state of an instance: whether its owner still updates it.
@@ -103,8 +103,8 @@ impl Instance {
         }
         Ok(Some(Self {
             number,
-            name: printable(desc.name()),
-            help: printable(desc.help()),
+            name: escape_to_printable(desc.name()),
+            help: escape_to_printable(desc.help()),
             kind,
             unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
@@ -139,7 +139,7 @@ impl Instance {
 
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
 /// characters, but a file that was not written by the kernel can contain any bytes.
-fn printable(bytes: &[u8]) -> String {
+fn escape_to_printable(bytes: &[u8]) -> String {
     visible::escape_bytes(bytes).into_owned()
 }
 
@@ -151,7 +151,7 @@ pub struct Catalogue {
     pub(crate) cpus: Arc<[u32]>,
     pub(crate) slots_per_chunk: u32,
     instances: Vec<Instance>,
-    by_name: HashMap<String, usize>,
+    index_by_name: HashMap<String, usize>,
 }
 
 impl Catalogue {
@@ -164,14 +164,14 @@ impl Catalogue {
             cpus,
             slots_per_chunk: 1,
             instances: Vec::new(),
-            by_name: HashMap::new(),
+            index_by_name: HashMap::new(),
         }
     }
 
     /// Copies all descriptors of instances from the mapped device. If the generation has changed
     /// during the copy, the caller must discard the result, even if the result is an error.
-    pub(crate) fn copy(
-        map: &Map,
+    pub(crate) fn copy_from_map(
+        map: &DeviceMap,
         generation: u64,
         boot_id: [u8; 16],
         cpus: Arc<[u32]>,
@@ -179,11 +179,13 @@ impl Catalogue {
         let per_chunk = map.layout().slots_per_chunk();
         let nr_slots = map.extent().slots;
         let mut instances: Vec<Instance> = Vec::new();
-        let mut by_name = HashMap::new();
+        let mut index_by_name = HashMap::new();
         let mut next_free = 1;
         for number in 1..nr_slots {
-            let Some(words) = map.desc(number) else { break };
-            let Some(instance) = Instance::from_desc(number, &raw::desc(words))? else {
+            let Some(words) = map.descriptor_words(number) else {
+                break;
+            };
+            let Some(instance) = Instance::from_desc(number, &raw::desc_from_words(words))? else {
                 continue;
             };
             let range = instance.slot_range();
@@ -196,7 +198,7 @@ impl Catalogue {
                 return Err(Error::Corrupt("histogram crosses the end of its chunk"));
             }
             next_free = range.end;
-            by_name.insert(instance.name.clone(), instances.len());
+            index_by_name.insert(instance.name.clone(), instances.len());
             instances.push(instance);
         }
         Ok(Self {
@@ -205,7 +207,7 @@ impl Catalogue {
             cpus,
             slots_per_chunk: per_chunk,
             instances,
-            by_name,
+            index_by_name,
         })
     }
 
@@ -233,7 +235,7 @@ impl Catalogue {
 
     /// Returns the live or dormant instance with this name.
     pub fn find(&self, name: &str) -> Option<&Instance> {
-        self.instances.get(*self.by_name.get(name)?)
+        self.instances.get(*self.index_by_name.get(name)?)
     }
 
     /// Returns the live or dormant instance with this number.
@@ -374,11 +376,11 @@ impl Pattern {
 
     /// Returns true if a name matches at least one of the words.
     pub fn matches_name(&self, name: &str) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| word_matches(word, name))
+        self.words.is_empty() || self.words.iter().any(|word| word_matches_name(word, name))
     }
 }
 
-fn word_matches(word: &str, name: &str) -> bool {
+fn word_matches_name(word: &str, name: &str) -> bool {
     if word.contains(['*', '?', '[']) {
         let word: Vec<char> = word.chars().collect();
         let name: Vec<char> = name.chars().collect();
@@ -397,7 +399,7 @@ fn match_glob(word: &[char], name: &[char]) -> bool {
         if word.get(w) == Some(&'*') {
             star = Some((w, n));
             w += 1;
-        } else if let Some(next) = match_element(word, w, name[n]) {
+        } else if let Some(next) = match_glob_element(word, w, name[n]) {
             w = next;
             n += 1;
         } else if let Some((at, from)) = star {
@@ -413,10 +415,10 @@ fn match_glob(word: &[char], name: &[char]) -> bool {
 
 /// Matches the pattern element at `w` with one character. Returns the index of the next element, or
 /// `None` if the character does not match.
-fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
+fn match_glob_element(word: &[char], w: usize, c: char) -> Option<usize> {
     match word.get(w)? {
         '?' => Some(w + 1),
-        '[' => match match_class(word, w, c) {
+        '[' => match match_bracket_expression(word, w, c) {
             Some((true, next)) => Some(next),
             Some((false, _)) => None,
             // Without a closing bracket, `[` matches itself.
@@ -429,7 +431,7 @@ fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
 /// Matches the character `c` with the bracket expression at the index `w` of a pattern, such as
 /// `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character matches, and the index of the
 /// pattern element behind the bracket expression. Returns `None` if the closing bracket is missing.
-fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
+fn match_bracket_expression(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));
     if negated {
@@ -451,7 +453,7 @@ fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::word_matches;
+    use super::word_matches_name;
 
     #[test]
     fn pfc_patterns_are_globs_or_parts_of_names() {
@@ -474,7 +476,7 @@ mod tests {
             ("x*", "ax", false),
             ("é?", "éß", true),
         ] {
-            assert_eq!(word_matches(word, name), hit, "{word} {name}");
+            assert_eq!(word_matches_name(word, name), hit, "{word} {name}");
         }
     }
 }

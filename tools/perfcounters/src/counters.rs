@@ -12,7 +12,7 @@
 //!   the whole copy. If the generation has not changed, no instance was added, deleted or revived
 //!   during the copy.
 //!
-//! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
+//! A copy that fails a check is discarded and repeated, at most `MAX_COPY_ATTEMPTS` times.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::catalogue::{Catalogue, Pattern, Selection};
 use crate::error::Error;
-use crate::map::Map;
+use crate::map::DeviceMap;
 use crate::snapshot::Snapshot;
 use crate::wide;
 
@@ -34,11 +34,11 @@ pub const DEVICE: &str = "/dev/perfcounters";
 /// Maximum number of attempts to make a consistent copy, about one second in total. The reader
 /// spins after each of the first 16 attempts, yields the CPU after each of the next 984, and sleeps
 /// for 50 us after each later attempt.
-const MAX_TRIES: u32 = 10_000;
+const MAX_COPY_ATTEMPTS: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
 pub struct Counters {
-    map: Map,
+    map: DeviceMap,
     path: PathBuf,
     catalogue: Arc<Catalogue>,
     last_selection: Option<(Pattern, Arc<Selection>)>,
@@ -71,8 +71,8 @@ impl Counters {
     /// Opens a device, or a regular file with the same layout.
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
-        let map = Map::open(&path)?;
-        let cpus = cpu_bitmap(&map, map.header().possible_offset);
+        let map = DeviceMap::open(&path)?;
+        let cpus = read_cpu_bitmap(&map, map.header().possible_offset);
         if cpus.is_empty() {
             return Err(Error::Corrupt("no possible CPU"));
         }
@@ -110,7 +110,7 @@ impl Counters {
 
     /// Returns the CPUs that are online now, in ascending order.
     pub fn online(&self) -> Vec<u32> {
-        cpu_bitmap(&self.map, self.map.header().online_offset)
+        read_cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
     /// Returns the current set of instances. If the generation has changed since the last call, the
@@ -147,7 +147,7 @@ impl Counters {
     /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unstable`] if the set
     /// of instances changed at every attempt.
     pub fn snapshot(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
-        self.retry(pattern, Self::fill)
+        self.retry_until_unchanged(pattern, Self::fill)
     }
 
     /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
@@ -156,7 +156,7 @@ impl Counters {
     /// checked.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
-            Err(Error::Busy(_)) => self.retry(pattern, Self::fill_each),
+            Err(Error::Busy(_)) => self.retry_until_unchanged(pattern, Self::fill_each),
             other => other,
         }
     }
@@ -180,17 +180,17 @@ impl Counters {
         self.copy_values(selection, values, false)
     }
 
-    fn retry(
+    fn retry_until_unchanged(
         &mut self,
         pattern: &Pattern,
         fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<Stamp, Error>,
     ) -> Result<Snapshot, Error> {
         let mut values = Vec::new();
-        for tries in 0..MAX_TRIES {
+        for tries in 0..MAX_COPY_ATTEMPTS {
             let selection = self.select(pattern)?;
             match fill(self, &selection, &mut values) {
                 Ok(stamp) => return Ok(Snapshot::new(selection, stamp, values, self.online())),
-                Err(Error::Changed) => back_off(tries),
+                Err(Error::Changed) => wait_before_retry(tries),
                 Err(other) => return Err(other),
             }
         }
@@ -222,8 +222,10 @@ impl Counters {
                 self.copy_row(cpu, selection, row);
             }
         }
-        let (monotonic_ns, realtime_ns) =
-            (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
+        let (monotonic_ns, realtime_ns) = (
+            read_clock_ns(ClockId::Monotonic),
+            read_clock_ns(ClockId::Realtime),
+        );
         if !generation.is_current(catalogue.generation) {
             return Err(Error::Changed);
         }
@@ -246,11 +248,11 @@ impl Counters {
         let Some(flag) = self.map.cpu_slots(cpu, 0).and_then(<[Word]>::first) else {
             return Err(Error::Corrupt("no counters for a possible CPU"));
         };
-        for tries in 0..MAX_TRIES {
+        for tries in 0..MAX_COPY_ATTEMPTS {
             if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {
                 return Ok(());
             }
-            back_off(tries);
+            wait_before_retry(tries);
         }
         Err(Error::Busy(cpu))
     }
@@ -265,37 +267,40 @@ impl Counters {
             row = rest;
             let from = self.map.cpu_slots(cpu, range.chunk);
             if let Some(from) = from.and_then(|b| b.get(range.first..range.first + range.len)) {
-                wide::copy(from, to);
+                wide::copy_words_to_values(from, to);
             }
         }
     }
 
     fn copy_catalogue(&mut self) -> Result<(), Error> {
         let boot_id = self.boot_id();
-        for tries in 0..MAX_TRIES {
+        for tries in 0..MAX_COPY_ATTEMPTS {
             let generation = self.map.generation().read_begin();
             if self.read_boot_id() != boot_id {
                 return Err(Error::Reloaded);
             }
             let updated = self.map.update_extent();
             let cpus = Arc::clone(&self.catalogue.cpus);
-            let catalogue =
-                updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
-            // Return an error of `Catalogue::copy` only if the generation did not change during the
-            // copy: a concurrent change of the set of instances can cause an error.
+            let catalogue = updated
+                .and_then(|()| Catalogue::copy_from_map(&self.map, generation, boot_id, cpus));
+            // Return an error of `Catalogue::copy_from_map` only if the generation did not change
+            // during the copy: a concurrent change of the set of instances can cause an error.
             if self.map.generation().is_current(generation) {
                 self.catalogue = Arc::new(catalogue?);
                 return Ok(());
             }
-            back_off(tries);
+            wait_before_retry(tries);
         }
         Err(Error::Unstable)
     }
 
     fn read_boot_id(&self) -> [u8; 16] {
-        const AT: usize = std::mem::offset_of!(Header, boot_id) / 8;
+        const BOOT_ID_WORD: usize = std::mem::offset_of!(Header, boot_id) / 8;
         let mut id = [0; 16];
-        for (to, word) in id.chunks_exact_mut(8).zip(self.map.page0(AT, 2)) {
+        for (to, word) in id
+            .chunks_exact_mut(8)
+            .zip(self.map.page0_words(BOOT_ID_WORD, 2))
+        {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
         id
@@ -303,9 +308,9 @@ impl Counters {
 }
 
 /// Returns the CPUs below `nr_cpus` whose bits are set in a bitmap of page 0.
-fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
+fn read_cpu_bitmap(map: &DeviceMap, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
-    let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
+    let words = map.page0_words(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
     let words: Vec<u64> = words.iter().map(Word::load_relaxed).collect();
     (0..nr_cpus)
         .filter(|cpu| (words[*cpu as usize / 64] >> (cpu % 64)) & 1 != 0)
@@ -314,7 +319,7 @@ fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
 
 /// Waits for a short time, in which a writer can complete its update. The first calls spin for
 /// about the duration of an update, later calls yield the CPU, and the last calls sleep.
-fn back_off(tries: u32) {
+fn wait_before_retry(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),
         16..1000 => std::thread::yield_now(),
@@ -322,7 +327,7 @@ fn back_off(tries: u32) {
     }
 }
 
-fn clock_ns(clock: ClockId) -> u64 {
+fn read_clock_ns(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     (t.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
@@ -331,7 +336,7 @@ fn clock_ns(clock: ClockId) -> u64 {
 
 /// Combines the values of one slot from two CPUs: the maximum for a peak, otherwise the wrapping
 /// sum.
-pub(crate) fn combine(kind: Kind, a: i64, b: i64) -> i64 {
+pub(crate) fn combine_cpu_values(kind: Kind, a: i64, b: i64) -> i64 {
     match kind {
         Kind::Peak => a.max(b),
         _ => a.wrapping_add(b),

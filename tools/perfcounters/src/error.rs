@@ -21,9 +21,10 @@ pub enum Error {
     Corrupt(&'static str),
     /// The set of instances has changed since the selection was made.
     Changed,
-    /// The set of instances changed at each of `MAX_TRIES` attempts.
+    /// The set of instances changed at each of the `MAX_COPY_ATTEMPTS` attempts.
     Unstable,
-    /// The CPU with this number was in the middle of an update at each of `MAX_TRIES` attempts.
+    /// The CPU with this number was in the middle of an update at each of the `MAX_COPY_ATTEMPTS`
+    /// attempts.
     Busy(u32),
     /// `perfcounters.ko` was loaded again. The caller must open the device again.
     Reloaded,

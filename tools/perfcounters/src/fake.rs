@@ -28,16 +28,16 @@ use protocols::seqflag;
 use protocols::sync::{fence_release, Word};
 
 use crate::raw;
-use memory::{desc_words, header_words, Memory};
+use memory::{desc_words, header_words, FakeMemory};
 
 /// A file with a set of instances and the layout of `/dev/perfcounters`.
 pub struct Fake {
     registry: Registry<FakeStore>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedFile>,
 }
 
-struct Shared {
-    memory: Memory,
+struct SharedFile {
+    memory: FakeMemory,
     layout: Layout,
     /// One word for each instance number; the word is 1 if the instance is live. The words that
     /// tell which instances are live are not in the file, because readers do not need them.
@@ -47,7 +47,7 @@ struct Shared {
 /// The store of the registry. Descriptors and counters are in the file, and the hash chains are in
 /// vectors.
 struct FakeStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFile>,
     heads: Vec<u32>,
     nexts: Vec<u32>,
 }
@@ -82,8 +82,8 @@ impl Fake {
         let layout = Layout::new(nr_cpus, pages_per_chunk)
             .filter(|_| nr_cpus <= abi::MAX_CPUS)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let shared = Arc::new(Shared {
-            memory: Memory::new(&file, layout)?,
+        let shared = Arc::new(SharedFile {
+            memory: FakeMemory::new(&file, layout)?,
             layout,
             live: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
         });
@@ -172,7 +172,7 @@ impl Fake {
 
 /// Updates the counters of one CPU.
 pub struct Cpu {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFile>,
     cpu: u32,
 }
 
@@ -227,7 +227,7 @@ impl Cpu {
     }
 }
 
-impl Shared {
+impl SharedFile {
     fn word(&self, offset: u64) -> &Word {
         self.memory.word(offset)
     }
@@ -320,13 +320,13 @@ impl Store for FakeStore {
 
     fn desc(&self, instance: u32) -> Desc {
         let memory = &self.shared.memory;
-        raw::desc(memory.words(desc_offset(instance, 0), size_of::<Desc>() / 8))
+        raw::desc_from_words(memory.words(desc_word_offset(instance, 0), size_of::<Desc>() / 8))
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         for (n, word) in desc_words(desc).into_iter().enumerate() {
             self.shared
-                .word(desc_offset(instance, n))
+                .word(desc_word_offset(instance, n))
                 .store_relaxed(word);
         }
     }
@@ -378,7 +378,7 @@ impl Store for FakeStore {
     }
 }
 
-fn desc_offset(instance: u32, word: usize) -> u64 {
+fn desc_word_offset(instance: u32, word: usize) -> u64 {
     abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8
 }
 

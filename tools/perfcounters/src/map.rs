@@ -30,29 +30,29 @@ use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use crate::error::Error;
 use crate::raw;
 
-const WORD: u64 = 8;
-const PAGE: u64 = abi::PAGE_SIZE as u64;
+const WORD_BYTES: u64 = 8;
+const PAGE_BYTES: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// A mapped part of a file. Dropping a `Region` unmaps its pages.
+/// A mapped part of a file. Dropping a `MappedRegion` unmaps its pages.
 ///
 /// # Invariants
 ///
 /// `addr` is the page-aligned start of a readable mapping of `words` 64-bit words. The mapping is
 /// valid until `self` is dropped.
-pub(crate) struct Region {
+pub(crate) struct MappedRegion {
     addr: NonNull<Word>,
     words: usize,
 }
 
 // SAFETY: A mapping belongs to the process, not to a thread, so `munmap` may be called on any
 // thread.
-unsafe impl Send for Region {}
+unsafe impl Send for MappedRegion {}
 // SAFETY: A shared region gives out `&[Word]` only, and `Word` is an atomic, which is `Sync`.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MappedRegion {}
 
-impl Region {
+impl MappedRegion {
     /// Maps `bytes` bytes of a file from `offset` on. The mapping allows reads, and the accesses
     /// that `more` names.
     pub(crate) fn map(file: &File, offset: u64, bytes: u64, more: ProtFlags) -> io::Result<Self> {
@@ -70,7 +70,8 @@ impl Region {
         }?;
         let addr = NonNull::new(addr.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
-        // size as length. Only this `Region` has the address, so no other code unmaps the mapping.
+        // size as length. Only this `MappedRegion` has the address, so no other code unmaps the
+        // mapping.
         Ok(Self {
             addr,
             words: len / size_of::<Word>(),
@@ -92,10 +93,10 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
-        // SAFETY: By the invariant of `Region`, `addr` and `words` describe a whole mapping, which
-        // nothing else unmaps. No slice of the mapping outlives `self`.
+        // SAFETY: By the invariant of `MappedRegion`, `addr` and `words` describe a whole mapping,
+        // which nothing else unmaps. No slice of the mapping outlives `self`.
         let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.words * size_of::<Word>()) };
     }
 }
@@ -109,9 +110,9 @@ impl Drop for Region {
 /// - The first `extent.chunks` chunks and the pages with the descriptors of the first
 ///   `extent.slots` slots exist. The kernel never removes a page of the device; a regular file must
 ///   not be truncated while the library has it open.
-pub(crate) struct Map {
-    counters: Region,
-    descs: Region,
+pub(crate) struct DeviceMap {
+    counters: MappedRegion,
+    descs: MappedRegion,
     layout: Layout,
     /// Index, in `counters`, of the first word of chunk 0.
     first_slot_word: usize,
@@ -120,17 +121,17 @@ pub(crate) struct Map {
     /// The file, if it is a regular file whose size has to be checked; `None` for a device, which
     /// has no size.
     file: Option<File>,
-    extent: Extent,
+    extent: FileExtent,
 }
 
 /// The numbers of chunks and slots that exist now in the device or the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct FileExtent {
     pub chunks: u32,
     pub slots: u32,
 }
 
-impl Map {
+impl DeviceMap {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         // Use O_NONBLOCK, because otherwise the open of a pipe would wait for a writer.
         let nonblock = OFlags::NONBLOCK.bits() as i32;
@@ -154,33 +155,34 @@ impl Map {
             true => Some(file_size(&file)?),
             false => None,
         };
-        if size.is_some_and(|size| size < PAGE) {
+        if size.is_some_and(|size| size < PAGE_BYTES) {
             return Err(Error::NotCounters("it is shorter than one page"));
         }
 
         let map = |offset, bytes| {
-            Region::map(&file, offset, bytes, ProtFlags::empty()).map_err(|e| Error::Io("map", e))
+            MappedRegion::map(&file, offset, bytes, ProtFlags::empty())
+                .map_err(|e| Error::Io("map", e))
         };
-        let page = map(0, PAGE)?;
+        let page = map(0, PAGE_BYTES)?;
         // SAFETY: Page 0 exists: a regular file has at least one page (checked above), and the
         // device always has page 0.
-        let header = raw::header(unsafe { page.words(0, HEADER_WORDS) });
+        let header = raw::header_from_words(unsafe { page.words(0, HEADER_WORDS) });
         let layout = check_header(&header)?;
 
-        let end = layout.end(layout.max_chunks()) - PAGE + header.counters_offset;
+        let end = layout.end(layout.max_chunks()) - PAGE_BYTES + header.counters_offset;
         let counters = map(0, end)?;
         let desc_bytes = u64::from(header.max_instances) * u64::from(header.desc_size);
-        let descs = map(header.desc_offset, desc_bytes.next_multiple_of(PAGE))?;
+        let descs = map(header.desc_offset, desc_bytes.next_multiple_of(PAGE_BYTES))?;
         let mut map = Self {
             counters,
             descs,
             layout,
-            first_slot_word: (header.counters_offset / WORD) as usize,
+            first_slot_word: (header.counters_offset / WORD_BYTES) as usize,
             desc_stride: header.desc_size as usize / size_of::<u64>(),
             header,
             file: kind.is_file().then_some(file),
             // INVARIANT: Page 0 exists. The extent is empty until update_extent() reads the header.
-            extent: Extent::default(),
+            extent: FileExtent::default(),
         };
         map.update_extent()?;
         if map.extent.chunks == 0 {
@@ -196,8 +198,8 @@ impl Map {
     /// [`Error::Corrupt`] if the numbers of chunks and slots in the header contradict each other,
     /// or if the file is too short for them.
     pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
-        let header = raw::header(self.page0(0, HEADER_WORDS));
-        let extent = Extent {
+        let header = raw::header_from_words(self.page0_words(0, HEADER_WORDS));
+        let extent = FileExtent {
             chunks: header.nr_chunks,
             slots: header.nr_slots,
         };
@@ -214,7 +216,8 @@ impl Map {
         }
         if let Some(file) = &self.file {
             let size = file_size(file)?;
-            let chunks_end = self.layout.end(extent.chunks) - PAGE + self.header.counters_offset;
+            let chunks_end =
+                self.layout.end(extent.chunks) - PAGE_BYTES + self.header.counters_offset;
             let descs_end = self.header.desc_offset
                 + u64::from(extent.slots) * u64::from(self.header.desc_size);
             if size < chunks_end || size < descs_end {
@@ -223,7 +226,7 @@ impl Map {
         }
         // INVARIANT: The kernel creates pages before it raises the numbers of chunks and slots, and
         // it never lowers these numbers. The size of a regular file was checked just above.
-        self.extent = Extent {
+        self.extent = FileExtent {
             chunks: extent.chunks.max(self.extent.chunks),
             slots: extent.slots.max(self.extent.slots),
         };
@@ -239,20 +242,21 @@ impl Map {
         self.layout
     }
 
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> FileExtent {
         self.extent
     }
 
     /// Returns the words `from..from + count` of page 0.
-    pub(crate) fn page0(&self, from: usize, count: usize) -> &[Word] {
+    pub(crate) fn page0_words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
-        // SAFETY: Page 0 exists by the invariant of `Map`, and the range is inside it (asserted).
+        // SAFETY: Page 0 exists by the invariant of `DeviceMap`, and the range is inside it
+        // (asserted).
         unsafe { self.counters.words(from, count) }
     }
 
     pub(crate) fn generation(&self) -> Generation<'_> {
-        const GEN1: usize = std::mem::offset_of!(Header, gen1) / size_of::<u64>();
-        match self.page0(GEN1, 2) {
+        const GEN1_WORD: usize = std::mem::offset_of!(Header, gen1) / size_of::<u64>();
+        match self.page0_words(GEN1_WORD, 2) {
             [gen1, gen2] => Generation::new(gen1, gen2),
             _ => unreachable!("the slice has two words"),
         }
@@ -266,18 +270,19 @@ impl Map {
         }
         let len = self.layout.slots_per_chunk() as usize;
         let index = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
-        // SAFETY: `chunk` is below `extent.chunks`, so the chunk exists by the invariant of `Map`.
+        // SAFETY: `chunk` is below `extent.chunks`, so the chunk exists by the invariant of
+        // `DeviceMap`.
         Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
 
     /// Returns the words of a descriptor, or `None` if the number of the instance is not below the
     /// number of slots. The descriptor can be free, which means that no instance has this number.
-    pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
+    pub(crate) fn descriptor_words(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
         }
         // SAFETY: `instance` is below `extent.slots`, so the descriptor exists by the invariant of
-        // `Map`.
+        // `DeviceMap`.
         Some(unsafe {
             self.descs
                 .words(instance as usize * self.desc_stride, DESC_WORDS)
@@ -317,7 +322,7 @@ fn check_header(h: &Header) -> Result<Layout, Error> {
         return Err(Error::Corrupt("too many CPUs or instances"));
     }
     if (h.desc_size as usize) < size_of::<Desc>()
-        || h.desc_size % WORD as u32 != 0
+        || h.desc_size % WORD_BYTES as u32 != 0
         || h.desc_size as usize > abi::PAGE_SIZE
         || h.max_instances == 0
     {
@@ -325,18 +330,18 @@ fn check_header(h: &Header) -> Result<Layout, Error> {
     }
     let layout = Layout::new(h.nr_cpus, h.pages_per_chunk)
         .ok_or(Error::Corrupt("invalid size of chunks"))?;
-    let bitmap = h.nr_cpus.div_ceil(64) * WORD as u32;
+    let bitmap = h.nr_cpus.div_ceil(64) * WORD_BYTES as u32;
     for offset in [h.possible_offset, h.online_offset] {
         let end = offset.checked_add(bitmap);
-        if offset % WORD as u32 != 0 || end.is_none_or(|end| end as usize > abi::PAGE_SIZE) {
+        if offset % WORD_BYTES as u32 != 0 || end.is_none_or(|end| end as usize > abi::PAGE_SIZE) {
             return Err(Error::Corrupt("CPU bitmap outside of the header page"));
         }
     }
     let chunks_bytes = layout.end(layout.max_chunks());
-    if h.counters_offset % PAGE != 0
-        || h.counters_offset < PAGE
+    if h.counters_offset % PAGE_BYTES != 0
+        || h.counters_offset < PAGE_BYTES
         || h.counters_offset > 1 << 20
-        || h.desc_offset % PAGE != 0
+        || h.desc_offset % PAGE_BYTES != 0
         || h.desc_offset < h.counters_offset + chunks_bytes
         || h.desc_offset > 1 << 60
     {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use counters_rules::abi::Kind;
 
 use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
-use crate::counters::{combine, Stamp};
+use crate::counters::{combine_cpu_values, Stamp};
 
 /// The values of a selection of instances, all of one generation of the set of instances.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
             for (sum, slot) in all.iter_mut().zip(slots.1) {
                 *sum = match cpu {
                     0 => *slot,
-                    _ => combine(self.instance.kind, *sum, *slot),
+                    _ => combine_cpu_values(self.instance.kind, *sum, *slot),
                 };
             }
         }

@@ -20,7 +20,7 @@ const BLOCK_WORDS: usize = 16;
 
 /// Copies words up to the length of the shorter slice.
 #[inline]
-pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
+pub(crate) fn copy_words_to_values(from: &[Word], to: &mut [i64]) {
     let words = from.len().min(to.len());
     let (from, to) = (&from[..words], &mut to[..words]);
     let unaligned = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
@@ -30,23 +30,23 @@ pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
         0
     };
     if wide == 0 {
-        return copy_words(from, to);
+        return copy_word_by_word(from, to);
     }
-    copy_words(&from[..unaligned], &mut to[..unaligned]);
+    copy_word_by_word(&from[..unaligned], &mut to[..unaligned]);
     // SAFETY: AVX was detected: without AVX `wide` is 0, and the function has returned above. Each
-    // slice that is passed to copy_blocks() has `wide` words, and `wide` is a nonzero multiple of
-    // BLOCK_WORDS. `from[unaligned]` is aligned to 16 bytes: a Word has 8 bytes and `unaligned` is
-    // 1 if the slice begins at an odd multiple of 8.
+    // slice that is passed to copy_blocks_by_avx() has `wide` words, and `wide` is a nonzero
+    // multiple of BLOCK_WORDS. `from[unaligned]` is aligned to 16 bytes: a Word has 8 bytes and
+    // `unaligned` is 1 if the slice begins at an odd multiple of 8.
     unsafe {
-        copy_blocks(
+        copy_blocks_by_avx(
             &from[unaligned..unaligned + wide],
             &mut to[unaligned..unaligned + wide],
         )
     };
-    copy_words(&from[unaligned + wide..], &mut to[unaligned + wide..]);
+    copy_word_by_word(&from[unaligned + wide..], &mut to[unaligned + wide..]);
 }
 
-fn copy_words(from: &[Word], to: &mut [i64]) {
+fn copy_word_by_word(from: &[Word], to: &mut [i64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = from.load_relaxed() as i64;
     }
@@ -59,7 +59,7 @@ fn copy_words(from: &[Word], to: &mut [i64]) {
 /// The slices `from` and `to` have the same length, a nonzero multiple of [`BLOCK_WORDS`]. `from`
 /// is aligned to 16 bytes. The processor has AVX.
 #[inline]
-unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
+unsafe fn copy_blocks_by_avx(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
     // SAFETY: The loop ends at the end of `to`, and by the function's contract `from` is as long as
     // `to`, so all accesses are inside the slices `from` and `to`. The kernel writes the words of
@@ -108,12 +108,12 @@ mod tests {
     /// The slices start at addresses with and without an alignment to 16 bytes. Checks that no word
     /// outside the slice is written.
     #[test]
-    fn copies_all_and_nothing_else() {
+    fn copy_writes_all_words_and_no_other() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();
         for start in 0..4 {
             for length in 0..=66 {
                 let mut to = [-1; 72];
-                copy(&from[start..start + length], &mut to[1..=length]);
+                copy_words_to_values(&from[start..start + length], &mut to[1..=length]);
                 assert!(to[0] == -1 && to[length + 1..].iter().all(|v| *v == -1));
                 for (i, value) in to[1..=length].iter().enumerate() {
                     assert_eq!(*value, (start + i) as i64 * 0x0101_0101_0101);
@@ -125,7 +125,7 @@ mod tests {
     /// Copies words while another thread changes them. The eight bytes of each written word are
     /// equal, so a torn word has unequal bytes.
     #[test]
-    fn tears_no_word() {
+    fn copy_tears_no_word() {
         use std::sync::atomic::{AtomicBool, Ordering};
 
         let words: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
@@ -142,7 +142,7 @@ mod tests {
             });
             let mut to = [0; 64];
             for _ in 0..200_000 {
-                copy(&words, &mut to);
+                copy_words_to_values(&words, &mut to);
                 for value in to {
                     let bytes = value.to_ne_bytes();
                     assert_eq!(bytes, [bytes[0]; 8]);

@@ -24,17 +24,17 @@ static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 /// The byte range of the two words in the header that hold the generation of the set of instances.
 /// While the two words of the generation differ, the set of instances is being changed, and a
 /// reader waits for a limited time until the words are equal.
-const GENERATIONS: std::ops::Range<usize> = 16..32;
+const GENERATION_BYTES: std::ops::Range<usize> = 16..32;
 
 /// Returns a temporary file with these contents. The file is in memory, because each case of the
 /// fuzzer writes one.
-fn file_of(bytes: &[u8]) -> TempPath {
+fn temporary_file_of(bytes: &[u8]) -> TempPath {
     let file = NamedTempFile::new_in("/dev/shm").expect("a temporary file");
     fs::write(&file, bytes).expect("room");
     file.into_temp_path()
 }
 
-fn open_error(path: &Path) -> Error {
+fn expect_open_error(path: &Path) -> Error {
     match Counters::open_path(path) {
         Ok(_) => panic!("{} was taken for counters", path.display()),
         Err(error) => error,
@@ -43,7 +43,7 @@ fn open_error(path: &Path) -> Error {
 
 /// Opens a file and reads all counters. Tests of invalid files ignore the result: they only check
 /// that the library does not crash.
-fn read_everything(path: &Path) -> Result<(), Error> {
+fn read_all_counters(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
     let later = counters.snapshot_any(&Pattern::all())?;
@@ -55,7 +55,7 @@ fn read_everything(path: &Path) -> Result<(), Error> {
 
 /// Creates a valid file with five instances. Returns the file and a copy of its first three pages:
 /// the header page, and the two pages of the first chunk (one page for each of two CPUs).
-fn valid_file() -> (Fake, String, Vec<u8>) {
+fn create_valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {
         let n = fake.add_counter(&format!("n/{n}")).expect("room");
@@ -69,71 +69,83 @@ fn valid_file() -> (Fake, String, Vec<u8>) {
 }
 
 #[test]
-fn library_other_files_are_no_counters() {
+fn library_files_without_counters_are_refused() {
     assert!(matches!(
-        open_error(Path::new("/nonexistent")),
+        expect_open_error(Path::new("/nonexistent")),
         Error::Open(..)
     ));
-    assert!(matches!(open_error(Path::new("/")), Error::NotCounters(_)));
     assert!(matches!(
-        open_error(Path::new("/proc/self/stat")),
+        expect_open_error(Path::new("/")),
         Error::NotCounters(_)
     ));
-    assert!(matches!(open_error(Path::new("/dev/null")), Error::Io(..)));
     assert!(matches!(
-        open_error(Path::new("/dev/zero")),
+        expect_open_error(Path::new("/proc/self/stat")),
         Error::NotCounters(_)
     ));
-    let empty = file_of(b"");
-    assert!(matches!(open_error(&empty), Error::NotCounters(_)));
-    let text = file_of(&[b'x'; 10_000]);
-    assert!(matches!(open_error(&text), Error::NotCounters(_)));
+    assert!(matches!(
+        expect_open_error(Path::new("/dev/null")),
+        Error::Io(..)
+    ));
+    assert!(matches!(
+        expect_open_error(Path::new("/dev/zero")),
+        Error::NotCounters(_)
+    ));
+    let empty = temporary_file_of(b"");
+    assert!(matches!(expect_open_error(&empty), Error::NotCounters(_)));
+    let text = temporary_file_of(&[b'x'; 10_000]);
+    assert!(matches!(expect_open_error(&text), Error::NotCounters(_)));
 }
 
 #[test]
 fn library_truncated_files_are_refused() {
-    let (_fake, _, bytes) = valid_file();
+    let (_fake, _, bytes) = create_valid_file();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
-        let file = file_of(&bytes[..len]);
+        let file = temporary_file_of(&bytes[..len]);
         // The truncated file ends before the descriptors.
         assert!(
-            matches!(open_error(&file), Error::NotCounters(_) | Error::Corrupt(_)),
+            matches!(
+                expect_open_error(&file),
+                Error::NotCounters(_) | Error::Corrupt(_)
+            ),
             "{len}"
         );
     }
     // The file is valid if it ends at or after the end of the last descriptor, and invalid if it is
     // one byte shorter.
-    let file = file_of(&bytes);
+    let file = temporary_file_of(&bytes);
     let f = File::options().write(true).open(&file).expect("ours");
     f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
-    assert!(matches!(open_error(&file), Error::Corrupt(_)));
+    assert!(matches!(expect_open_error(&file), Error::Corrupt(_)));
     f.set_len(DESC_OFFSET + 6 * 256).expect("sparse");
-    read_everything(&file).expect("no instances, but sound");
+    read_all_counters(&file).expect("no instances, but sound");
 }
 
 #[test]
-fn r0_3_another_version_is_refused_by_name() {
-    let (fake, path, bytes) = valid_file();
+fn r0_3_other_interface_version_is_refused() {
+    let (fake, path, bytes) = create_valid_file();
     let word = u64::from_ne_bytes(bytes[..8].try_into().expect("eight"));
     fake.write_word(0, word + 1);
-    assert!(matches!(open_error(Path::new(&path)), Error::Version(2)));
+    assert!(matches!(
+        expect_open_error(Path::new(&path)),
+        Error::Version(2)
+    ));
     fake.write_word(0, word);
-    read_everything(Path::new(&path)).expect("good again");
+    read_all_counters(Path::new(&path)).expect("good again");
 }
 
 #[test]
 fn r0_3_a_newer_kernel_may_append_fields() {
-    let (fake, path, bytes) = valid_file();
+    let (fake, path, bytes) = create_valid_file();
     let at = offset_of!(Header, version);
     let mut word: [u8; 8] = bytes[at..at + 8].try_into().expect("eight");
     word[4..].copy_from_slice(&200u32.to_ne_bytes());
     fake.write_word(at as u64, u64::from_ne_bytes(word));
-    read_everything(Path::new(&path)).expect("a longer header is read as far as it is known");
+    read_all_counters(Path::new(&path)).expect("a longer header is read as far as it is known");
 }
 
 #[test]
 fn library_instances_that_overlap_are_refused() {
-    let (mut fake, path, _) = valid_file();
+    let (mut fake, path, _) = create_valid_file();
     let histogram = counters_rules::spec::Spec {
         kind: 4,
         nr_slots: 4,
@@ -141,14 +153,14 @@ fn library_instances_that_overlap_are_refused() {
     };
     let h = fake.add(&histogram).expect("room");
     fake.add_counter("after").expect("room");
-    read_everything(Path::new(&path)).expect("good");
+    read_all_counters(Path::new(&path)).expect("good");
     // Kind, unit, exponent and nr_slots are the second word of a descriptor.
     let at = DESC_OFFSET + u64::from(h) * 256 + 8;
     let word = |slots: u64| 4 | (slots << 48);
     for slots in [0, 5, 400, 65_535] {
         fake.write_word(at, word(slots));
         assert!(
-            matches!(open_error(Path::new(&path)), Error::Corrupt(_)),
+            matches!(expect_open_error(Path::new(&path)), Error::Corrupt(_)),
             "{slots}"
         );
     }
@@ -163,22 +175,22 @@ fn library_instances_that_overlap_are_refused() {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 200 } else { 50 }))]
     #[test]
-    fn library_lying_headers_do_no_harm(
+    fn library_changed_headers_cause_no_crash(
         words in prop::collection::vec((0..140u64, prop_oneof![
             any::<u64>(), 0..10u64, (0..10u64, 0..10u64).prop_map(|(a, b)| (a << 32) | b),
             Just(u64::MAX), (0..64u32).prop_map(|b| 1 << b),
         ]), 1..4),
         len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],
     ) {
-        let (_fake, _, bytes) = valid_file();
-        let file = file_of(&bytes);
+        let (_fake, _, bytes) = create_valid_file();
+        let file = temporary_file_of(&bytes);
         let f = File::options().write(true).open(&file).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
             // Leave words 2 and 3, which hold the generation, unchanged: with a wrong generation
@@ -186,14 +198,14 @@ proptest! {
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");
-        let _ = read_everything(&file);
+        let _ = read_all_counters(&file);
     }
 
     #[test]
-    fn library_lying_descriptors_do_no_harm(
+    fn library_changed_descriptors_cause_no_crash(
         words in prop::collection::vec((0..192u64, any::<u64>()), 1..20),
     ) {
-        let (fake, path, _) = valid_file();
+        let (fake, path, _) = create_valid_file();
         for (at, word) in words {
             fake.write_word(DESC_OFFSET + 256 + at * 8, word);
         }
@@ -205,7 +217,7 @@ proptest! {
                 prop_assert!(!instance.help.chars().any(char::is_control));
             }
         }
-        read_everything(Path::new(&path)).ok();
+        read_all_counters(Path::new(&path)).ok();
     }
 }
 
@@ -219,26 +231,26 @@ fn library_text_is_never_a_crash() {
         n ^= n << 17;
         noise.write_all(&n.to_ne_bytes()).expect("memory");
     }
-    let file = file_of(&noise);
-    let _ = read_everything(&file);
+    let file = temporary_file_of(&noise);
+    let _ = read_all_counters(&file);
 }
 
 #[test]
 fn r0_3_fuzz_counter_pages() {
-    let (_fake, _, valid) = valid_file();
-    let generations = valid[GENERATIONS].to_vec();
-    let path = file_of(b"");
+    let (_fake, _, valid) = create_valid_file();
+    let generations = valid[GENERATION_BYTES].to_vec();
+    let path = temporary_file_of(b"");
     Fuzzer::new("counter pages").run(changed(&[valid]), |bytes| {
         let mut bytes = bytes.to_vec();
-        if let Some(range) = bytes.get_mut(GENERATIONS) {
+        if let Some(range) = bytes.get_mut(GENERATION_BYTES) {
             range.copy_from_slice(&generations);
         }
         fs::write(&path, &bytes).expect("room");
-        let _ = read_everything(&path);
+        let _ = read_all_counters(&path);
         let file = File::options().write(true).open(&path);
         let file = file.expect("our own file");
         file.set_len(DESC_OFFSET + 65_536 * 256)
             .expect("a sparse file");
-        let _ = read_everything(&path);
+        let _ = read_all_counters(&path);
     });
 }

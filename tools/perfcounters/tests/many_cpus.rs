@@ -9,7 +9,7 @@ use counters_rules::spec::Spec;
 use perfcounters::fake::Fake;
 use perfcounters::{Counters, Pattern};
 
-const BUCKETS: u32 = 64;
+const HISTOGRAM_BUCKETS: u32 = 64;
 
 #[test]
 fn scale_8192_cpus_are_mapped_and_added_up() {
@@ -35,7 +35,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
             let name = format!("h{n}");
             let histogram = Spec {
                 kind: Kind::Histogram as u16,
-                nr_slots: BUCKETS as u16,
+                nr_slots: HISTOGRAM_BUCKETS as u16,
                 ..Spec::counter(name.as_bytes())
             };
             match fake.add(&histogram) {
@@ -46,7 +46,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
                 }
             }
         }
-        assert_eq!(last + BUCKETS, MAX_INSTANCES);
+        assert_eq!(last + HISTOGRAM_BUCKETS, MAX_INSTANCES);
         for cpu in [0, 62, 65, 4096, MAX_CPUS - 1] {
             let writer = fake.cpu(cpu);
             writer.adjust(first, 1);

@@ -9,20 +9,23 @@ use std::time::{Duration, Instant};
 use perfcounters::fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
-const CPUS: u32 = 2;
+const NR_CPUS: u32 = 2;
 /// Maximum duration of one test: long enough that every thread gets enough CPU time even on a
 /// loaded machine.
-const TIMEOUT: Duration = Duration::from_secs(900);
+const MAX_TEST_DURATION: Duration = Duration::from_secs(900);
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 /// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Returns when
 /// the usual duration of the test is over and the last call of `reader` has returned true, or after
-/// `TIMEOUT`.
-fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
+/// `MAX_TEST_DURATION`.
+fn run_reader_beside_workers(
+    workers: Vec<Box<dyn FnMut() + Send + '_>>,
+    mut reader: impl FnMut() -> bool,
+) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for mut worker in workers {
@@ -33,12 +36,12 @@ fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl Fn
                 }
             });
         }
-        let time = Duration::from_millis(if long_run() { 1500 } else { 300 });
+        let time = Duration::from_millis(if is_long_run() { 1500 } else { 300 });
         let begin = Instant::now();
         // Stop the other threads even after a failed assertion: otherwise the scope would wait for
         // them forever.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            while (!reader() || begin.elapsed() < time) && begin.elapsed() < TIMEOUT {}
+            while (!reader() || begin.elapsed() < time) && begin.elapsed() < MAX_TEST_DURATION {}
         }));
         stop.store(true, Ordering::Relaxed);
         if let Err(panic) = result {
@@ -47,21 +50,21 @@ fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl Fn
     });
 }
 
-fn by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
+fn values_by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
     let reading = snapshot.reading(number).expect("selected");
     reading.per_cpu().map(|(_, slots)| slots[0]).collect()
 }
 
 #[test]
-fn r0_9_groups_are_seen_whole() {
-    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+fn r0_9_groups_are_copied_whole() {
+    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
     // Put the two counters of the group into different chunks.
     let a = fake.add_counter("a").expect("room");
     for n in 0..600 {
         fake.add_counter(&format!("between/{n}")).expect("room");
     }
     let b = fake.add_counter("b").expect("room");
-    let cpus: Vec<_> = (0..CPUS).map(|n| fake.cpu(n)).collect();
+    let cpus: Vec<_> = (0..NR_CPUS).map(|n| fake.cpu(n)).collect();
     let writers = cpus
         .iter()
         .map(|cpu| {
@@ -77,12 +80,12 @@ fn r0_9_groups_are_seen_whole() {
         })
         .collect();
     let mut counters = Counters::open_path(path).expect("a good file");
-    let mut last = vec![0; CPUS as usize];
+    let mut last = vec![0; NR_CPUS as usize];
     let mut nr_snapshots = 0;
-    while_running(writers, || {
+    run_reader_beside_workers(writers, || {
         match counters.snapshot(&Pattern::new(["?"])) {
             Ok(snapshot) => {
-                let (now, other) = (by_cpu(&snapshot, a), by_cpu(&snapshot, b));
+                let (now, other) = (values_by_cpu(&snapshot, a), values_by_cpu(&snapshot, b));
                 assert_eq!(now, other, "a group was seen half");
                 assert!(now.iter().zip(&last).all(|(now, last)| now >= last));
                 last = now;
@@ -98,7 +101,7 @@ fn r0_9_groups_are_seen_whole() {
 
 #[test]
 fn r0_14_the_file_grows_while_it_is_read() {
-    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
     let first = fake.add_counter("first").expect("room");
     let mut counters = Counters::open_path(path).expect("a good file");
     let mut numbers: HashMap<String, u32> = HashMap::new();
@@ -116,7 +119,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     });
     let mut last = 0;
     let mut max_instances = 0;
-    while_running(vec![grow], || {
+    run_reader_beside_workers(vec![grow], || {
         let snapshot = counters.snapshot(&Pattern::all()).expect("soon");
         for reading in snapshot.readings() {
             let instance = reading.instance();
@@ -144,11 +147,11 @@ fn r0_14_the_file_grows_while_it_is_read() {
 
 #[test]
 fn r0_14_instances_come_and_go_while_they_are_read() {
-    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
     let pairs: Vec<[u32; 2]> = (0..4)
         .map(|p| ["x", "y"].map(|n| fake.add_counter(&format!("pair{p}/{n}")).expect("room")))
         .collect();
-    let cpus: Vec<_> = (0..CPUS).map(|n| fake.cpu(n)).collect();
+    let cpus: Vec<_> = (0..NR_CPUS).map(|n| fake.cpu(n)).collect();
     let mut workers: Vec<Box<dyn FnMut() + Send>> = cpus
         .iter()
         .map(|cpu| {
@@ -185,7 +188,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     let mut counters = Counters::open_path(path).expect("a good file");
     let mut last: HashMap<u32, (u32, i64)> = HashMap::new();
     let (mut nr_snapshots, mut nr_compared) = (0, 0);
-    while_running(workers, || {
+    run_reader_beside_workers(workers, || {
         let snapshot = match counters.snapshot(&Pattern::all().dormant(true)) {
             Ok(snapshot) => snapshot,
             Err(Error::Busy(_) | Error::Unstable) => return false,
@@ -199,7 +202,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             });
             let same_life = x.incarnation == y.incarnation;
             if same_life && x.state == State::Live && y.state == State::Live {
-                let values = [x, y].map(|i| by_cpu(&snapshot, i.number));
+                let values = [x, y].map(|i| values_by_cpu(&snapshot, i.number));
                 assert_eq!(values[0], values[1], "pair {p} was seen half");
                 nr_compared += 1;
             }

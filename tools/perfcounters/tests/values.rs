@@ -51,12 +51,12 @@ fn operations() -> impl Strategy<Value = Operation> {
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 64 } else { 16 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 64 } else { 16 }))]
     #[test]
     fn r0_5_values_are_what_was_added(operations in prop::collection::vec(operations(), 1..200)) {
         let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
@@ -131,7 +131,7 @@ fn r0_5_values_are_signed_and_64_bits_wide() {
 }
 
 #[test]
-fn library_kinds_combine_as_they_should() {
+fn library_values_of_cpus_are_combined_by_kind() {
     let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
     let peak = fake.add(&spec("peak", RawKind::Peak, 1)).expect("room");
     let histogram = fake.add(&spec("h", RawKind::Histogram, 8)).expect("room");
@@ -158,7 +158,7 @@ fn library_kinds_combine_as_they_should() {
 }
 
 #[test]
-fn library_changes_know_what_they_count_from() {
+fn library_changes_tell_their_starting_point() {
     let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
     let cpu = fake.cpu(0);
     let [old, again, other] = ["old", "again", "other"].map(|n| fake.add_counter(n).expect("room"));
@@ -219,7 +219,7 @@ fn library_changes_know_what_they_count_from() {
 }
 
 #[test]
-fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
+fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
     let (mut fake, path) = Fake::in_memory(70, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     for cpu in 0..70 {
@@ -270,7 +270,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
 }
 
 #[test]
-fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
+fn r0_9_reader_waits_for_an_update_or_reports_busy() {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     let mut counters = open(&path);
@@ -306,7 +306,7 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
 }
 
 #[test]
-fn library_another_boot_is_noticed() {
+fn library_reload_of_the_module_is_noticed() {
     let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     fake.cpu(0).adjust(n, 40);
@@ -334,7 +334,7 @@ fn library_another_boot_is_noticed() {
 }
 
 #[test]
-fn library_an_empty_selection_is_no_trouble() {
+fn library_empty_selection_gives_an_empty_snapshot() {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     fake.add_counter("x").expect("room");
     let mut counters = open(&path);

@@ -10,7 +10,7 @@ use perfmon_rules::event_sets::{
 use proptest::prelude::*;
 
 #[test]
-fn r1_12_what_may_be_asked_for() {
+fn r1_12_switch_policy_refuses_invalid_flags() {
     let new = |flags, next, timeout| SwitchPolicy::new(flags, next, timeout, 1);
     assert_eq!(new(0, 0, 0).map(|t| t.timeout()), Ok(0));
     assert_eq!(new(8, 0, 0), Err(Error::Flags));
@@ -24,7 +24,7 @@ fn r1_12_what_may_be_asked_for() {
 }
 
 #[test]
-fn r9_4_the_longest_turn_and_the_shortest() {
+fn r9_4_switch_timeout_has_a_minimum_and_a_maximum() {
     let longest = i64::MAX as u64 / 2;
     let timeout = |timeout| SwitchPolicy::new(TIME_SWITCH, 0, timeout, 1).map(|t| t.timeout());
     assert_eq!(timeout(longest), Ok(longest));
@@ -37,7 +37,7 @@ fn r9_4_the_longest_turn_and_the_shortest() {
 
 proptest! {
     #[test]
-    fn r1_12_timeouts_are_rounded_up(
+    fn r1_12_switch_timeouts_are_rounded_up_to_ticks(
         requested in 1u64..1 << 60,
         tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000]),
     ) {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn r1_12_round_robin_or_as_said(
+    fn r1_12_next_set_is_round_robin_or_explicit(
         mut ids in prop::collection::btree_set(any::<u16>(), 1..20),
         steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..60),
     ) {
@@ -77,7 +77,7 @@ proptest! {
     /// Loads and unloads a context and ends the runs of its event set, in a random order. The model
     /// has the duration and the count of each run.
     #[test]
-    fn r1_12_turns_are_added_up(
+    fn r1_12_run_times_and_counts_are_added_up(
         steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
         timeout in MIN_RUN_NS..1 << 34,
     ) {

@@ -15,7 +15,7 @@ use pmu::{counter, pmu, registers, Pmu};
 
 /// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. In the
 /// tests, some CPUs lack PMD 7, the last of the four counters.
-fn shared() -> Pmu {
+fn pmu_with_shared_control() -> Pmu {
     let mut pmu = pmu(48);
     pmu.pmcs.push(Register {
         enable: 0x3333,
@@ -34,13 +34,13 @@ fn shared() -> Pmu {
     pmu
 }
 
-fn control_values(r: &Registers<FixedArrays>) -> Vec<u64> {
+fn programmed_control_values(r: &Registers<FixedArrays>) -> Vec<u64> {
     r.program.controls().iter().map(|c| c.on).collect()
 }
 
 #[test]
-fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack_it() {
-    let pmu = shared();
+fn r1_4_unused_counter_does_not_bar_cpus_that_lack_it() {
+    let pmu = pmu_with_shared_control();
     let map = Map {
         partial: 1 << 7,
         ..pmu.map()
@@ -54,7 +54,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claims(0xf0));
     r.build_program(&map, Scope::Thread);
     assert_eq!(
-        (control_values(&r), r.program.counters().len()),
+        (programmed_control_values(&r), r.program.counters().len()),
         (vec![0x22], 3)
     );
     assert!(!r.is_any_incomplete());
@@ -62,7 +62,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
     r.build_program(&map, Scope::Thread);
-    assert_eq!(control_values(&r), [0x22]);
+    assert_eq!(programmed_control_values(&r), [0x22]);
     assert!(r.is_incomplete(7) && !r.is_incomplete(4));
     let asked = RegisterMask {
         pmcs: 0,
@@ -73,7 +73,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     assert_eq!(uses(&r), claims(0xf0));
     r.build_program(&map, Scope::Thread);
     assert_eq!(
-        (control_values(&r), r.program.counters().len()),
+        (programmed_control_values(&r), r.program.counters().len()),
         (vec![0x2022], 4)
     );
     assert!(!r.is_any_incomplete());
@@ -87,19 +87,19 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
 }
 
 #[test]
-fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
-    let pmu = shared();
+fn r1_4_only_armed_counters_of_a_shared_pmc_interrupt() {
+    let pmu = pmu_with_shared_control();
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(4, 0, 0x0022);
     r.set_pmd(&map, 5, 0);
     r.set_armed(5, true);
     r.build_program(&map, Scope::Thread);
-    assert_eq!(control_values(&r), [0xa2]);
+    assert_eq!(programmed_control_values(&r), [0xa2]);
 }
 
 #[test]
-fn r1_4_what_counts_in_a_pmu_only_is_short_where_it_is_in_none() {
+fn r1_4_pmu_bound_counter_is_short_outside_of_a_pmu() {
     let mut pmu = pmu(48);
     for kind in [0, kind::TASK] {
         pmu.soft.push(Register {

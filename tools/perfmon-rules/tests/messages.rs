@@ -28,7 +28,7 @@ fn filled_queue(depth: usize) -> (Queue, usize) {
 }
 
 #[test]
-fn r9_4_as_many_messages_as_the_depth_and_no_more() {
+fn r9_4_queue_accepts_messages_up_to_its_depth() {
     for depth in [1, 2, 8, 29, 30] {
         assert_eq!(filled_queue(depth).1, depth);
     }
@@ -39,7 +39,7 @@ fn r9_4_as_many_messages_as_the_depth_and_no_more() {
 }
 
 #[test]
-fn r9_4_a_full_queue_takes_a_fault_and_the_end_and_no_third() {
+fn r9_4_full_queue_accepts_a_fault_and_the_end() {
     for depth in [1, 8, 30] {
         let (mut queue, nr) = filled_queue(depth);
         assert!(queue.push(&message(FAULT, 0)));
@@ -56,7 +56,7 @@ fn r9_4_a_full_queue_takes_a_fault_and_the_end_and_no_third() {
 }
 
 #[test]
-fn r9_4_a_message_that_could_not_be_given_out_is_the_oldest_again() {
+fn r9_4_message_that_is_put_back_is_read_next() {
     let (mut queue, _) = filled_queue(30);
     let first = queue.pop().unwrap();
     queue.put_back(&first);

@@ -7,10 +7,10 @@
 use perfmon_rules::random::Random;
 use proptest::prelude::*;
 
-const MODULUS: u64 = (1 << 31) - 1;
+const GENERATOR_MODULUS: u64 = (1 << 31) - 1;
 
 #[test]
-fn r1_11_the_10000th_number_is_the_known_one() {
+fn r1_11_10000th_random_number_is_1043618065() {
     let mut random = Random::new(1);
     assert_eq!(random.step(), 16807);
     for _ in 2..10_000 {
@@ -20,26 +20,33 @@ fn r1_11_the_10000th_number_is_the_known_one() {
 }
 
 #[test]
-fn r1_11_every_seed_is_one() {
-    let mut seeds = [0, MODULUS as u32, 2 * MODULUS as u32, 1, MODULUS as u32 + 1].map(Random::new);
+fn r1_11_seeds_are_reduced_to_valid_states() {
+    let mut seeds = [
+        0,
+        GENERATOR_MODULUS as u32,
+        2 * GENERATOR_MODULUS as u32,
+        1,
+        GENERATOR_MODULUS as u32 + 1,
+    ]
+    .map(Random::new);
     for random in &mut seeds {
         assert_eq!(random.step(), 16807);
     }
     assert_eq!(Random::default(), Random::new(1));
-    // The generator also works if its state is the largest possible number, MODULUS - 1.
+    // The generator also works if its state is the largest possible number, GENERATOR_MODULUS - 1.
     assert_eq!(
-        Random::new(MODULUS as u32 - 1).step(),
-        (MODULUS - 16807) as u32
+        Random::new(GENERATOR_MODULUS as u32 - 1).step(),
+        (GENERATOR_MODULUS - 16807) as u32
     );
 }
 
 proptest! {
     #[test]
-    fn r1_11_without_division_as_with_it(seed: u32) {
+    fn r1_11_step_agrees_with_division_by_the_modulus(seed: u32) {
         let mut random = Random::new(seed);
-        let mut x = match u64::from(seed) % MODULUS { 0 => 1, x => x };
+        let mut x = match u64::from(seed) % GENERATOR_MODULUS { 0 => 1, x => x };
         let mut by_division = || {
-            x = x * 16807 % MODULUS;
+            x = x * 16807 % GENERATOR_MODULUS;
             x
         };
         for _ in 0..200 {
@@ -57,13 +64,13 @@ proptest! {
     /// range must contain an eighth of the numbers. The probability that this test fails by chance
     /// is below 1e-9.
     #[test]
-    fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
-        const N: u32 = 20_000;
+    fn r1_11_masked_random_numbers_are_uniform(seed: u32, bits in 4u32..63, shift in 0u32..40) {
+        const SAMPLES: u32 = 20_000;
         let bits = bits.min(62 - shift);
         let mask = ((1u64 << bits) - 1) << shift;
         let mut random = Random::new(seed);
         let (mut sum, mut ones, mut eighths) = (0.0, [0u32; 64], [0u32; 8]);
-        for _ in 0..N {
+        for _ in 0..SAMPLES {
             let n = random.next() & mask;
             sum += n as f64 / mask as f64;
             for (bit, ones) in ones.iter_mut().enumerate() {
@@ -72,10 +79,10 @@ proptest! {
             eighths[(n >> (shift + bits) .saturating_sub(3)) as usize & 7] += 1;
         }
         let deviation = |count: u32, p: f64| {
-            let n = f64::from(N);
+            let n = f64::from(SAMPLES);
             (f64::from(count) - n * p) / (n * p * (1.0 - p)).sqrt()
         };
-        let mean = (sum / f64::from(N) - 0.5) / (1.0 / 12.0 / f64::from(N)).sqrt();
+        let mean = (sum / f64::from(SAMPLES) - 0.5) / (1.0 / 12.0 / f64::from(SAMPLES)).sqrt();
         prop_assert!(mean.abs() < 8.0, "the mean is {mean} deviations off");
         for bit in shift..shift + bits {
             let deviation = deviation(ones[bit as usize], 0.5);

@@ -8,18 +8,18 @@ mod pmu;
 use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
 use perfmon_rules::register_map::{RegisterBitmap, Scope, FIRST_SOFT};
 use perfmon_rules::registers::Registers;
-use pmu::{event_select, pmu, registers, virtual_counter, INT};
+use pmu::{event_select, pmu, registers, virtual_counter, INT_BIT};
 use proptest::prelude::*;
 
 /// An allocator that keeps register memory in vectors.
 #[derive(Default)]
-struct Heap;
+struct HeapAllocator;
 
-impl Allocator for Heap {
+impl Allocator for HeapAllocator {
     type Slice<T: Copy + Default> = Vec<T>;
 }
 
-fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
+fn register_memory_of_size(needs: &MemorySize) -> RegisterMemory<HeapAllocator> {
     RegisterMemory {
         pmcs: needs.pmcs.map(|nr| vec![0; nr]),
         pmds: needs.pmds.map(|nr| vec![0; nr]),
@@ -39,14 +39,14 @@ fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
 
 proptest! {
     #[test]
-    fn r9_1_as_much_memory_as_there_is_need_for_is_enough(
+    fn r9_1_memory_of_the_computed_size_is_sufficient(
         writes in prop::collection::vec((any::<bool>(), 0u16..6, any::<u64>()), 1..30),
     ) {
         let mut pmu = pmu(48);
         pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
         pmu.soft_pmcs = vec![event_select(0), event_select(1)];
         let map = pmu.map();
-        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
+        let (mut full, mut needed) = (registers(), Registers::<HeapAllocator>::default());
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
             // Register numbers are 0 to 3, 256 and 257.
             let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
@@ -54,13 +54,13 @@ proptest! {
             if control { &mut pmcs } else { &mut pmds }.set(number.into());
             let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
             if memory_needed != needed.capacity() {
-                needed.move_to(&mut storage(&memory_needed));
+                needed.move_to(&mut register_memory_of_size(&memory_needed));
             }
             prop_assert_eq!(needed.capacity(), memory_needed);
             match control {
                 true => {
-                    full.set_pmc(number, 0, value & !INT);
-                    needed.set_pmc(number, 0, value & !INT);
+                    full.set_pmc(number, 0, value & !INT_BIT);
+                    needed.set_pmc(number, 0, value & !INT_BIT);
                 }
                 false => {
                     full.set_pmd(&map, number, value);

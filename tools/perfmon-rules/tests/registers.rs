@@ -12,48 +12,59 @@ use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
 use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
-use pmu::{counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE, INT, OS};
+use pmu::{
+    counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE_BIT, INT_BIT, OS_BIT,
+};
 use proptest::prelude::*;
 
-fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
+fn check_pmc_value(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
     check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
 }
 
 #[test]
-fn r1_14_reserved_bits_keep_their_value() {
+fn r1_14_reserved_bits_of_a_pmc_keep_their_value() {
     let pmu = pmu(48);
     assert_eq!(
-        check(&pmu, false, 0, u64::MAX & !OS).unwrap(),
-        0x10_fff5_ffff & !INT
+        check_pmc_value(&pmu, false, 0, u64::MAX & !OS_BIT).unwrap(),
+        0x10_fff5_ffff & !INT_BIT
     );
-    assert_eq!(check(&pmu, false, 0, 0).unwrap(), 0x10_0000_0000);
+    assert_eq!(check_pmc_value(&pmu, false, 0, 0).unwrap(), 0x10_0000_0000);
 }
 
 #[test]
-fn r1_14_an_overflow_interrupt_is_not_the_callers_to_ask_for() {
+fn r1_14_caller_cannot_set_the_interrupt_bit() {
     let pmu = pmu(48);
-    assert_eq!(check(&pmu, true, 0, INT).unwrap() & INT, 0);
+    assert_eq!(
+        check_pmc_value(&pmu, true, 0, INT_BIT).unwrap() & INT_BIT,
+        0
+    );
 }
 
 #[test]
-fn r1_6_the_kernel_is_counted_for_the_privileged_only() {
+fn r1_6_unprivileged_caller_cannot_count_the_kernel() {
     let pmu = pmu(48);
-    assert_eq!(check(&pmu, false, 0, OS), Err(Error::Kernel));
-    assert_eq!(check(&pmu, true, 0, OS).unwrap() & OS, OS);
+    assert_eq!(check_pmc_value(&pmu, false, 0, OS_BIT), Err(Error::Kernel));
+    assert_eq!(
+        check_pmc_value(&pmu, true, 0, OS_BIT).unwrap() & OS_BIT,
+        OS_BIT
+    );
 }
 
 #[test]
-fn r1_14_numbers_that_there_are_not() {
+fn r1_14_unknown_register_numbers_are_refused() {
     let pmu = pmu(48);
     for number in [4, 63, 64, 255, 256, 319, 320, u16::MAX] {
-        assert_eq!(check(&pmu, true, number, 0), Err(Error::NoRegister));
+        assert_eq!(
+            check_pmc_value(&pmu, true, number, 0),
+            Err(Error::NoRegister)
+        );
     }
     assert!(pmu.map().pmd(FIRST_SOFT).is_some());
     assert!(pmu.map().pmd(FIRST_SOFT + 1).is_none());
 }
 
 #[test]
-fn r1_14_a_register_for_systems_is_not_for_threads() {
+fn r1_14_register_of_another_scope_is_refused() {
     let mut pmu = pmu(48);
     pmu.pmcs[1].kind |= kind::SYSTEM;
     pmu.pmcs[2].kind |= kind::THREAD;
@@ -66,7 +77,7 @@ fn r1_14_a_register_for_systems_is_not_for_threads() {
 }
 
 #[test]
-fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
+fn r9_6_counter_ended_early_is_short_until_it_is_written() {
     let mut pmu = pmu(48);
     pmu.soft.push(Register {
         kind: kind::VIRTUAL | kind::COUNTER,
@@ -90,7 +101,7 @@ fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
 }
 
 #[test]
-fn r1_3_flags_that_are_not_known() {
+fn r1_3_unknown_pmc_flags_are_refused() {
     let pmu = pmu(48);
     let with = |flags| check_pmc(&pmu.map(), Scope::Thread, true, 0, flags, 0).err();
     assert_eq!(with(1), Some(Error::Flags));
@@ -98,7 +109,7 @@ fn r1_3_flags_that_are_not_known() {
 }
 
 #[test]
-fn r1_14_rows_that_make_no_sense() {
+fn r1_14_invalid_register_rows_are_refused() {
     let good = event_select(0);
     assert_eq!(good.pmc_row_error(), None);
     assert_eq!(Register::default().pmc_row_error(), None);
@@ -110,9 +121,9 @@ fn r1_14_rows_that_make_no_sense() {
     assert!(pmc(|r| r.kind = kind::COUNTER));
     assert!(pmc(|r| r.kind |= kind::VIRTUAL));
     assert!(pmc(|r| r.kind |= kind::SYSTEM | kind::THREAD));
-    assert!(pmc(|r| r.reserved |= ENABLE));
-    assert!(pmc(|r| r.reserved |= OS));
-    assert!(pmc(|r| r.reset |= ENABLE));
+    assert!(pmc(|r| r.reserved |= ENABLE_BIT));
+    assert!(pmc(|r| r.reserved |= OS_BIT));
+    assert!(pmc(|r| r.reset |= ENABLE_BIT));
     let pmd = |change: fn(&mut Register)| {
         let mut row = counter(3, 48);
         change(&mut row);
@@ -133,11 +144,11 @@ fn r1_14_rows_that_make_no_sense() {
 }
 
 #[test]
-fn r1_3_the_hardware_is_told_what_was_written() {
+fn r1_3_program_has_written_registers_and_resets_others() {
     let pmu = pmu(48);
     let map = pmu.map();
     let mut r = registers();
-    r.set_pmc(1, 0, ENABLE | 0xc0);
+    r.set_pmc(1, 0, ENABLE_BIT | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.build_program(&map, Scope::Thread);
     // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The hardware
@@ -151,7 +162,7 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     assert_eq!(
         controls,
         [
-            (0x187, ENABLE | 0xc0, 0xc0),
+            (0x187, ENABLE_BIT | 0xc0, 0xc0),
             (0x188, 0x10_0000_0000, 0x10_0000_0000)
         ]
     );
@@ -162,18 +173,18 @@ fn r1_3_the_hardware_is_told_what_was_written() {
 }
 
 #[test]
-fn r1_3_a_fixed_counter_has_its_own_bit() {
+fn r1_3_fixed_counter_has_its_own_global_enable_bit() {
     let mut pmu = pmu(48);
     pmu.pmds[3].rdpmc = (1 << 30) | 2;
     let map = pmu.map();
     let mut r = registers();
-    r.set_pmc(3, 0, ENABLE);
+    r.set_pmc(3, 0, ENABLE_BIT);
     r.build_program(&map, Scope::Thread);
     assert_eq!(r.program.global, 1 << 34);
 }
 
 #[test]
-fn r1_14_what_is_read_only_keeps_its_value() {
+fn r1_14_read_only_pmd_keeps_its_value() {
     let mut pmu = pmu(48);
     pmu.pmds[0].kind |= kind::READ_ONLY;
     let map = pmu.map();
@@ -183,12 +194,12 @@ fn r1_14_what_is_read_only_keeps_its_value() {
 }
 
 #[test]
-fn r1_5_a_counter_can_be_as_wide_as_it_is() {
+fn r1_5_no_emul64_keeps_the_width_of_the_counter() {
     let pmu = pmu(40);
     let map = pmu.map();
     let mut r = registers();
-    r.set_pmc(0, NO_EMUL64, ENABLE);
-    r.set_pmc(1, 0, ENABLE);
+    r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
+    r.set_pmc(1, 0, ENABLE_BIT);
     r.build_program(&map, Scope::Thread);
     r.start_hardware(|_| ());
     for pmd in [0, 1] {
@@ -196,12 +207,12 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     }
     r.fold(|_| Some(3));
     assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
-    r.set_pmc(0, 0, ENABLE);
+    r.set_pmc(0, 0, ENABLE_BIT);
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
 #[test]
-fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
+fn r1_5_no_emul64_narrows_a_virtual_counter() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(12)];
     let soft_pmcs = [event_select(0)];
@@ -209,7 +220,7 @@ fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
     map.soft.pmcs = &soft_pmcs;
     let mut r = registers();
     r.set_pmd(&map, FIRST_SOFT, 0x1fff);
-    r.set_pmc(0, NO_EMUL64, ENABLE);
+    r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
     assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
     r.set_pmc(FIRST_SOFT, NO_EMUL64, 0);
     assert_eq!(r.pmd(&map, FIRST_SOFT), 0xfff);
@@ -218,7 +229,7 @@ fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
 }
 
 #[test]
-fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
+fn r1_14_virtual_register_has_its_default_control_until_a_write() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(64)];
     let soft_pmcs = [event_select(0)];
@@ -234,7 +245,7 @@ fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_writte
 }
 
 #[test]
-fn r1_3_numbers_are_a_set() {
+fn r1_3_register_bitmap_is_a_set_of_numbers() {
     let mut numbers = RegisterBitmap::default();
     for n in [0, 63, 64, 255, 319, 320, 100_000] {
         numbers.set(n);
@@ -247,7 +258,7 @@ fn r1_3_numbers_are_a_set() {
 }
 
 #[test]
-fn r1_3_reserved_fields_are_zero() {
+fn r1_3_invalid_context_flags_are_refused() {
     // NOTIFY_BLOCK (1) and SYSTEM_WIDE (2) exclude each other. OVFL_NO_MSG (0x80) is valid with and
     // without SYSTEM_WIDE. CORE (0x100) is invalid without a core type. The values 4 and 0x200 are
     // no flags of a context.
@@ -379,7 +390,7 @@ proptest! {
         let mask = pmu.pmds[0].mask();
         let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
         let mut unseen = 0u64;
-        r.set_pmc(0, 0, ENABLE);
+        r.set_pmc(0, 0, ENABLE_BIT);
         r.build_program(&map, Scope::Thread);
         r.start_hardware(|_| ());
         for step in steps {
@@ -425,13 +436,13 @@ proptest! {
     }
 
     #[test]
-    fn r1_14_no_value_sets_what_is_reserved(value: u64, privileged: bool) {
+    fn r1_14_no_value_changes_reserved_bits(value: u64, privileged: bool) {
         let pmu = pmu(48);
-        if let Ok(settled) = check(&pmu, privileged, 0, value) {
+        if let Ok(settled) = check_pmc_value(&pmu, privileged, 0, value) {
             let row = pmu.pmcs[0];
             prop_assert_eq!(settled & row.reserved, row.reset & row.reserved);
-            prop_assert_eq!(settled & INT, 0);
-            prop_assert!(privileged || settled & OS == 0);
+            prop_assert_eq!(settled & INT_BIT, 0);
+            prop_assert!(privileged || settled & OS_BIT == 0);
         }
     }
 }
@@ -465,7 +476,7 @@ fn virtual_counters() -> Pmu {
 }
 
 #[test]
-fn r1_13_virtual_counters_count_what_they_grow_by() {
+fn r1_13_virtual_counters_count_increments_of_their_source() {
     let pmu = virtual_counters();
     let map = pmu.map();
     let [in_pmu, of_thread] = [FIRST_SOFT, FIRST_SOFT + 1];
@@ -497,7 +508,7 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
 }
 
 #[test]
-fn r1_7_a_pmd_that_is_set_forgets_its_overflow() {
+fn r1_7_write_to_a_pmd_clears_its_overflow() {
     let pmu = virtual_counters();
     let map = pmu.map();
     let pmd = FIRST_SOFT + 1;
@@ -522,7 +533,7 @@ fn r1_7_a_pmd_that_is_set_forgets_its_overflow() {
 }
 
 #[test]
-fn r1_13_a_virtual_counter_counts_once_it_was_written() {
+fn r1_13_virtual_counter_counts_after_its_first_write() {
     let pmu = virtual_counters();
     let map = pmu.map();
     let mut r = registers();
@@ -540,12 +551,12 @@ fn r1_13_a_virtual_counter_counts_once_it_was_written() {
 }
 
 #[test]
-fn r1_6_a_context_claims_what_it_uses() {
+fn r1_6_context_claims_the_registers_that_it_uses() {
     let pmu = pmu(48);
     let map = pmu.map();
     let mut r = registers();
     assert!(r.claimed_registers(&map, RegisterMask::NONE).is_none());
-    r.set_pmc(1, 0, ENABLE);
+    r.set_pmc(1, 0, ENABLE_BIT);
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
     let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
@@ -564,7 +575,7 @@ fn r1_6_a_context_claims_what_it_uses() {
 }
 
 #[test]
-fn r1_6_both_kinds_of_contexts_share_by_registers() {
+fn r1_6_thread_and_system_contexts_share_no_register() {
     let (a, b) = (
         RegisterMask { pmcs: 1, pmds: 1 },
         RegisterMask { pmcs: 2, pmds: 2 },

@@ -15,7 +15,7 @@ use rustix::io;
 use rustix::ioctl::{ioctl, Getter, NoArg, Opcode, Setter};
 
 /// `PFM_REGFL_OVFL_NOTIFY`: an overflow of the PMD sends a notification.
-pub(crate) const OVFL_NOTIFY: u32 = 0x01;
+pub(crate) const REGFL_OVFL_NOTIFY: u32 = 0x01;
 /// Size of a message in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
@@ -50,7 +50,7 @@ pub const NR_INSTANCES: u16 = 4;
 /// # Errors
 ///
 /// `E2BIG` if `nr` does not fit in 32 bits.
-fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
+fn vector_of_array<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     Ok(Vector {
         items: at as u64,
         nr: u32::try_from(nr).map_err(|_| io::Errno::TOOBIG)?,
@@ -69,11 +69,11 @@ impl FromBytes for SetInfo {}
 impl FromBytes for Status {}
 
 /// Calls an ioctl that reads and writes the items of a vector.
-fn ioctl_vector<T: FromBytes, const CALL: Opcode>(
+fn call_vector_ioctl<T: FromBytes, const CALL: Opcode>(
     fd: BorrowedFd<'_>,
     items: &mut [T],
 ) -> io::Result<()> {
-    let vector = vector(items.as_mut_ptr(), items.len())?;
+    let vector = vector_of_array(items.as_mut_ptr(), items.len())?;
     // SAFETY: The ioctl `CALL` accesses `items.len()` structures of the size of `T`, as `vector`
     // specifies. `items` is mutably borrowed until the ioctl returns, and any bits that the ioctl
     // writes are valid for `T` (`FromBytes`).
@@ -81,7 +81,7 @@ fn ioctl_vector<T: FromBytes, const CALL: Opcode>(
 }
 
 /// Calls `PERFMON_CREATE`.
-pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+pub fn create_context(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let arg = Ctx {
         ctx_flags: flags,
         ..Ctx::default()
@@ -92,7 +92,7 @@ pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
 }
 
 /// Calls `PERFMON_CREATE_FORMAT` with the name of a sampling format and its argument.
-pub fn create_format(
+pub fn create_format_context(
     fd: BorrowedFd<'_>,
     flags: u32,
     format: &CStr,
@@ -116,7 +116,7 @@ pub fn create_format(
 
 /// Calls `PERFMON_WRITE_PMCS`.
 pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
-    let vector = vector(pmcs.as_ptr(), pmcs.len())?;
+    let vector = vector_of_array(pmcs.as_ptr(), pmcs.len())?;
     // SAFETY: `PERFMON_WRITE_PMCS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMCS as Opcode }, _>::new(vector)) }
@@ -124,7 +124,7 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
 
 /// Calls `PERFMON_WRITE_PMDS`.
 pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
-    let vector = vector(pmds.as_ptr(), pmds.len())?;
+    let vector = vector_of_array(pmds.as_ptr(), pmds.len())?;
     // SAFETY: `PERFMON_WRITE_PMDS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMDS as Opcode }, _>::new(vector)) }
@@ -132,26 +132,26 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
 
 /// Calls `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
-    ioctl_vector::<_, { abi::READ_PMDS as Opcode }>(fd, pmds)
+    call_vector_ioctl::<_, { abi::READ_PMDS as Opcode }>(fd, pmds)
 }
 
 /// Calls `PERFMON_CREATE_EVTSETS`.
-pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
-    ioctl_vector::<_, { abi::CREATE_EVTSETS as Opcode }>(fd, sets)
+pub fn create_event_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
+    call_vector_ioctl::<_, { abi::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_GETINFO_EVTSETS`.
-pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
-    ioctl_vector::<_, { abi::GETINFO_EVTSETS as Opcode }>(fd, sets)
+pub fn read_event_set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
+    call_vector_ioctl::<_, { abi::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_READ_RUNS`.
-pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
-    ioctl_vector::<_, { abi::READ_RUNS as Opcode }>(fd, runs)
+pub fn read_event_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
+    call_vector_ioctl::<_, { abi::READ_RUNS as Opcode }>(fd, runs)
 }
 
 /// Calls `PERFMON_LOAD`.
-pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
+pub fn load_context(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
     let arg = Load {
         load_pid: target,
         load_set: set,
@@ -163,32 +163,32 @@ pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
 }
 
 /// Calls `PERFMON_UNLOAD`.
-pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn unload_context(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_UNLOAD` has no argument.
     unsafe { ioctl(fd, NoArg::<{ abi::UNLOAD as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_START` for the active event set.
-pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn start_counting(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `NoArg` passes a null pointer, and `PERFMON_START` reads no memory if its argument is
     // null.
     unsafe { ioctl(fd, NoArg::<{ abi::START as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_STOP`.
-pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn stop_counting(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_STOP` has no argument.
     unsafe { ioctl(fd, NoArg::<{ abi::STOP as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_RESTART`.
-pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn restart_context(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFMON_RESTART` has no argument.
     unsafe { ioctl(fd, NoArg::<{ abi::RESTART as Opcode }>::new()) }
 }
 
 /// Calls `PERFMON_PAUSE`.
-pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
+pub fn set_ring_paused(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
     // SAFETY: `PERFMON_PAUSE` reads a `__u32` and writes nothing.
     unsafe {
         ioctl(
@@ -199,12 +199,12 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
 }
 
 /// Calls `PERFMON_STATUS`.
-pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
-    fn get<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
+pub fn read_context_status(fd: BorrowedFd<'_>) -> io::Result<Status> {
+    fn call_getter_ioctl<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
         // SAFETY: `PERFMON_STATUS` writes one structure of the size that the ioctl's number
         // contains, which is the size of `T`. Any bits that `PERFMON_STATUS` writes are valid for
         // `T` (`FromBytes`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
-    get::<_, { abi::STATUS as Opcode }>(fd)
+    call_getter_ioctl::<_, { abi::STATUS as Opcode }>(fd)
 }

@@ -16,7 +16,7 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 /// A shared mapping of a part of a file, or the anonymous memory of a [`PrivateArea`] or a
-/// [`ForkMark`]. Dropping an `Area` unmaps its memory.
+/// [`ForkDetector`]. Dropping an `Area` unmaps its memory.
 ///
 /// The memory is accessed as atomics only, because the kernel and other processes may write to it
 /// at the same time. An access beyond the end of the file raises SIGBUS.
@@ -162,9 +162,9 @@ impl PrivateArea {
 /// does not copy the mappings of `/dev/perfmon`, so a child must not access or unmap them.
 ///
 /// Reading the mark takes no system call, unlike getpid().
-pub struct ForkMark(Area);
+pub struct ForkDetector(Area);
 
-impl ForkMark {
+impl ForkDetector {
     /// Maps the page, and marks the process as the one that made it.
     ///
     /// # Errors
@@ -201,8 +201,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_9_a_fork_mark_in_a_child_is_wiped() {
-        let mark = ForkMark::new().expect("a page");
+    fn r1_9_fork_detector_recognizes_a_child() {
+        let mark = ForkDetector::new().expect("a page");
         // SAFETY: The child only reads memory and calls _exit(), which a child of a process with
         // several threads may do.
         let child = unsafe { libc::fork() };

@@ -72,12 +72,12 @@ pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
 /// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the
 /// event needs only a counter and the counter's control register.
 pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
-    amd::is_merged(family, code).then_some(Missing::Merge)
+    amd::needs_merged_counters(family, code).then_some(Missing::Merge)
 }
 
 /// Returns the mask of the counters that can count an event on an AMD family.
 pub fn amd_counters(family: u32, code: u64) -> u64 {
-    amd::counters(family, code)
+    amd::counter_mask(family, code)
 }
 
 /// Returns the mask of the general counters that can count an event on an Intel model. If no rule
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_16_some_counters_count_some_events() {
+    fn r1_16_intel_counter_mask_follows_the_rules() {
         // On Haswell, only counter 2 can count L1D_PEND_MISS.PENDING, but all counters can count
         // another unit mask of the same event.
         assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_16_some_events_need_a_second_register() {
+    fn r1_16_offcore_and_pebs_events_need_a_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
         // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a register in addition to
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_16_amds_counters_of_family_15h() {
+    fn r1_16_amd_family_15h_counter_masks() {
         let counters = |code| amd_counters(0x15, code);
         assert_eq!(counters(0x0000), 0x38);
         assert_eq!(counters(0x1100), 0x08);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_16_amds_merged_counters() {
+    fn r1_16_amd_event_3_needs_merged_counters() {
         assert_eq!(amd_missing(0x17, 0xff03), Some(Missing::Merge));
         assert_eq!(amd_missing(0x19, 0x0803), Some(Missing::Merge));
         assert_eq!(amd_missing(0x15, 0xff03), None);

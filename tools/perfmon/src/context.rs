@@ -93,7 +93,7 @@ impl Context {
             Scope::Thread => 0,
             Scope::System => abi::SYSTEM_WIDE,
         };
-        abi::create(file.as_fd(), flags)?;
+        abi::create_context(file.as_fd(), flags)?;
         Ok(Self { file })
     }
 
@@ -106,7 +106,7 @@ impl Context {
             Scope::System => abi::SYSTEM_WIDE,
         };
         let name = CString::new(format)?;
-        abi::create_format(file.as_fd(), flags, &name, argument)?;
+        abi::create_format_context(file.as_fd(), flags, &name, argument)?;
         Ok(Self { file })
     }
 
@@ -132,7 +132,7 @@ impl Context {
         for chunk in values.chunks(MAX_PMDS_PER_CALL) {
             let args: Vec<Pmd> = chunk
                 .iter()
-                .map(|v| pmd_arg(v.set, v.number, v.value))
+                .map(|v| pmd_with_value(v.set, v.number, v.value))
                 .collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
         }
@@ -152,7 +152,10 @@ impl Context {
     pub fn read_set_pmds(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
         for chunk in registers.chunks(MAX_PMDS_PER_CALL) {
-            let mut args: Vec<Pmd> = chunk.iter().map(|(set, n)| pmd_arg(*set, *n, 0)).collect();
+            let mut args: Vec<Pmd> = chunk
+                .iter()
+                .map(|(set, n)| pmd_with_value(*set, *n, 0))
+                .collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
             values.extend(args.iter().map(Reading::from_pmd));
         }
@@ -163,7 +166,7 @@ impl Context {
     /// up, and writes the rounded timeouts back to `sets`.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
-            abi::create_sets(self.file.as_fd(), chunk)?;
+            abi::create_event_sets(self.file.as_fd(), chunk)?;
         }
         Ok(())
     }
@@ -176,7 +179,7 @@ impl Context {
         };
         let mut infos: Vec<SetInfo> = sets.iter().map(info).collect();
         for chunk in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
-            abi::set_infos(self.file.as_fd(), chunk)?;
+            abi::read_event_set_infos(self.file.as_fd(), chunk)?;
         }
         Ok(infos)
     }
@@ -191,7 +194,7 @@ impl Context {
         };
         let mut all: Vec<Runs> = registers.iter().map(runs).collect();
         for chunk in all.chunks_mut(4096 / size_of::<Runs>()) {
-            abi::read_runs(self.file.as_fd(), chunk)?;
+            abi::read_event_runs(self.file.as_fd(), chunk)?;
         }
         Ok(all)
     }
@@ -204,7 +207,7 @@ impl Context {
 
     /// Reads a PMD of event set 0.
     pub fn read_pmd(&self, number: u16) -> io::Result<Reading> {
-        let mut arg = [pmd_arg(0, number, 0)];
+        let mut arg = [pmd_with_value(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
         Ok(Reading::from_pmd(&arg[0]))
     }
@@ -213,7 +216,7 @@ impl Context {
     /// returned status are the constants of [`status`](crate::status). The caller need not be on
     /// the context's CPU.
     pub fn status(&self) -> io::Result<Status> {
-        Ok(abi::status(self.file.as_fd())?)
+        Ok(abi::read_context_status(self.file.as_fd())?)
     }
 
     /// Attaches a thread's context to the thread `target`, or a CPU's context to the CPU on which
@@ -224,28 +227,28 @@ impl Context {
 
     /// Attaches the context like [`Self::load`], with `set` as the active event set.
     pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
-        Ok(abi::load(self.file.as_fd(), target, set)?)
+        Ok(abi::load_context(self.file.as_fd(), target, set)?)
     }
 
     /// Starts counting in the context.
     pub fn start(&self) -> io::Result<()> {
-        Ok(abi::start(self.file.as_fd())?)
+        Ok(abi::start_counting(self.file.as_fd())?)
     }
 
     /// Stops counting in the context.
     pub fn stop(&self) -> io::Result<()> {
-        Ok(abi::stop(self.file.as_fd())?)
+        Ok(abi::stop_counting(self.file.as_fd())?)
     }
 
     /// Resumes counting after a notification has masked the context.
     pub fn restart(&self) -> io::Result<()> {
-        Ok(abi::restart(self.file.as_fd())?)
+        Ok(abi::restart_context(self.file.as_fd())?)
     }
 
     /// Pauses or resumes the ring of the context. While the ring is paused, the kernel drops
     /// records and counts them as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
-        Ok(abi::pause(self.file.as_fd(), paused)?)
+        Ok(abi::set_ring_paused(self.file.as_fd(), paused)?)
     }
 
     /// Returns the next message, or `None` if there is no message yet. The function does not wait
@@ -267,7 +270,7 @@ impl Context {
 
     /// Detaches the context. The registers of the detached context can still be read.
     pub fn unload(&self) -> io::Result<()> {
-        Ok(abi::unload(self.file.as_fd())?)
+        Ok(abi::unload_context(self.file.as_fd())?)
     }
 }
 
@@ -336,7 +339,7 @@ pub fn sampling_pmd(number: u16, period: u64, id: u64) -> Pmd {
     let start_value = period.wrapping_neg();
     Pmd {
         reg_num: number,
-        reg_flags: abi::OVFL_NOTIFY,
+        reg_flags: abi::REGFL_OVFL_NOTIFY,
         reg_value: start_value,
         reg_long_reset: start_value,
         reg_short_reset: start_value,
@@ -345,7 +348,7 @@ pub fn sampling_pmd(number: u16, period: u64, id: u64) -> Pmd {
     }
 }
 
-fn pmd_arg(set: u16, number: u16, value: u64) -> Pmd {
+fn pmd_with_value(set: u16, number: u16, value: u64) -> Pmd {
     let mut arg = Pmd::default();
     (arg.reg_set, arg.reg_num, arg.reg_value) = (set, number, value);
     arg
@@ -371,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_7_a_period_is_what_is_left_to_the_overflow() {
+    fn r1_7_sampling_pmd_overflows_after_its_period() {
         let pmd = sampling_pmd(256, 1000, 7);
         assert_eq!(pmd.reg_value, 0_u64.wrapping_sub(1000));
         assert_eq!(pmd.reg_long_reset, pmd.reg_value);
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_7_messages_are_read() {
+    fn r1_7_message_bytes_are_parsed() {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = 1;
         bytes[4] = 10;
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_6_a_value_says_whether_it_is_short() {
+    fn r9_6_reading_tells_whether_counts_are_missing() {
         let reading = |flags| {
             Reading::from_pmd(&Pmd {
                 reg_value: 7,
@@ -417,7 +420,7 @@ mod tests {
             })
         };
         assert!(reading(0x100).is_short);
-        assert!(!reading(abi::OVFL_NOTIFY).is_short);
+        assert!(!reading(abi::REGFL_OVFL_NOTIFY).is_short);
         assert_eq!(reading(0).value, 7);
     }
 }

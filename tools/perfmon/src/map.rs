@@ -10,7 +10,7 @@ use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
 /// Path of the register map.
-const MAP_PATH: &str = "/proc/perfmon_map";
+const REGISTER_MAP_PATH: &str = "/proc/perfmon_map";
 
 /// A PMC: a register that configures a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl PmuDescription {
         self.pmds.iter().find(|r| r.number == number)
     }
 
-    fn is_hardware(&self) -> bool {
+    fn has_only_hardware_registers(&self) -> bool {
         let numbers = self.pmcs.iter().map(|r| r.number);
         numbers
             .chain(self.pmds.iter().map(|r| r.number))
@@ -99,12 +99,12 @@ pub struct Map {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the module writes ASCII")]
-fn read_text() -> io::Result<String> {
-    std::fs::read_to_string(MAP_PATH)
+fn read_register_map_text() -> io::Result<String> {
+    std::fs::read_to_string(REGISTER_MAP_PATH)
 }
 
 /// Returns true if a file could not be opened because too many files are open.
-fn is_out_of_files(error: &io::Error) -> bool {
+fn has_too_many_open_files(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
@@ -112,7 +112,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 impl Map {
     /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
-        let text = read_text()?;
+        let text = read_register_map_text()?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
@@ -121,10 +121,10 @@ impl Map {
         match Context::create(Scope::Thread) {
             // If too many files are open, `Context::create` fails before the kernel loads the PMU
             // descriptions.
-            Err(e) if is_out_of_files(&e) => return Err(e),
+            Err(e) if has_too_many_open_files(&e) => return Err(e),
             _ => {}
         }
-        Ok(Self::parse(&read_text()?))
+        Ok(Self::parse(&read_register_map_text()?))
     }
 
     /// Removes each hardware register if `is_common` returns false for the register's list of CPUs.
@@ -169,7 +169,7 @@ impl Map {
         }
         let mut map = Self::default();
         for description in all {
-            if description.is_hardware() {
+            if description.has_only_hardware_registers() {
                 map.hardware = Some(description);
             } else {
                 map.soft.push(description);
@@ -233,7 +233,7 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "\
+    const INTEL_MAP_TEXT: &str = "\
 # intel-arch
 PMC0 IA32_PERFEVTSEL0 address=0x186 reset=0x0 reserved=0xffffffff00180000
 PMC16 IA32_FIXED_CTR_CTRL address=0x38d reset=0x0 reserved=0xfffffffffffff888
@@ -247,8 +247,8 @@ not a register
 ";
 
     #[test]
-    fn r1_1_the_map_is_read() {
-        let map = Map::parse(TEXT);
+    fn r1_1_register_map_text_is_parsed() {
+        let map = Map::parse(INTEL_MAP_TEXT);
         let hardware = map.hardware.as_ref().expect("a PMU");
         assert_eq!(hardware.name, "intel-arch");
         assert_eq!(hardware.pmcs.len(), 2);
@@ -269,7 +269,7 @@ not a register
     }
 
     #[test]
-    fn r1_4_registers_that_some_cpus_lack_can_be_left_out() {
+    fn r1_4_registers_that_some_cpus_lack_can_be_removed() {
         let map = Map::parse(
             "\
 # intel-arch
@@ -295,7 +295,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
     }
 
     #[test]
-    fn r1_1_an_empty_map_is_no_pmu() {
+    fn r1_1_empty_register_map_has_no_hardware_pmu() {
         assert_eq!(Map::parse(""), Map::default());
         let nameless = Map {
             hardware: Some(PmuDescription::default()),

@@ -31,7 +31,7 @@ mod reader;
 #[cfg(feature = "std")]
 mod record;
 
-pub use mapping::Mapping;
+pub use mapping::RingMapping;
 pub use protocols::ring::{BACKWARD, OVERWRITE};
 #[cfg(feature = "std")]
 pub use reader::{Reader, Records, Ring};

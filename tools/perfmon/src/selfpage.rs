@@ -35,7 +35,7 @@ use crate::area::Area;
 
 /// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
 /// to read the counter by a system call.
-const MAX_TRIES: u32 = 100;
+const MAX_READ_ATTEMPTS: u32 = 100;
 
 /// Returns the value of a hardware PMD (data register of a context), or `None` if a system call is
 /// needed.
@@ -43,13 +43,18 @@ const MAX_TRIES: u32 = 100;
 /// A system call is needed for PMDs that the page does not show. While the context counts, a thread
 /// to which the context is not attached always needs a system call.
 #[inline]
-pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
-    read(page, pmd, thread_pointer(), rdpmc)
+pub fn read_counter(page: &SelfPage, pmd: u16) -> Option<u64> {
+    read_counter_as_thread(page, pmd, thread_pointer(), rdpmc)
 }
 
 #[inline]
-fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
-    for _ in 0..MAX_TRIES {
+fn read_counter_as_thread(
+    page: &SelfPage,
+    pmd: u16,
+    thread: u64,
+    rdpmc: impl Fn(u32) -> u64,
+) -> Option<u64> {
+    for _ in 0..MAX_READ_ATTEMPTS {
         match page.read(pmd, thread, &rdpmc) {
             Some(Reading::Value(value)) => return Some(value),
             Some(Reading::UseSyscall) => return None,
@@ -80,10 +85,11 @@ impl Mapping {
         }
     }
 
-    /// Returns the value of a hardware PMD, or `None` if a system call is needed; see [`counter`].
+    /// Returns the value of a hardware PMD, or `None` if a system call is needed; see
+    /// [`read_counter`].
     #[inline]
     pub fn counter(&self, pmd: u16) -> Option<u64> {
-        counter(self, pmd)
+        read_counter(self, pmd)
     }
 
     /// Returns the address of the page, to pass it to C code. The page stays mapped until the
@@ -122,7 +128,7 @@ mod tests {
 
     /// Returns the state of PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
     /// `value` returns the value of the PMD.
-    fn counter(value: impl Fn() -> u64) -> impl Iterator<Item = CounterState> {
+    fn counter_state(value: impl Fn() -> u64) -> impl Iterator<Item = CounterState> {
         core::iter::once_with(move || CounterState {
             pmd: 0,
             rdpmc: 7,
@@ -133,19 +139,24 @@ mod tests {
     }
 
     /// Thread pointer of the reading thread in these tests.
-    const OWN_THREAD: u64 = 0x7000;
+    const OWN_THREAD_POINTER: u64 = 0x7000;
 
-    fn no_rdpmc(_: u32) -> u64 {
+    fn panic_on_rdpmc(_: u32) -> u64 {
         panic!("RDPMC")
     }
 
     #[test]
-    fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
+    fn r1_18_counting_pmd_is_page_sum_plus_rdpmc_delta() {
         let page = SelfPage::new();
-        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        page.update(
+            counter_state(|| 3000),
+            (COUNTING | RDPMC, OWN_THREAD_POINTER),
+            0,
+            0,
+        );
         // The hardware counter has wrapped. RDPMC returns a value with bit 48 set, although the
         // counter has only 48 bits (0 to 47).
-        let value = read(&page, 0, OWN_THREAD, |number| {
+        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
         });
@@ -153,47 +164,74 @@ mod tests {
     }
 
     #[test]
-    fn r1_18_what_does_not_count_is_its_sum() {
+    fn r1_18_stopped_pmd_is_page_sum_without_rdpmc() {
         let page = SelfPage::new();
         for flags in [0, RDPMC] {
-            page.update(counter(|| 3000), (flags, OWN_THREAD), 0, 0);
-            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), Some(3000));
+            page.update(counter_state(|| 3000), (flags, OWN_THREAD_POINTER), 0, 0);
+            assert_eq!(
+                read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
+                Some(3000)
+            );
         }
     }
 
     #[test]
-    fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
+    fn r1_18_pmd_that_the_page_lacks_needs_a_system_call() {
         let page = SelfPage::new();
-        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
-        page.update(counter(|| 3000), (COUNTING, OWN_THREAD), 0, 0);
-        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
-        page.update(counter(|| 3000), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
-        assert_eq!(read(&page, 256, OWN_THREAD, no_rdpmc), None);
-    }
-
-    #[test]
-    fn r1_18_a_page_that_is_being_written_is_not_used() {
-        let page = SelfPage::new();
-        let read_during_update = || {
-            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
-            1
-        };
+        assert_eq!(
+            read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
+            None
+        );
+        page.update(counter_state(|| 3000), (COUNTING, OWN_THREAD_POINTER), 0, 0);
+        assert_eq!(
+            read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
+            None
+        );
         page.update(
-            counter(read_during_update),
-            (COUNTING | RDPMC, OWN_THREAD),
+            counter_state(|| 3000),
+            (COUNTING | RDPMC, OWN_THREAD_POINTER),
             0,
             0,
         );
-        assert!(read(&page, 0, OWN_THREAD, |_| 0).is_some());
+        assert_eq!(
+            read_counter_as_thread(&page, 256, OWN_THREAD_POINTER, panic_on_rdpmc),
+            None
+        );
     }
 
     #[test]
-    fn r1_18_a_page_that_changed_meanwhile_is_looked_at_again() {
+    fn r1_18_page_gives_no_value_during_an_update() {
         let page = SelfPage::new();
-        let change = |sum| page.update(counter(move || sum), (COUNTING | RDPMC, OWN_THREAD), 0, 0);
+        let read_during_update = || {
+            assert_eq!(
+                read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
+                None
+            );
+            1
+        };
+        page.update(
+            counter_state(read_during_update),
+            (COUNTING | RDPMC, OWN_THREAD_POINTER),
+            0,
+            0,
+        );
+        assert!(read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| 0).is_some());
+    }
+
+    #[test]
+    fn r1_18_page_that_changes_during_a_read_is_read_again() {
+        let page = SelfPage::new();
+        let change = |sum| {
+            page.update(
+                counter_state(move || sum),
+                (COUNTING | RDPMC, OWN_THREAD_POINTER),
+                0,
+                0,
+            )
+        };
         change(1000);
         let tries = Cell::new(0);
-        let value = read(&page, 0, OWN_THREAD, |_| {
+        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {
             tries.set(tries.get() + 1);
             if tries.get() < 3 {
                 change(1000 * tries.get());
@@ -202,7 +240,7 @@ mod tests {
         });
         assert_eq!((value, tries.get()), (Some(2000), 3));
         // If the page changes at each attempt, the reader returns no value.
-        let value = read(&page, 0, OWN_THREAD, |_| {
+        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {
             change(1);
             0
         });

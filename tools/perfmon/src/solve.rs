@@ -6,7 +6,8 @@
 //! each group, first with the smallest number of sets, then with more. For the chosen sets, the
 //! assignment is a bipartite matching of events and counters, which is solved exactly. Events
 //! without a group take any counter that is left. For each number of sets the search ends after
-//! `MAX_STEPS` steps, so with many large groups the result can have more sets than necessary.
+//! `MAX_SEARCH_STEPS` steps, so with many large groups the result can have more sets than
+//! necessary.
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ pub struct Assignment {
 
 /// The assignment of all events to event sets and PMDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Schedule {
+pub struct EventSchedule {
     /// The assignment of each event, in the order of the events.
     pub assignments: Vec<Assignment>,
     /// Number of event sets in the schedule.
@@ -66,37 +67,37 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 /// Maximum number of steps that the search makes for each number of sets.
-const MAX_STEPS: usize = 20_000;
+const MAX_SEARCH_STEPS: usize = 20_000;
 
 /// A matching of events and PMDs (data registers) in all event sets.
-struct Matching<'a> {
+struct EventPmdMatching<'a> {
     events: &'a [Constraint],
     /// The PMDs in use in each set, each with the index of the event that uses the PMD.
-    in_use: Vec<Vec<(u16, usize)>>,
-    set_of: Vec<Option<u16>>,
+    pmds_in_use: Vec<Vec<(u16, usize)>>,
+    fixed_set_of_event: Vec<Option<u16>>,
 }
 
-impl<'a> Matching<'a> {
+impl<'a> EventPmdMatching<'a> {
     fn new(events: &'a [Constraint], sets: usize) -> Self {
         Self {
             events,
-            in_use: vec![Vec::new(); sets],
-            set_of: vec![None; events.len()],
+            pmds_in_use: vec![Vec::new(); sets],
+            fixed_set_of_event: vec![None; events.len()],
         }
     }
 
     /// Finds a PMD for an event, by moving other events if necessary (an augmenting path). `tried`
     /// holds the pairs (set, PMD) that this search has tried. On failure the matching is unchanged.
-    fn assign(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
-        let sets: Vec<u16> = match self.set_of[event] {
+    fn assign_pmd(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
+        let sets: Vec<u16> = match self.fixed_set_of_event[event] {
             Some(set) => vec![set],
-            None => (0..self.in_use.len() as u16).collect(),
+            None => (0..self.pmds_in_use.len() as u16).collect(),
         };
         let events = self.events;
         // Prefer a free PMD to moving another event.
         for set in &sets {
             for pmd in &events[event].choices {
-                let in_use = &mut self.in_use[usize::from(*set)];
+                let in_use = &mut self.pmds_in_use[usize::from(*set)];
                 if !in_use.iter().any(|(p, _)| p == pmd) {
                     in_use.push((*pmd, event));
                     return true;
@@ -110,17 +111,17 @@ impl<'a> Matching<'a> {
                 }
                 tried.push((set, *pmd));
                 let holder = |in_use: &Vec<(u16, usize)>| in_use.iter().position(|(p, _)| p == pmd);
-                let Some(at) = holder(&self.in_use[usize::from(set)]) else {
+                let Some(at) = holder(&self.pmds_in_use[usize::from(set)]) else {
                     continue;
                 };
-                let other = self.in_use[usize::from(set)][at].1;
-                self.in_use[usize::from(set)][at].1 = event;
-                self.remove_elsewhere(other, set, *pmd);
-                if self.assign(other, tried) {
+                let other = self.pmds_in_use[usize::from(set)][at].1;
+                self.pmds_in_use[usize::from(set)][at].1 = event;
+                self.remove_event_elsewhere(other, set, *pmd);
+                if self.assign_pmd(other, tried) {
                     return true;
                 }
-                if let Some(at) = holder(&self.in_use[usize::from(set)]) {
-                    self.in_use[usize::from(set)][at].1 = other;
+                if let Some(at) = holder(&self.pmds_in_use[usize::from(set)]) {
+                    self.pmds_in_use[usize::from(set)][at].1 = other;
                 }
             }
         }
@@ -129,15 +130,15 @@ impl<'a> Matching<'a> {
 
     /// Removes an event from all sets and PMDs except `pmd` in `set`. After the removal, the caller
     /// assigns the removed event to another PMD.
-    fn remove_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
-        for (n, in_use) in self.in_use.iter_mut().enumerate() {
+    fn remove_event_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
+        for (n, in_use) in self.pmds_in_use.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
         }
     }
 
-    fn schedule(&self) -> Schedule {
+    fn to_schedule(&self) -> EventSchedule {
         let mut assignments = vec![Assignment { set: 0, pmd: 0 }; self.events.len()];
-        for (set, in_use) in self.in_use.iter().enumerate() {
+        for (set, in_use) in self.pmds_in_use.iter().enumerate() {
             for (pmd, event) in in_use {
                 assignments[*event] = Assignment {
                     set: set as u16,
@@ -145,9 +146,9 @@ impl<'a> Matching<'a> {
                 };
             }
         }
-        Schedule {
+        EventSchedule {
             assignments,
-            sets: self.in_use.len() as u16,
+            sets: self.pmds_in_use.len() as u16,
         }
     }
 }
@@ -155,16 +156,16 @@ impl<'a> Matching<'a> {
 /// Matches the events `selected` with PMDs. An event gets a PMD in the set that `set_of` returns,
 /// or in any set if `set_of` returns `None`. The error is the index of the first event that gets no
 /// PMD.
-fn match_events(
+fn match_events_with_pmds(
     events: &[Constraint],
     selected: impl Iterator<Item = usize>,
     sets: usize,
     set_of: impl Fn(usize) -> Option<u16>,
-) -> Result<Matching<'_>, usize> {
-    let mut matching = Matching::new(events, sets);
+) -> Result<EventPmdMatching<'_>, usize> {
+    let mut matching = EventPmdMatching::new(events, sets);
     for event in selected {
-        matching.set_of[event] = set_of(event);
-        if !matching.assign(event, &mut Vec::new()) {
+        matching.fixed_set_of_event[event] = set_of(event);
+        if !matching.assign_pmd(event, &mut Vec::new()) {
             return Err(event);
         }
     }
@@ -172,32 +173,33 @@ fn match_events(
 }
 
 /// A backtracking search for the event sets of the groups.
-struct Search<'a> {
+struct GroupPlacementSearch<'a> {
     events: &'a [Constraint],
     groups: Vec<Vec<usize>>,
-    group_of: Vec<Option<usize>>,
-    sets: usize,
-    steps: usize,
+    group_of_event: Vec<Option<usize>>,
+    nr_sets: usize,
+    nr_steps: usize,
 }
 
-impl Search<'_> {
-    fn place_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<Schedule> {
-        if self.steps >= MAX_STEPS {
+impl GroupPlacementSearch<'_> {
+    fn place_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<EventSchedule> {
+        if self.nr_steps >= MAX_SEARCH_STEPS {
             return None;
         }
-        self.steps += 1;
+        self.nr_steps += 1;
         let nr = set_of_group.len();
         // A matching must exist that gives a PMD to each event of the groups whose set is chosen,
         // and to each event without a group.
-        let set_of = |event: usize| self.group_of[event].map(|g| set_of_group[g]);
-        let selected = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
-        let found = match_events(self.events, selected, self.sets, set_of).ok()?;
+        let set_of = |event: usize| self.group_of_event[event].map(|g| set_of_group[g]);
+        let selected =
+            (0..self.events.len()).filter(|e| self.group_of_event[*e].is_none_or(|g| g < nr));
+        let found = match_events_with_pmds(self.events, selected, self.nr_sets, set_of).ok()?;
         if nr == self.groups.len() {
-            return Some(found.schedule());
+            return Some(found.to_schedule());
         }
         // Try only the first empty set, because all empty sets are equivalent.
         let used = set_of_group.iter().map(|set| set + 1).max().unwrap_or(0);
-        for set in 0..(used + 1).min(self.sets as u16) {
+        for set in 0..(used + 1).min(self.nr_sets as u16) {
             set_of_group.push(set);
             let found = self.place_groups(set_of_group);
             if found.is_some() {
@@ -235,12 +237,12 @@ fn min_nr_sets(events: &[Constraint]) -> usize {
 
 /// Assigns all events to as few event sets as the search finds. The events of a group are assigned
 /// to the same set.
-pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
+pub fn solve(events: &[Constraint]) -> Result<EventSchedule, ScheduleError> {
     if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
         return Err(ScheduleError::NoCounter(event));
     }
     if events.is_empty() {
-        return Ok(Schedule::default());
+        return Ok(EventSchedule::default());
     }
     let mut names: Vec<usize> = events.iter().filter_map(|e| e.group).collect();
     names.sort_unstable();
@@ -252,7 +254,7 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
     };
     let mut groups: Vec<(usize, Vec<usize>)> = names.iter().map(|n| (*n, members(n))).collect();
     for (name, group) in &groups {
-        if let Err(event) = match_events(events, group.iter().copied(), 1, |_| Some(0)) {
+        if let Err(event) = match_events_with_pmds(events, group.iter().copied(), 1, |_| Some(0)) {
             return Err(ScheduleError::GroupConflict {
                 group: *name,
                 event,
@@ -261,34 +263,34 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
     }
     // Place the largest groups first, because they fit into the fewest sets.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
-    let mut group_of = vec![None; events.len()];
+    let mut group_of_event = vec![None; events.len()];
     for (n, (_, members)) in groups.iter().enumerate() {
         for event in members {
-            group_of[*event] = Some(n);
+            group_of_event[*event] = Some(n);
         }
     }
     // Begin with a lower bound: the number of sets that would be needed if no event were in a
     // group.
     let min_sets = (min_nr_sets(events)..=events.len())
-        .find(|sets| match_events(events, 0..events.len(), *sets, |_| None).is_ok())
+        .find(|sets| match_events_with_pmds(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
     for sets in min_sets..=events.len() {
-        let mut search = Search {
+        let mut search = GroupPlacementSearch {
             events,
             groups: groups.iter().map(|(_, members)| members.clone()).collect(),
-            group_of: group_of.clone(),
-            sets,
-            steps: 0,
+            group_of_event: group_of_event.clone(),
+            nr_sets: sets,
+            nr_steps: 0,
         };
         if let Some(found) = search.place_groups(&mut Vec::new()) {
             return Ok(found);
         }
     }
-    // If `MAX_STEPS` ended the search even for the largest number of sets, give each group a set of
-    // its own.
-    let own_set = |event: usize| group_of[event].map(|g| g as u16);
-    match_events(events, 0..events.len(), events.len(), own_set)
-        .map(|found| found.schedule())
+    // If `MAX_SEARCH_STEPS` ended the search even for the largest number of sets, give each group a
+    // set of its own.
+    let own_set = |event: usize| group_of_event[event].map(|g| g as u16);
+    match_events_with_pmds(events, 0..events.len(), events.len(), own_set)
+        .map(|found| found.to_schedule())
         .map_err(ScheduleError::NoCounter)
 }
 
@@ -297,14 +299,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn constraint(choices: &[u16], group: Option<usize>) -> Constraint {
+    fn event_constraint(choices: &[u16], group: Option<usize>) -> Constraint {
         Constraint {
             choices: choices.to_vec(),
             group,
         }
     }
 
-    fn check_schedule(events: &[Constraint], schedule: &Schedule) {
+    fn check_schedule_is_valid(events: &[Constraint], schedule: &EventSchedule) {
         let mut assignments: Vec<(u16, u16)> = schedule
             .assignments
             .iter()
@@ -322,73 +324,78 @@ mod tests {
     }
 
     #[test]
-    fn r1_12_fewest_sets() {
+    fn r1_12_schedule_has_the_fewest_event_sets() {
         let any = [0, 1, 2, 3];
-        let events = vec![constraint(&any, None); 9];
+        let events = vec![event_constraint(&any, None); 9];
         let found = solve(&events).expect("fits");
-        check_schedule(&events, &found);
+        check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 3);
         // Three events that need the same counter need three sets.
-        let events = vec![constraint(&[2], None); 3];
+        let events = vec![event_constraint(&[2], None); 3];
         assert_eq!(solve(&events).expect("fits").sets, 3);
         // The first event moves to counter 1, because the second event can use counter 0 only.
-        let events = [constraint(&[0, 1], None), constraint(&[0], None)];
+        let events = [
+            event_constraint(&[0, 1], None),
+            event_constraint(&[0], None),
+        ];
         assert_eq!(solve(&events).expect("fits").sets, 1);
         // Three pairs and two single events fit into two sets of four counters.
-        let mut events: Vec<Constraint> = (0..6).map(|n| constraint(&any, Some(n / 2))).collect();
-        events.extend([constraint(&any, None), constraint(&any, None)]);
+        let mut events: Vec<Constraint> = (0..6)
+            .map(|n| event_constraint(&any, Some(n / 2)))
+            .collect();
+        events.extend([event_constraint(&any, None), event_constraint(&any, None)]);
         let found = solve(&events).expect("fits");
-        check_schedule(&events, &found);
+        check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 2);
     }
 
     /// Checks that 2,000 events are assigned to the smallest number of sets.
     #[test]
-    fn r1_12_thousands() {
+    fn r1_12_2000_events_get_the_fewest_sets() {
         let events: Vec<Constraint> = (0..2000)
             .map(|n| match n % 4 {
-                0 => constraint(&[0], None),
-                1 => constraint(&[0, 1], None),
-                _ => constraint(&[0, 1, 2, 3], None),
+                0 => event_constraint(&[0], None),
+                1 => event_constraint(&[0, 1], None),
+                _ => event_constraint(&[0, 1, 2, 3], None),
             })
             .collect();
         let found = solve(&events).expect("fits");
-        check_schedule(&events, &found);
+        check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 500);
     }
 
     /// Checks the schedule of many groups that need the same counter. The search for the event sets
-    /// of the groups ends after `MAX_STEPS` steps, because there are too many groups for a complete
-    /// search.
+    /// of the groups ends after `MAX_SEARCH_STEPS` steps, because there are too many groups for a
+    /// complete search.
     #[test]
-    fn r1_12_groups_beyond_the_search() {
-        let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();
+    fn r1_12_groups_get_own_sets_after_max_search_steps() {
+        let events: Vec<Constraint> = (0..210).map(|n| event_constraint(&[0], Some(n))).collect();
         let found = solve(&events).expect("fits");
-        check_schedule(&events, &found);
+        check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 210);
     }
 
     #[test]
-    fn r1_12_why_not() {
+    fn r1_12_schedule_error_names_the_event_or_group() {
         assert_eq!(
-            solve(&[constraint(&[0], None), constraint(&[], None)]),
+            solve(&[event_constraint(&[0], None), event_constraint(&[], None)]),
             Err(ScheduleError::NoCounter(1))
         );
         let events = [
-            constraint(&[0], Some(4)),
-            constraint(&[1], None),
-            constraint(&[0], Some(4)),
+            event_constraint(&[0], Some(4)),
+            event_constraint(&[1], None),
+            event_constraint(&[0], Some(4)),
         ];
         assert_eq!(
             solve(&events),
             Err(ScheduleError::GroupConflict { group: 4, event: 2 })
         );
-        assert_eq!(solve(&[]), Ok(Schedule::default()));
+        assert_eq!(solve(&[]), Ok(EventSchedule::default()));
     }
 
     /// Returns true if the events fit into `sets` sets with each group in one set. Tries every
     /// assignment.
-    fn exists_schedule(
+    fn exists_schedule_by_brute_force(
         events: &[Constraint],
         sets: u16,
         in_use: &mut Vec<(u16, u16)>,
@@ -414,7 +421,8 @@ mod tests {
                 if let Some(g) = event.group {
                     set_of_group[g] = Some(set);
                 }
-                let fits = exists_schedule(events, sets, in_use, set_of_group, at + 1);
+                let fits =
+                    exists_schedule_by_brute_force(events, sets, in_use, set_of_group, at + 1);
                 if let (Some(g), Some(previous)) = (event.group, previous) {
                     set_of_group[g] = previous;
                 }
@@ -429,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn r1_12_as_few_as_by_trying_all(
+        fn r1_12_schedule_is_as_small_as_by_brute_force(
             inputs in prop::collection::vec((prop::collection::btree_set(0u16..4, 1..4), prop::option::of(0usize..3)), 1..7),
         ) {
             let events: Vec<Constraint> = inputs.iter().map(|(choices, group)| Constraint {
@@ -437,11 +445,17 @@ mod tests {
                 group: *group,
             }).collect();
             let fewest = (1..=events.len() as u16).find(|sets| {
-                exists_schedule(&events, *sets, &mut Vec::new(), &mut vec![None; 3], 0)
+                exists_schedule_by_brute_force(
+                    &events,
+                    *sets,
+                    &mut Vec::new(),
+                    &mut vec![None; 3],
+                    0,
+                )
             });
             match solve(&events) {
                 Ok(found) => {
-                    check_schedule(&events, &found);
+                    check_schedule_is_valid(&events, &found);
                     prop_assert_eq!(Some(found.sets), fewest);
                 }
                 Err(_) => prop_assert_eq!(fewest, None),

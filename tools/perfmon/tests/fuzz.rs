@@ -12,13 +12,13 @@ use protocols::sync::Word;
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-const TEXT: &[u8] = b"# intel-arch\nCORE 0x20 cpus=1\n\
+const REGISTER_MAP_TEXT: &[u8] = b"# intel-arch\nCORE 0x20 cpus=1\n\
     PMC0 IA32_PERFEVTSEL0 address=0x186 reset=0x0 reserved=0xffffffff00180000 cpus=0,2-3\n\
     PMD0 IA32_PMC0 address=0xc1 width=48 pmcs=0x1 rdpmc=0x0\n\
     # soft\nPMC272 INSTANCE0 address=0x0 reset=0x0 reserved=0x0\n\
     PMD257 TASK_CLOCK virtual counter width=64 pmcs=0x0 thread\n";
 
-fn read_map(bytes: &[u8]) {
+fn parse_and_query_map(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
@@ -29,7 +29,7 @@ fn read_map(bytes: &[u8]) {
 
 #[test]
 fn r1_1_fuzz_register_maps() {
-    Fuzzer::new("register map").run(changed(&[TEXT.to_vec()]), read_map);
+    Fuzzer::new("register map").run(changed(&[REGISTER_MAP_TEXT.to_vec()]), parse_and_query_map);
 }
 
 #[test]
@@ -59,24 +59,24 @@ fn r1_1_fuzz_register_maps_of_any_words() {
         "thread",
         "=",
     ];
-    Fuzzer::new("parts of a register map").run(words(&parts), read_map);
+    Fuzzer::new("parts of a register map").run(words(&parts), parse_and_query_map);
 }
 
 /// The number of words of the data of a valid ring.
-const WORDS: usize = 256;
+const RING_DATA_WORDS: usize = 256;
 
-/// Returns an input of [`read_ring`]: the flags, the head of the ring, and the words of its data
-/// with records of all kinds.
-fn ring_input(flags: u32) -> Vec<u8> {
+/// Returns an input of [`read_ring_twice`]: the flags, the head of the ring, and the words of its
+/// data with records of all kinds.
+fn valid_ring_input(flags: u32) -> Vec<u8> {
     let (page, tail) = (Page::new(), Word::new(0));
-    page.init(flags, 4096, WORDS as u64 * 8);
-    let data: Vec<Word> = (0..WORDS).map(|_| Word::new(0)).collect();
+    page.init(flags, 4096, RING_DATA_WORDS as u64 * 8);
+    let data: Vec<Word> = (0..RING_DATA_WORDS).map(|_| Word::new(0)).collect();
     let ring = Shared {
         page: &page,
         tail: &tail,
         data: data.as_slice(),
     };
-    let mut writer = Writer::new(flags, WORDS as u64 * 8, 0);
+    let mut writer = Writer::new(flags, RING_DATA_WORDS as u64 * 8, 0);
     let sample = [
         0x1000,
         7,
@@ -102,7 +102,7 @@ fn ring_input(flags: u32) -> Vec<u8> {
 }
 
 /// Reads a ring twice. Before the second read, the head of the ring is set to another position.
-fn read_ring(bytes: &[u8]) -> usize {
+fn read_ring_twice(bytes: &[u8]) -> usize {
     let mut words = bytes.chunks_exact(8).map(|word| {
         let word = word.try_into().expect("8 bytes");
         u64::from_ne_bytes(word)
@@ -111,7 +111,8 @@ fn read_ring(bytes: &[u8]) -> usize {
         return 0;
     };
     let mut data: Vec<Word> = words.map(Word::new).collect();
-    // The size of the data must be a power of two, because `Mapping` rejects rings of other sizes.
+    // The size of the data must be a power of two, because `RingMapping` rejects rings of other
+    // sizes.
     data.resize_with(data.len().next_power_of_two(), || Word::new(0));
     let (page, tail) = (Page::new(), Word::new(0));
     let size = data.len() as u64 * 8;
@@ -132,12 +133,12 @@ fn read_ring(bytes: &[u8]) -> usize {
 
 #[test]
 fn r1_9_fuzz_rings() {
-    let valid = [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE].map(ring_input);
+    let valid = [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE].map(valid_ring_input);
     for bytes in &valid {
-        assert!(read_ring(bytes) > 20);
+        assert!(read_ring_twice(bytes) > 20);
     }
     Fuzzer::new("rings").run(changed(&valid), |bytes| {
         // The smallest record has a header only.
-        assert!(read_ring(bytes) <= bytes.len() / 4);
+        assert!(read_ring_twice(bytes) <= bytes.len() / 4);
     });
 }

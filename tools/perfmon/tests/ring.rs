@@ -41,20 +41,20 @@ impl RingMemory {
 
 /// The number that record_numbers() adds to a count of lost records, to distinguish the count from
 /// the numbers that other records contain.
-const LOST: u64 = 1 << 40;
+const LOST_COUNT_OFFSET: u64 = 1 << 40;
 
 /// Returns, for each record, the number that the record contains. For a record that reports losses,
-/// returns `LOST` plus the number of lost records.
+/// returns `LOST_COUNT_OFFSET` plus the number of lost records.
 fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
     records
         .map(|record| match record {
             Record::Other { kind: 9, words } => {
-                // write_record() stores the number in all words, so all words of an intact record
-                // are equal.
+                // write_numbered_record() stores the number in all words, so all words of an intact
+                // record are equal.
                 assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
                 words[0]
             }
-            Record::Lost(n) => LOST + n,
+            Record::Lost(n) => LOST_COUNT_OFFSET + n,
             other => panic!("{other:?}"),
         })
         .collect()
@@ -62,13 +62,13 @@ fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
 
 /// Writes a record with the number `n`. The length of the record depends on `n`, so that records
 /// also wrap around the end of the data.
-fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
+fn write_numbered_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
 }
 
 #[test]
-fn r1_9_samples_are_read() {
+fn r1_9_sample_throttle_and_exec_records_are_parsed() {
     let memory = RingMemory::new(0, 64);
     let mut writer = memory.writer(0);
     let fixed = [
@@ -114,12 +114,15 @@ fn r1_9_samples_are_read() {
 }
 
 #[test]
-fn r1_9_forward_records_are_consumed_and_wrap() {
+fn r1_9_forward_ring_returns_each_record_across_wraps() {
     let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     let mut numbers = Vec::new();
     for n in 0..1000 {
-        assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
+        assert_eq!(
+            write_numbered_record(&mut writer, &memory, n),
+            WriteResult::Kept
+        );
         if n % 2 == 0 {
             numbers.extend(record_numbers(reader.records(memory.shared())));
         }
@@ -130,31 +133,37 @@ fn r1_9_forward_records_are_consumed_and_wrap() {
 }
 
 #[test]
-fn r1_9_what_is_lost_is_told() {
+fn r1_9_lost_records_are_reported_before_the_next_record() {
     let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     let kept = (0..10)
-        .filter(|_| write_record(&mut writer, &memory, 0) == WriteResult::Kept)
+        .filter(|_| write_numbered_record(&mut writer, &memory, 0) == WriteResult::Kept)
         .count();
     assert_eq!((kept, memory.page.lost()), (8, 2));
     assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
-    write_record(&mut writer, &memory, 1);
+    write_numbered_record(&mut writer, &memory, 1);
     assert_eq!(
         record_numbers(reader.records(memory.shared())),
-        [LOST + 2, 1]
+        [LOST_COUNT_OFFSET + 2, 1]
     );
 }
 
 #[test]
-fn r1_9_a_record_that_is_not_asked_for_stays() {
+fn r1_9_unread_record_stays_in_the_ring() {
     let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     for _ in 0..8 {
-        write_record(&mut writer, &memory, 0);
+        write_numbered_record(&mut writer, &memory, 0);
     }
     assert!(reader.records(memory.shared()).next().is_some());
-    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Kept);
-    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Lost);
+    assert_eq!(
+        write_numbered_record(&mut writer, &memory, 0),
+        WriteResult::Kept
+    );
+    assert_eq!(
+        write_numbered_record(&mut writer, &memory, 0),
+        WriteResult::Lost
+    );
     assert_eq!(reader.records(memory.shared()).count(), 8);
 }
 
@@ -167,7 +176,10 @@ fn r1_9_a_new_reader_continues_at_the_tail() {
         let mut numbers = Vec::new();
         // After several readers, the ring has wrapped: position 0 is the middle of a record.
         for n in 0..100 {
-            assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
+            assert_eq!(
+                write_numbered_record(&mut writer, &memory, n),
+                WriteResult::Kept
+            );
             numbers.extend(read());
         }
         assert_eq!(numbers, (0..100).collect::<Vec<u64>>(), "flags {flags}");
@@ -175,13 +187,13 @@ fn r1_9_a_new_reader_continues_at_the_tail() {
 }
 
 #[test]
-fn r2_1_backward_records_come_oldest_first() {
+fn r2_1_backward_ring_returns_oldest_records_first() {
     let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
     let mut writer = memory.writer(BACKWARD | OVERWRITE);
     let mut reader = Reader::new(&memory.shared());
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
     for n in 0..4 {
-        write_record(&mut writer, &memory, n);
+        write_numbered_record(&mut writer, &memory, n);
     }
     assert_eq!(
         record_numbers(reader.records(memory.shared())),
@@ -189,17 +201,17 @@ fn r2_1_backward_records_come_oldest_first() {
     );
     // A second call returns only records that were written since the first call.
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
-    write_record(&mut writer, &memory, 4);
+    write_numbered_record(&mut writer, &memory, 4);
     assert_eq!(record_numbers(reader.records(memory.shared())), [4]);
 }
 
 #[test]
-fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
+fn r2_3_backward_ring_returns_all_intact_records_after_a_wrap() {
     for last in 5..200 {
         let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
         let mut writer = memory.writer(BACKWARD | OVERWRITE);
         for n in 0..=last {
-            write_record(&mut writer, &memory, n);
+            write_numbered_record(&mut writer, &memory, n);
         }
         let numbers = record_numbers(Reader::new(&memory.shared()).records(memory.shared()));
         // The expected records are the newest records that fit into the ring.
@@ -215,46 +227,46 @@ fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
 }
 
 #[test]
-fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
+fn r2_7_backward_ring_without_overwrite_frees_read_records() {
     let memory = RingMemory::new(BACKWARD, 16);
     let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::new(&memory.shared()));
     for _ in 0..9 {
-        write_record(&mut writer, &memory, 0);
+        write_numbered_record(&mut writer, &memory, 0);
     }
     assert_eq!(memory.page.lost(), 1);
     assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
-    write_record(&mut writer, &memory, 1);
+    write_numbered_record(&mut writer, &memory, 1);
     assert_eq!(
         record_numbers(reader.records(memory.shared())),
-        [LOST + 1, 1]
+        [LOST_COUNT_OFFSET + 1, 1]
     );
 }
 
 #[test]
-fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
+fn r2_7_reader_of_an_overwritten_forward_ring_skips_to_the_head() {
     let memory = RingMemory::new(OVERWRITE, 16);
     let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::new(&memory.shared()));
     for n in 0..3 {
-        write_record(&mut writer, &memory, n);
+        write_numbered_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
     assert_eq!(reader.skips(), 0);
     // 20 records have 80 words: five times the size of the ring.
     for n in 0..20 {
-        write_record(&mut writer, &memory, n);
+        write_numbered_record(&mut writer, &memory, n);
     }
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
     assert_eq!(reader.skips(), 1);
-    write_record(&mut writer, &memory, 20);
+    write_numbered_record(&mut writer, &memory, 20);
     assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
     assert_eq!((reader.skips(), reader.is_broken()), (1, false));
 }
 
 #[test]
-fn r2_5_what_is_no_ring_ends_it() {
+fn r2_5_invalid_record_breaks_the_reader() {
     let memory = RingMemory::new(0, 16);
     let mut writer = memory.writer(0);
-    write_record(&mut writer, &memory, 0);
+    write_numbered_record(&mut writer, &memory, 0);
     memory.data[0].store_relaxed(3);
     let mut reader = Reader::new(&memory.shared());
     assert_eq!(reader.records(memory.shared()).count(), 0);
@@ -262,7 +274,7 @@ fn r2_5_what_is_no_ring_ends_it() {
 }
 
 #[test]
-fn r2_5_no_record_is_torn_while_it_is_written() {
+fn r2_5_reader_returns_no_torn_record_during_writes() {
     for flags in [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE] {
         let memory = RingMemory::new(flags, 64);
         let (writer_done, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -275,7 +287,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
                     if n > 200_000 && has_read.load(Ordering::Acquire) {
                         break;
                     }
-                    write_record(&mut writer, &memory, n);
+                    write_numbered_record(&mut writer, &memory, n);
                 }
                 writer_done.store(true, Ordering::Release);
             });
@@ -284,7 +296,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
             loop {
                 let ended = writer_done.load(Ordering::Acquire);
                 for n in record_numbers(reader.records(memory.shared())) {
-                    if n < LOST {
+                    if n < LOST_COUNT_OFFSET {
                         assert!(last < Some(n), "{n} after {last:?}");
                         (last, nr_records) = (Some(n), nr_records + 1);
                     }
@@ -302,7 +314,7 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
 }
 
 #[test]
-fn r1_9_the_argument_is_the_kernels() {
+fn r1_9_ring_argument_has_the_layout_of_the_kernel() {
     let argument = Argument {
         size: 0x10000,
         flags: BACKWARD | OVERWRITE,

@@ -22,28 +22,28 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use fake::{Fake, RecordBytes, SHARED_KEY};
+use fake::{FakeTrace, RecordBytes, SHARED_KEY};
 use perftrace_reader::output::{Ctf, Output, TraceProperties};
 use perftrace_reader::{Reader, Source};
 
 /// An event that the reader must print.
-struct Expected {
+struct ExpectedEvent {
     time: u64,
     line: String,
 }
 
 /// A test case: a trace, and the expected output of a reader.
-struct Case {
+struct TraceCase {
     name: &'static str,
-    fake: Fake,
-    expected: Vec<Expected>,
+    fake: FakeTrace,
+    expected: Vec<ExpectedEvent>,
     discarded: Vec<String>,
     /// True if the output is left unfinished, to simulate that the recorder was killed.
     killed: bool,
 }
 
-impl Case {
-    fn new(name: &'static str, fake: Fake) -> Self {
+impl TraceCase {
+    fn new(name: &'static str, fake: FakeTrace) -> Self {
         Self {
             name,
             fake,
@@ -53,9 +53,16 @@ impl Case {
         }
     }
 
-    fn expect(&mut self, time: u64, cpu: u32, process: (u32, u32, &str), name: &str, fields: &str) {
+    fn expect_event(
+        &mut self,
+        time: u64,
+        cpu: u32,
+        process: (u32, u32, &str),
+        name: &str,
+        fields: &str,
+    ) {
         let (pid, tid, comm) = process;
-        self.expected.push(Expected {
+        self.expected.push(ExpectedEvent {
             time,
             line: format!(
                 "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}\n"
@@ -63,7 +70,7 @@ impl Case {
         });
     }
 
-    fn write(mut self, directory: &Path) -> Result<(), Box<dyn Error>> {
+    fn write_files(mut self, directory: &Path) -> Result<(), Box<dyn Error>> {
         let environment = vec![("tracer_name".to_owned(), "synthetic".to_owned())];
         let properties = TraceProperties::new(&self.fake.info()?, environment);
         let mut ctf = Ctf::create(&directory.join(self.name), &properties)?;
@@ -83,22 +90,25 @@ impl Case {
     }
 }
 
-fn concat(parts: &[&[u8]]) -> Vec<u8> {
+fn concat_bytes(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
 /// Formats a time in the form of babeltrace2, in nanoseconds. The real time of tick 0 is 22:13:20.
 fn babeltrace_time(time: u64) -> String {
-    format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
+    format!(
+        "[22:13:20.{:09}]",
+        time * 1_000_000 / u64::from(fake::FAKE_KHZ)
+    )
 }
 
 /// Returns a case with fields of every type, each with a small and a large value.
-fn types() -> Case {
+fn case_of_all_types() -> TraceCase {
     let fields = "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64";
-    let fake = Fake::new()
+    let fake = FakeTrace::new()
         .process(17, 100, "app")
         .marker(17, 0, "types:all", fields);
-    let min_values = concat(&[
+    let min_values = concat_bytes(&[
         &[0],
         &0_u16.to_ne_bytes(),
         &0_u32.to_ne_bytes(),
@@ -114,7 +124,7 @@ fn types() -> Case {
         &(-1.5_f32).to_ne_bytes(),
         &(-0.25_f64).to_ne_bytes(),
     ]);
-    let max_values = concat(&[
+    let max_values = concat_bytes(&[
         &[0xff; 15],
         &i8::MAX.to_ne_bytes(),
         &i16::MAX.to_ne_bytes(),
@@ -127,58 +137,58 @@ fn types() -> Case {
         &1e10_f32.to_ne_bytes(),
         &2.5e100_f64.to_ne_bytes(),
     ]);
-    let mut case = Case::new("types", fake);
+    let mut case = TraceCase::new("types", fake);
     let all = RecordBytes::default()
         .event(0, 101, 2000, &min_values)
         .event(0, 102, 2001, &max_values);
     case.fake.add_round(&[(17, 0, &all.0, 0)]);
-    case.expect(2000, 0, (100, 101, "app"), "types:all",
+    case.expect_event(2000, 0, (100, 101, "app"), "types:all",
         "{ a = 0, b = 0, c = 0, d = 0, e = -128, f = -32768, g = -2147483648, h = -9223372036854775808, i = 0x0, j = 0x0, k = 0x0, l = 0x0, m = -1.5, n = -0.25 }");
-    case.expect(2001, 0, (100, 102, "app"), "types:all",
+    case.expect_event(2001, 0, (100, 102, "app"), "types:all",
         "{ a = 255, b = 65535, c = 4294967295, d = 18446744073709551615, e = 127, f = 32767, g = 2147483647, h = 9223372036854775807, i = 0xAB, j = 0xABCD, k = 0xABCDEF01, l = 0xABCDEF0123456789, m = 1e+10, n = 2.5e+100 }");
     case
 }
 
-fn texts() -> Case {
-    let fake = Fake::new()
+fn case_of_texts() -> TraceCase {
+    let fake = FakeTrace::new()
         .process(17, 100, "a b")
         .marker(17, 0, "text:one", "s:str")
         .marker(17, 1, "text:two", "n:u8 s:str m:u16 t:str")
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
-    let mixed = concat(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
+    let mixed = concat_bytes(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
     // The first text is not valid UTF-8: it begins with the second byte of a UTF-8 letter, whose
     // first byte is the byte before the text.
-    let broken = concat(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
+    let broken = concat_bytes(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
     let all = RecordBytes::default()
         .event(0, 100, 2000, b"hello\0")
         .event(2, 100, 2001, &[])
         .event(0, 100, 2002, b"\0")
         .pad(3)
         .event(1, 100, 2003, &mixed)
-        .event(0, 100, 2004, &concat(&[long.as_bytes(), b"\0"]))
+        .event(0, 100, 2004, &concat_bytes(&[long.as_bytes(), b"\0"]))
         .event(1, 100, 2005, &broken);
-    let mut case = Case::new("texts", fake);
+    let mut case = TraceCase::new("texts", fake);
     case.fake.add_round(&[(17, 0, &all.0, 0)]);
     let process = (100, 100, "a b");
-    case.expect(2000, 0, process, "text:one", "{ s = \"hello\" }");
-    case.expect(2001, 0, process, "text:none", "{ }");
-    case.expect(2002, 0, process, "text:one", "{ s = \"\" }");
-    case.expect(
+    case.expect_event(2000, 0, process, "text:one", "{ s = \"hello\" }");
+    case.expect_event(2001, 0, process, "text:none", "{ }");
+    case.expect_event(2002, 0, process, "text:one", "{ s = \"\" }");
+    case.expect_event(
         2003,
         0,
         process,
         "text:two",
         "{ n = 7, s = \"\u{e9}\", m = 513, t = \"\" }",
     );
-    case.expect(
+    case.expect_event(
         2004,
         0,
         process,
         "text:one",
         &format!("{{ s = \"{long}\" }}"),
     );
-    case.expect(
+    case.expect_event(
         2005,
         0,
         process,
@@ -190,14 +200,14 @@ fn texts() -> Case {
 
 /// Returns a case with 64 CPUs, 3 processes and 5 rounds, that is, passes of the reader over all
 /// buffers. In each round, the events of the different buffers overlap in time.
-fn many_buffers() -> Case {
-    let mut fake = Fake::new();
+fn case_of_many_buffers() -> TraceCase {
+    let mut fake = FakeTrace::new();
     for key in 17..20 {
         fake = fake
             .process(key, key as u32 * 10, "many")
             .marker(key, 5, "many:event", "n:u64");
     }
-    let mut case = Case::new("many", fake);
+    let mut case = TraceCase::new("many", fake);
     for round in 0..5 {
         let mut buffers = Vec::new();
         for key in 17..20_u64 {
@@ -207,7 +217,7 @@ fn many_buffers() -> Case {
                 let times = (0..4).map(|i| first + i * 1000);
                 for time in times {
                     all = all.event(5, cpu, time, &time.to_ne_bytes());
-                    case.expect(
+                    case.expect_event(
                         time,
                         cpu,
                         (key as u32 * 10, cpu, "many"),
@@ -228,11 +238,11 @@ fn many_buffers() -> Case {
 }
 
 /// Returns a case in which events are lost before the first event, between events, and at the end.
-fn lost() -> Case {
-    let fake = Fake::new()
+fn case_of_lost_events() -> TraceCase {
+    let fake = FakeTrace::new()
         .process(17, 100, "app")
         .marker(17, 0, "lost:event", "n:u8");
-    let mut case = Case::new("lost", fake);
+    let mut case = TraceCase::new("lost", fake);
     let first = RecordBytes::default()
         .lost(2000, 3)
         .event(0, 1, 2000, &[1])
@@ -245,7 +255,7 @@ fn lost() -> Case {
         .event(0, 1, 2110, &[4]);
     case.fake.add_round(&[(17, 2, &second.0, 14)]);
     for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
-        case.expect(
+        case.expect_event(
             time,
             2,
             (100, 1, "app"),
@@ -265,15 +275,15 @@ fn lost() -> Case {
 }
 
 /// Returns a case with invalid records, which the output must leave out, among valid records.
-fn corrupt() -> Case {
-    let fake = Fake::new()
+fn case_of_corrupt_records() -> TraceCase {
+    let fake = FakeTrace::new()
         .process(17, 100, "app")
         .process(18, 101, "bad")
         .marker(17, 0, "good:event", "n:u32")
         .marker(18, 0, "good:event", "n:u32")
         .marker(18, 1, "bad:fields", "n:u33")
         .marker(18, 2, "bad:text", "s:str");
-    let mut case = Case::new("corrupt", fake);
+    let mut case = TraceCase::new("corrupt", fake);
     let n = |n: u32| n.to_ne_bytes();
     let good = RecordBytes::default().event(0, 1, 2000, &n(1));
     let cut = RecordBytes::default()
@@ -299,20 +309,32 @@ fn corrupt() -> Case {
         (18, 1, &odd.0, 0),
         (99, 0, &good.0, 0),
     ]);
-    case.expect(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
-    case.expect(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
-    case.expect(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 6 }");
-    case.expect(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 7 }");
+    case.expect_event(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
+    case.expect_event(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
+    case.expect_event(
+        fake::NOW_TICKS,
+        1,
+        (101, 2, "bad"),
+        "good:event",
+        "{ n = 6 }",
+    );
+    case.expect_event(
+        fake::NOW_TICKS,
+        1,
+        (101, 2, "bad"),
+        "good:event",
+        "{ n = 7 }",
+    );
     case
 }
 
 /// Returns a case with a flight recorder, in which the newest record is first and the oldest record
 /// is partly overwritten.
-fn flight() -> Case {
-    let fake = Fake::flight()
+fn case_of_flight_recorder() -> TraceCase {
+    let fake = FakeTrace::flight()
         .process(17, 100, "app")
         .marker(17, 0, "flight:event", "n:u16");
-    let mut case = Case::new("flight", fake);
+    let mut case = TraceCase::new("flight", fake);
     let events: Vec<RecordBytes> = (0..50_u16)
         .map(|n| RecordBytes::default().event(0, 1, 3000 + u64::from(n), &n.to_ne_bytes()))
         .collect();
@@ -320,7 +342,7 @@ fn flight() -> Case {
     all.truncate(all.len() - 8);
     case.fake.add_round(&[(17, 3, &all, 0)]);
     for n in 1..50_u64 {
-        case.expect(
+        case.expect_event(
             3000 + n,
             3,
             (100, 1, "app"),
@@ -332,23 +354,23 @@ fn flight() -> Case {
 }
 
 /// Returns a case in which several processes write to one buffer, with markers of the same name.
-fn shared() -> Case {
-    let fake = Fake::shared()
+fn case_of_shared_buffers() -> TraceCase {
+    let fake = FakeTrace::shared()
         .process(17, 100, "one")
         .process(18, 200, "two")
         .marker(17, 0, "both:event", "n:u16")
         .marker(18, 3, "both:event", "n:u16")
         .marker(18, 0, "both:event", "s:str");
-    let mut case = Case::new("shared", fake);
+    let mut case = TraceCase::new("shared", fake);
     let all = RecordBytes::default()
         .shared_event(17, 0, 1, 2000, &5_u16.to_ne_bytes())
         .shared_event(18, 3, 2, 2001, &6_u16.to_ne_bytes())
         .shared_event(77, 0, 2, 2002, &6_u16.to_ne_bytes())
         .shared_event(18, 0, 2, 2003, b"x\0");
     case.fake.add_round(&[(SHARED_KEY, 1, &all.0, 0)]);
-    case.expect(2000, 1, (100, 1, "one"), "both:event", "{ n = 5 }");
-    case.expect(2001, 1, (200, 2, "two"), "both:event", "{ n = 6 }");
-    case.expect(2003, 1, (200, 2, "two"), "both:event", "{ s = \"x\" }");
+    case.expect_event(2000, 1, (100, 1, "one"), "both:event", "{ n = 5 }");
+    case.expect_event(2001, 1, (200, 2, "two"), "both:event", "{ n = 6 }");
+    case.expect_event(2003, 1, (200, 2, "two"), "both:event", "{ s = \"x\" }");
     case
 }
 
@@ -358,22 +380,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("usage: synthetic DIRECTORY")?;
     let directory = Path::new(&directory);
     fs::create_dir_all(directory)?;
-    let mut killed = texts();
+    let mut killed = case_of_texts();
     (killed.name, killed.killed) = ("killed", true);
-    let empty = Case::new("empty", Fake::new());
+    let empty = TraceCase::new("empty", FakeTrace::new());
     for case in [
-        types(),
-        texts(),
-        many_buffers(),
-        lost(),
-        corrupt(),
-        flight(),
-        shared(),
+        case_of_all_types(),
+        case_of_texts(),
+        case_of_many_buffers(),
+        case_of_lost_events(),
+        case_of_corrupt_records(),
+        case_of_flight_recorder(),
+        case_of_shared_buffers(),
         killed,
         empty,
     ] {
         println!("{}", case.name);
-        case.write(directory)?;
+        case.write_files(directory)?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
 }
 
 /// Calls `PERFTRACE_CREATE` with a filter, or without a filter if the slice is empty.
-pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
+pub fn create_trace(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;
     // SAFETY: `PERFTRACE_CREATE` reads and writes a `Create`, which is borrowed until the call
@@ -40,7 +40,7 @@ pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Res
 }
 
 /// Calls `PERFTRACE_OPEN`.
-pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
+pub fn open_trace(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
     (create.filter, create.filter_bytes) = (0, 0);
     // SAFETY: `PERFTRACE_OPEN` reads and writes a `Create`, which is borrowed until the call
     // returns. `create` refers to no filter, so the call reads no other memory. All bit patterns of
@@ -49,14 +49,14 @@ pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
 }
 
 /// Calls `PERFTRACE_INFO`.
-pub fn info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
+pub fn read_trace_info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
     // SAFETY: `PERFTRACE_INFO` reads and writes an `Info`, which is borrowed until the call
     // returns. All bit patterns of an `Info` are valid.
     unsafe { ioctl(fd, Updater::<{ call::INFO }, Info>::new(info)) }
 }
 
 /// Calls `PERFTRACE_READ`, which writes records to `to`.
-pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()> {
+pub fn read_buffer(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()> {
     read.to = to.as_mut_ptr() as u64;
     read.bytes = u32::try_from(to.len()).unwrap_or(u32::MAX);
     // SAFETY: `PERFTRACE_READ` reads and writes a `Read`, which is borrowed until the call returns.
@@ -66,35 +66,35 @@ pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()
 }
 
 /// Calls `PERFTRACE_RELEASE`.
-pub fn release(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
+pub fn release_processes(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
     // SAFETY: `PERFTRACE_RELEASE` reads and writes a `Release`, which is borrowed until the call
     // returns. All bit patterns of a `Release` are valid.
     unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }
 }
 
 /// Calls `PERFTRACE_PROCESS`.
-pub fn process(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
+pub fn read_process_info(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
     // SAFETY: `PERFTRACE_PROCESS` reads and writes a `Process`, which is borrowed until the call
     // returns. All bit patterns of a `Process` are valid.
     unsafe { ioctl(fd, Updater::<{ call::PROCESS }, Process>::new(process)) }
 }
 
 /// Calls `PERFTRACE_DESCRIBE`.
-pub fn describe(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
+pub fn read_marker_info(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
     // SAFETY: `PERFTRACE_DESCRIBE` reads and writes a `Describe`, which is borrowed until the call
     // returns. All bit patterns of a `Describe` are valid.
     unsafe { ioctl(fd, Updater::<{ call::DESCRIBE }, Describe>::new(describe)) }
 }
 
 /// Calls `PERFTRACE_PAUSE`.
-pub fn pause(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+pub fn set_trace_paused(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     // SAFETY: `PERFTRACE_PAUSE` reads a `u32` at the address that `Setter` passes, which is valid
     // during the call.
     unsafe { ioctl(fd, Setter::<{ call::PAUSE }, u32>::new(u32::from(on))) }
 }
 
 /// Calls `PERFTRACE_END`.
-pub fn end(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn end_trace(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: `PERFTRACE_END` takes no argument.
     unsafe { ioctl(fd, NoArg::<{ call::END }>::new()) }
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_11_calls_have_the_numbers_of_the_header() {
+    fn r3_11_ioctl_numbers_match_the_header() {
         assert_eq!(call::NEXT_TRACE, 0xc1b0_4188);
         assert_eq!(call::NEXT_MARKER, 0xc158_4189);
         assert_eq!(call::CREATE, 0xc168_4190);

@@ -4,7 +4,7 @@
 
 use crate::source::Info;
 
-const SECOND: i128 = 1_000_000_000;
+const NS_PER_SECOND: i128 = 1_000_000_000;
 
 /// The clock of a trace: the frequency of its ticks, and a reference point, which is one moment in
 /// ticks and in real time.
@@ -12,8 +12,8 @@ const SECOND: i128 = 1_000_000_000;
 pub struct Clock {
     /// Number of ticks per millisecond, which is not 0.
     khz: u32,
-    ticks: u64,
-    realtime: u64,
+    reference_ticks: u64,
+    reference_realtime_ns: u64,
 }
 
 impl Clock {
@@ -21,8 +21,8 @@ impl Clock {
     pub fn new(info: &Info) -> Self {
         Self {
             khz: info.khz.max(1),
-            ticks: info.ticks,
-            realtime: info.realtime,
+            reference_ticks: info.ticks,
+            reference_realtime_ns: info.realtime,
         }
     }
 
@@ -33,13 +33,13 @@ impl Clock {
 
     /// Converts ticks to nanoseconds since 1970. A time before 1970 becomes 0.
     pub fn realtime(&self, time: u64) -> u64 {
-        let since = i128::from(time) - i128::from(self.ticks);
-        let ns = i128::from(self.realtime) + since * 1_000_000 / i128::from(self.khz);
+        let since = i128::from(time) - i128::from(self.reference_ticks);
+        let ns = i128::from(self.reference_realtime_ns) + since * 1_000_000 / i128::from(self.khz);
         u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
     }
 
     /// Returns the nanoseconds from one time in ticks to a later time.
-    pub(crate) fn between(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn ns_between(&self, from: u64, to: u64) -> u64 {
         let ns = u128::from(to.saturating_sub(from)) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
@@ -48,7 +48,8 @@ impl Clock {
     /// ticks.
     pub fn origin(&self) -> (i64, u64) {
         let frequency = i128::from(self.frequency());
-        let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);
+        let ticks = i128::from(self.reference_realtime_ns) * frequency / NS_PER_SECOND
+            - i128::from(self.reference_ticks);
         let seconds = ticks.div_euclid(frequency);
         let rest = ticks.rem_euclid(frequency);
         // The seconds and the remaining ticks fit into 64 bits, because times in ticks have 64 bits
@@ -64,7 +65,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    fn clock(khz: u32, ticks: u64, realtime: u64) -> Clock {
+    fn clock_at(khz: u32, ticks: u64, realtime: u64) -> Clock {
         Clock::new(&Info {
             khz,
             ticks,
@@ -74,21 +75,21 @@ mod tests {
     }
 
     #[test]
-    fn r3_6_ticks_become_times() {
-        let c = clock(2_000_000, 4_000_000_000, 1_000_000_000_500_000_000);
+    fn r3_6_ticks_are_converted_to_nanoseconds() {
+        let c = clock_at(2_000_000, 4_000_000_000, 1_000_000_000_500_000_000);
         assert_eq!(c.realtime(4_000_000_000), 1_000_000_000_500_000_000);
         assert_eq!(c.realtime(4_000_000_002), 1_000_000_000_500_000_001);
         assert_eq!(c.realtime(0), 999_999_998_500_000_000);
-        assert_eq!(c.between(10, 30), 10);
-        assert_eq!(c.between(30, 10), 0);
+        assert_eq!(c.ns_between(10, 30), 10);
+        assert_eq!(c.ns_between(30, 10), 0);
         assert_eq!(c.origin(), (999_999_998, 1_000_000_000));
-        assert_eq!(clock(1, u64::MAX, 0).realtime(0), 0);
-        assert_eq!(clock(0, 0, 0).realtime(u64::MAX), u64::MAX);
+        assert_eq!(clock_at(1, u64::MAX, 0).realtime(0), 0);
+        assert_eq!(clock_at(0, 0, 0).realtime(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn r3_6_tick_zero_may_lie_before_1970() {
-        let c = clock(1000, 5_000_001, 0);
+        let c = clock_at(1000, 5_000_001, 0);
         assert_eq!(c.origin(), (-6, 999_999));
     }
 }

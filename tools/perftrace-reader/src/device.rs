@@ -24,8 +24,9 @@ pub const DEVICE: &str = "/dev/perftrace";
 /// interrupts the call, or if the memory of the caller is too small for the records.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
-/// Maximum number of markers that [`Device::visit_markers`] visits. Without a limit, a program could
-/// create processes with markers faster than the markers are listed, and the call would not end.
+/// Maximum number of markers that [`Device::visit_markers`] visits. Without a limit, a program
+/// could create processes with markers faster than the markers are listed, and the call would not
+/// end.
 pub const MAX_MARKERS: usize = 1 << 17;
 
 /// The configuration of a new trace.
@@ -68,7 +69,7 @@ impl Device {
         let mut all = Vec::new();
         let mut slot = 0;
         while slot < raw::NR_TRACES as u32 {
-            let mut raw = raw_info(slot);
+            let mut raw = raw_info_of_slot(slot);
             match retry_on_intr(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
                 Ok(()) => return Err(Error::Corrupt("trace listed twice".to_owned())),
@@ -91,29 +92,29 @@ impl Device {
     /// Returns the process with the key `key`. Returns `None` if there is no such process, if the
     /// caller may not trace the process, or if the call fails.
     pub fn process(&self, key: u64) -> Option<ProcessInfo> {
-        read_process(self.file.as_fd(), key).ok().flatten()
+        read_process_info(self.file.as_fd(), key).ok().flatten()
     }
 
     /// Asks all traced processes to release the device, and to map the file `wake` in its place.
     /// Returns the number of processes that have not released the device yet.
     pub fn release(&self, wake: &File) -> Result<u32, Error> {
-        self.ioctl_release(0, wake.as_raw_fd())
+        self.call_release_ioctl(0, wake.as_raw_fd())
     }
 
     /// Ends the effect of [`Self::release`]: processes can be traced and traces can be created
     /// again.
     pub fn resume(&self) -> Result<(), Error> {
-        self.ioctl_release(raw::RESUME, -1).map(|_| ())
+        self.call_release_ioctl(raw::RESUME, -1).map(|_| ())
     }
 
-    fn ioctl_release(&self, flags: u32, wake: i32) -> Result<u32, Error> {
+    fn call_release_ioctl(&self, flags: u32, wake: i32) -> Result<u32, Error> {
         let mut release = Release {
             size: size_of::<Release>() as u32,
             flags,
             wake: wake as u32,
             left: 0,
         };
-        match retry_on_intr(|| abi::release(self.file.as_fd(), &mut release)) {
+        match retry_on_intr(|| abi::release_processes(self.file.as_fd(), &mut release)) {
             Ok(()) => Ok(release.left),
             Err(Errno::PERM) => Err(Error::Denied(
                 "releasing and arming processes needs CAP_SYS_MODULE",
@@ -125,13 +126,14 @@ impl Device {
 
     /// Creates a trace.
     pub fn create(self, config: &TraceConfig) -> Result<Trace, Error> {
-        let mut raw = raw_create();
+        let mut raw = empty_raw_create();
         raw.flags = config.flags;
         raw.bytes = config.bytes;
         raw.wait_ms = config.wait_ms;
-        copy_text(&mut raw.name, &config.name, "trace name")?;
-        copy_text(&mut raw.markers, &config.markers, "list of markers")?;
-        let result = retry_on_intr(|| abi::create(self.file.as_fd(), &mut raw, &config.filter));
+        copy_text_with_nul(&mut raw.name, &config.name, "trace name")?;
+        copy_text_with_nul(&mut raw.markers, &config.markers, "list of markers")?;
+        let result =
+            retry_on_intr(|| abi::create_trace(self.file.as_fd(), &mut raw, &config.filter));
         result.map_err(|e| match e {
             Errno::EXIST => Error::Exists(config.name.clone()),
             Errno::BUSY => Error::TooManyTraces,
@@ -148,12 +150,12 @@ impl Device {
 
     /// Opens an existing trace.
     pub fn open_trace(self, name: &str) -> Result<Trace, Error> {
-        let mut raw = raw_create();
+        let mut raw = empty_raw_create();
         // No trace has a name that is too long or otherwise invalid.
-        if copy_text(&mut raw.name, name, "").is_err() {
+        if copy_text_with_nul(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
         }
-        retry_on_intr(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
+        retry_on_intr(|| abi::open_trace(self.file.as_fd(), &mut raw)).map_err(|e| match e {
             Errno::NOENT | Errno::INVAL => Error::NoTrace(name.to_owned()),
             Errno::PERM | Errno::ACCESS => Error::Denied("the trace belongs to another user"),
             e => Error::Call("open the trace", e.into()),
@@ -171,13 +173,13 @@ pub struct Trace {
 impl Trace {
     /// Ends the trace. After the call, the trace records no events.
     pub fn end(&self) -> Result<(), Error> {
-        retry_on_intr(|| abi::end(self.file.as_fd()))
+        retry_on_intr(|| abi::end_trace(self.file.as_fd()))
             .map_err(|e| Error::Call("end the trace", e.into()))
     }
 
     /// Pauses or resumes the trace.
     pub fn pause(&self, on: bool) -> Result<(), Error> {
-        retry_on_intr(|| abi::pause(self.file.as_fd(), on))
+        retry_on_intr(|| abi::set_trace_paused(self.file.as_fd(), on))
             .map_err(|e| Error::Call("pause the trace", e.into()))
     }
 
@@ -204,8 +206,8 @@ impl AsFd for Trace {
 
 impl Source for Trace {
     fn info(&self) -> Result<Info, Error> {
-        let mut raw = raw_info(0);
-        retry_on_intr(|| abi::info(self.file.as_fd(), &mut raw))
+        let mut raw = raw_info_of_slot(0);
+        retry_on_intr(|| abi::read_trace_info(self.file.as_fd(), &mut raw))
             .map_err(|e| Error::Call("query the trace", e.into()))?;
         if raw.khz == 0 {
             return Err(Error::Corrupt("tick frequency is 0".to_owned()));
@@ -223,7 +225,7 @@ impl Source for Trace {
                 cpu: after.cpu,
                 ..Read::ZERO
             };
-            match abi::read(self.file.as_fd(), &mut raw, to) {
+            match abi::read_buffer(self.file.as_fd(), &mut raw, to) {
                 Ok(()) if raw.bytes as usize <= to.len() => {
                     to.truncate(raw.bytes as usize);
                     return Ok(Some(Chunk {
@@ -254,13 +256,13 @@ impl Source for Trace {
     }
 
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error> {
-        read_process(self.file.as_fd(), key)
+        read_process_info(self.file.as_fd(), key)
     }
 
     fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
-        let mut raw = raw_describe(key, number);
-        match retry_on_intr(|| abi::describe(self.file.as_fd(), &mut raw)) {
-            Ok(()) => Ok(Some(description_from_raw(&raw))),
+        let mut raw = raw_describe_of_marker(key, number);
+        match retry_on_intr(|| abi::read_marker_info(self.file.as_fd(), &mut raw)) {
+            Ok(()) => Ok(Some(marker_info_from_raw(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
             Err(e) => Err(Error::Call("query a marker", e.into())),
         }
@@ -274,7 +276,7 @@ fn visit_markers(
 ) -> Result<bool, Error> {
     let mut from = (0, 0);
     for nr_visited in 0.. {
-        let mut raw = raw_describe(from.0, from.1);
+        let mut raw = raw_describe_of_marker(from.0, from.1);
         match retry_on_intr(|| next(&mut raw)) {
             Ok(()) if nr_visited == MAX_MARKERS => break,
             Ok(()) => {}
@@ -290,25 +292,25 @@ fn visit_markers(
             Some(number) => (raw.key, number),
             None => return Err(Error::Corrupt("marker number out of range".to_owned())),
         };
-        if !visit(description_from_raw(&raw)) {
+        if !visit(marker_info_from_raw(&raw)) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn read_process(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>, Error> {
+fn read_process_info(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>, Error> {
     let mut raw = Process {
         key,
         ..Process::ZERO
     };
-    match retry_on_intr(|| abi::process(fd, &mut raw)) {
+    match retry_on_intr(|| abi::read_process_info(fd, &mut raw)) {
         Ok(()) => Ok(Some(ProcessInfo {
             pid: raw.pid,
             uid: raw.uid,
             ended: raw.flags & ENDED != 0,
             began: raw.began,
-            comm: text(&raw.comm),
+            comm: text_before_nul(&raw.comm),
         })),
         Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
         Err(e) => Err(Error::Call("query a process", e.into())),
@@ -326,13 +328,13 @@ fn retry_on_intr(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io
 }
 
 /// Returns the text up to the first NUL, with an escape sequence for each byte that is not UTF-8.
-fn text(bytes: &[u8]) -> String {
+fn text_before_nul(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     visible::decode(&bytes[..end]).into_owned()
 }
 
 /// Copies a text. Fails if the text and a NUL do not fit into `to`, or if the text contains a NUL.
-fn copy_text(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
+fn copy_text_with_nul(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
         let max = to.len() - 1;
         return Err(Error::Invalid(format!(
@@ -343,7 +345,7 @@ fn copy_text(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn raw_info(slot: u32) -> raw::Info {
+fn raw_info_of_slot(slot: u32) -> raw::Info {
     raw::Info {
         size: size_of::<raw::Info>() as u32,
         slot,
@@ -351,7 +353,7 @@ fn raw_info(slot: u32) -> raw::Info {
     }
 }
 
-fn raw_create() -> Create {
+fn empty_raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
         // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
@@ -361,7 +363,7 @@ fn raw_create() -> Create {
     }
 }
 
-fn raw_describe(key: u64, number: u32) -> Describe {
+fn raw_describe_of_marker(key: u64, number: u32) -> Describe {
     Describe {
         key,
         number,
@@ -388,18 +390,18 @@ fn info_from_raw(raw: &raw::Info) -> Info {
         dropped: raw.dropped,
         no_memory: raw.no_memory,
         denied: raw.denied,
-        name: text(&raw.name),
-        markers: text(&raw.markers),
+        name: text_before_nul(&raw.name),
+        markers: text_before_nul(&raw.markers),
     }
 }
 
-fn description_from_raw(raw: &Describe) -> MarkerInfo {
+fn marker_info_from_raw(raw: &Describe) -> MarkerInfo {
     MarkerInfo {
         key: raw.key,
         number: raw.number,
         refs: raw.refs,
-        name: text(&raw.marker.name),
-        fields: text(&raw.marker.fields),
+        name: text_before_nul(&raw.marker.name),
+        fields: text_before_nul(&raw.marker.fields),
     }
 }
 
@@ -408,14 +410,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_11_texts_end_at_a_nul_and_fit() {
-        assert_eq!(text(b"ab\0cd"), "ab");
-        assert_eq!(text(b"abcd"), "abcd");
-        assert_eq!(text(b"\xff\0"), "\\xff");
+    fn r3_11_texts_are_converted_from_and_to_c_strings() {
+        assert_eq!(text_before_nul(b"ab\0cd"), "ab");
+        assert_eq!(text_before_nul(b"abcd"), "abcd");
+        assert_eq!(text_before_nul(b"\xff\0"), "\\xff");
         let mut room = [0; 4];
-        assert!(copy_text(&mut room, "abcd", "it").is_err());
-        assert!(copy_text(&mut room, "a\0", "it").is_err());
-        assert!(copy_text(&mut room, "abc", "it").is_ok());
+        assert!(copy_text_with_nul(&mut room, "abcd", "it").is_err());
+        assert!(copy_text_with_nul(&mut room, "a\0", "it").is_err());
+        assert!(copy_text_with_nul(&mut room, "abc", "it").is_ok());
         assert_eq!(&room, b"abc\0");
     }
 
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn r3_8_listing_of_markers_ends_although_processes_start_all_the_time() {
+    fn r3_8_listing_of_markers_ends_at_its_maximum() {
         let max = MAX_MARKERS as u64;
         assert_eq!(visit_new_processes(u64::MAX, 0), (MAX_MARKERS, false));
         assert_eq!(visit_new_processes(max + 1, 0), (MAX_MARKERS, false));

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
+pub enum FieldType {
     /// Unsigned integer, with its number of bytes.
     Unsigned(u8),
     /// Signed integer, with its number of bytes.
@@ -19,7 +19,7 @@ pub enum Type {
     Text,
 }
 
-impl Type {
+impl FieldType {
     /// Parses a type such as `u32`.
     pub fn parse(word: &str) -> Option<Self> {
         if word == "str" {
@@ -49,11 +49,11 @@ pub struct Field {
     /// The name of the field.
     pub name: String,
     /// The type of the field.
-    pub kind: Type,
+    pub kind: FieldType,
 }
 
 /// Parses the text that describes a marker's fields. Returns `None` if the text is invalid.
-pub fn parse(text: &str) -> Option<Vec<Field>> {
+pub fn parse_fields(text: &str) -> Option<Vec<Field>> {
     if !protocols::filter::check_fields(text.as_bytes()) {
         return None;
     }
@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Option<Vec<Field>> {
             let (name, kind) = word.split_once(':')?;
             Some(Field {
                 name: name.to_owned(),
-                kind: Type::parse(kind)?,
+                kind: FieldType::parse(kind)?,
             })
         })
         .collect()
@@ -71,7 +71,7 @@ pub fn parse(text: &str) -> Option<Vec<Field>> {
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     /// The value of a field of the type u8, u16, u32 or u64.
     Unsigned(u64),
     /// The value of a field of the type s8, s16, s32 or s64.
@@ -86,7 +86,7 @@ pub enum Value<'a> {
     Text(&'a [u8]),
 }
 
-impl fmt::Display for Value<'_> {
+impl fmt::Display for FieldValue<'_> {
     /// Formats the value as text. Escapes control characters, so that a terminal does not interpret
     /// them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,48 +111,51 @@ impl fmt::Display for Value<'_> {
 }
 
 /// Removes and returns the first `N` bytes, or returns `None` if there are fewer bytes.
-fn split_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+fn take_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
     Some(*first)
 }
 
-fn read_unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
+fn take_unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
     Some(match size {
-        1 => u8::from_ne_bytes(split_array(bytes)?).into(),
-        2 => u16::from_ne_bytes(split_array(bytes)?).into(),
-        4 => u32::from_ne_bytes(split_array(bytes)?).into(),
-        _ => u64::from_ne_bytes(split_array(bytes)?),
+        1 => u8::from_ne_bytes(take_array(bytes)?).into(),
+        2 => u16::from_ne_bytes(take_array(bytes)?).into(),
+        4 => u32::from_ne_bytes(take_array(bytes)?).into(),
+        _ => u64::from_ne_bytes(take_array(bytes)?),
     })
 }
 
 /// Removes and returns the value at the beginning of `bytes`. Returns `None` if the value is not
 /// complete.
-pub(crate) fn read_value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
+pub(crate) fn take_field_value<'a>(
+    kind: FieldType,
+    bytes: &mut &'a [u8],
+) -> Option<FieldValue<'a>> {
     Some(match kind {
-        Type::Unsigned(size) => Value::Unsigned(read_unsigned(bytes, size)?),
-        Type::Hex(size) => Value::Hex(read_unsigned(bytes, size)?, size),
-        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(split_array(bytes)?).into()),
-        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(split_array(bytes)?).into()),
-        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(split_array(bytes)?).into()),
-        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(split_array(bytes)?)),
-        Type::Float(4) => Value::Single(f32::from_ne_bytes(split_array(bytes)?)),
-        Type::Float(_) => Value::Double(f64::from_ne_bytes(split_array(bytes)?)),
-        Type::Text => {
+        FieldType::Unsigned(size) => FieldValue::Unsigned(take_unsigned(bytes, size)?),
+        FieldType::Hex(size) => FieldValue::Hex(take_unsigned(bytes, size)?, size),
+        FieldType::Signed(1) => FieldValue::Signed(i8::from_ne_bytes(take_array(bytes)?).into()),
+        FieldType::Signed(2) => FieldValue::Signed(i16::from_ne_bytes(take_array(bytes)?).into()),
+        FieldType::Signed(4) => FieldValue::Signed(i32::from_ne_bytes(take_array(bytes)?).into()),
+        FieldType::Signed(_) => FieldValue::Signed(i64::from_ne_bytes(take_array(bytes)?)),
+        FieldType::Float(4) => FieldValue::Single(f32::from_ne_bytes(take_array(bytes)?)),
+        FieldType::Float(_) => FieldValue::Double(f64::from_ne_bytes(take_array(bytes)?)),
+        FieldType::Text => {
             let all: &'a [u8] = bytes;
             let end = all.iter().position(|b| *b == 0)?;
             *bytes = &all[end + 1..];
-            Value::Text(&all[..end])
+            FieldValue::Text(&all[..end])
         }
     })
 }
 
 /// Returns the number of bytes at the beginning of `bytes` that the fields take, or `None` if
 /// `bytes` is too short.
-pub fn encoded_size(fields: &[Field], bytes: &[u8]) -> Option<usize> {
+pub fn encoded_fields_size(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     for field in fields {
-        read_value(field.kind, &mut rest)?;
+        take_field_value(field.kind, &mut rest)?;
     }
     Some(bytes.len() - rest.len())
 }
@@ -162,18 +165,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_7_texts_of_fields_are_parsed_or_refused() {
-        assert_eq!(parse(""), Some(Vec::new()));
-        let fields = parse("a:u8 b_2:str c:x64 d:f32 e:s16").expect("fields");
-        let kinds: Vec<Type> = fields.iter().map(|f| f.kind).collect();
+    fn r3_7_field_descriptions_are_parsed_or_refused() {
+        assert_eq!(parse_fields(""), Some(Vec::new()));
+        let fields = parse_fields("a:u8 b_2:str c:x64 d:f32 e:s16").expect("fields");
+        let kinds: Vec<FieldType> = fields.iter().map(|f| f.kind).collect();
         assert_eq!(
             kinds,
             [
-                Type::Unsigned(1),
-                Type::Text,
-                Type::Hex(8),
-                Type::Float(4),
-                Type::Signed(2)
+                FieldType::Unsigned(1),
+                FieldType::Text,
+                FieldType::Hex(8),
+                FieldType::Float(4),
+                FieldType::Signed(2)
             ]
         );
         for bad in [
@@ -194,22 +197,22 @@ mod tests {
             "\0:u8",
             "a:u8\0",
         ] {
-            assert_eq!(parse(bad), None, "{bad:?}");
+            assert_eq!(parse_fields(bad), None, "{bad:?}");
         }
         let many = |n: usize| {
             let words: Vec<String> = (0..n).map(|n| format!("f{n}:u8")).collect();
-            parse(&words.join(" "))
+            parse_fields(&words.join(" "))
         };
         assert_eq!(many(16).map(|f| f.len()), Some(16));
         assert_eq!(many(17), None);
         let long = "n".repeat(32);
-        assert_eq!(parse(&format!("{long}:u8")), None);
-        assert!(parse(&format!("{}:u8", &long[1..])).is_some());
+        assert_eq!(parse_fields(&format!("{long}:u8")), None);
+        assert!(parse_fields(&format!("{}:u8", &long[1..])).is_some());
     }
 
     #[test]
-    fn r3_7_values_are_read_or_cut() {
-        let fields = parse("a:s8 b:u16 c:x32 d:f64 e:str f:f32").expect("fields");
+    fn r3_7_field_values_are_decoded_and_formatted() {
+        let fields = parse_fields("a:s8 b:u16 c:x32 d:f64 e:str f:f32").expect("fields");
         let mut bytes = vec![0xff];
         bytes.extend(0x1234_u16.to_ne_bytes());
         bytes.extend(0xfff0_u32.to_ne_bytes());
@@ -218,12 +221,12 @@ mod tests {
         bytes.extend(f32::NAN.to_ne_bytes());
         let len = bytes.len();
         bytes.extend([0; 3]);
-        assert_eq!(encoded_size(&fields, &bytes), Some(len));
+        assert_eq!(encoded_fields_size(&fields, &bytes), Some(len));
         let mut rest = &bytes[..];
         let shown: Vec<String> = fields
             .iter()
             .map(|f| {
-                read_value(f.kind, &mut rest)
+                take_field_value(f.kind, &mut rest)
                     .expect("it is whole")
                     .to_string()
             })
@@ -233,15 +236,15 @@ mod tests {
             ["-1", "4660", "0xfff0", "-1.5", "\"x\\ny\\xff\"", "NaN"]
         );
         for len in 0..len {
-            assert_eq!(encoded_size(&fields, &bytes[..len]), None, "{len}");
+            assert_eq!(encoded_fields_size(&fields, &bytes[..len]), None, "{len}");
         }
     }
 
     #[test]
-    fn r3_7_a_text_without_its_end_is_no_value() {
-        let fields = parse("e:str").expect("fields");
-        assert_eq!(encoded_size(&fields, b"abcdefgh"), None);
-        assert_eq!(encoded_size(&fields, b"abcdefg\0"), Some(8));
-        assert_eq!(encoded_size(&fields, b"\0\0\0\0"), Some(1));
+    fn r3_7_text_without_nul_is_no_value() {
+        let fields = parse_fields("e:str").expect("fields");
+        assert_eq!(encoded_fields_size(&fields, b"abcdefgh"), None);
+        assert_eq!(encoded_fields_size(&fields, b"abcdefg\0"), Some(8));
+        assert_eq!(encoded_fields_size(&fields, b"\0\0\0\0"), Some(1));
     }
 }

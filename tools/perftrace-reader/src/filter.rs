@@ -46,12 +46,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn error<T>(position: usize, message: impl Into<String>) -> Result<T, Error> {
+fn filter_error<T>(position: usize, message: impl Into<String>) -> Result<T, Error> {
     let message = message.into();
     Err(Error { position, message })
 }
 
 /// Compiles a filter to the program that `perftrace_create.filter` points to.
 pub fn compile(text: &str) -> Result<Vec<u8>, Error> {
-    program::assemble(&parse::parse(text)?)
+    program::assemble_filter(&parse::parse_filter(text)?)
 }

@@ -46,7 +46,7 @@ mod syscalls;
 pub use clock::Clock;
 pub use device::{Device, Trace, TraceConfig, DEVICE, MAX_MARKERS};
 pub use error::Error;
-pub use metadata::{Marker, Process};
+pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 pub use reader::{Reader, Totals};
 pub use source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::error::Error;
-use crate::fields::{self, Field, Value};
+use crate::fields::{self, Field, FieldValue};
 use crate::source::{ProcessInfo, Source};
 use crate::syscalls;
 use trace_rules::abi::KEY_KERNEL;
@@ -22,7 +22,7 @@ const MAX_CLASSES_PER_USER: usize = MAX_CLASSES / 4;
 
 /// A class of events. Markers with the same name and fields are one class.
 #[derive(Debug)]
-pub struct Marker {
+pub struct MarkerClass {
     /// The number by which outputs identify the class: 0, 1 and so on.
     pub class: u32,
     /// The name of the class, `provider:event`.
@@ -34,19 +34,29 @@ pub struct Marker {
     pub is_syscall: bool,
 }
 
-impl Marker {
+impl MarkerClass {
     /// Returns the names and values of the fields in the payload of an event of this class. If the
     /// event is a known system call, the name of the call follows the fields.
     pub fn values<'a>(
         &'a self,
         payload: &'a [u8],
-    ) -> impl Iterator<Item = (&'a str, Value<'a>)> + 'a {
+    ) -> impl Iterator<Item = (&'a str, FieldValue<'a>)> + 'a {
         let mut rest = payload;
         let name = self.syscall_name(payload);
         self.fields
             .iter()
-            .map_while(move |f| Some((f.name.as_str(), fields::read_value(f.kind, &mut rest)?)))
-            .chain(name.map(|name| (syscalls::FIELD, Value::Text(name.as_bytes()))))
+            .map_while(move |f| {
+                Some((
+                    f.name.as_str(),
+                    fields::take_field_value(f.kind, &mut rest)?,
+                ))
+            })
+            .chain(name.map(|name| {
+                (
+                    syscalls::SYSCALL_NAME_FIELD,
+                    FieldValue::Text(name.as_bytes()),
+                )
+            }))
     }
 
     /// Returns the name of the system call in the payload of an event of this class, or `None` if
@@ -60,10 +70,12 @@ impl Marker {
             return None;
         };
         match (
-            fields::read_value(number.kind, &mut rest)?,
-            fields::read_value(abi.kind, &mut rest)?,
+            fields::take_field_value(number.kind, &mut rest)?,
+            fields::take_field_value(abi.kind, &mut rest)?,
         ) {
-            (Value::Signed(number), Value::Text(abi)) => syscalls::name(abi, number),
+            (FieldValue::Signed(number), FieldValue::Text(abi)) => {
+                syscalls::syscall_name(abi, number)
+            }
             _ => None,
         }
     }
@@ -82,29 +94,29 @@ pub struct Process {
 struct CachedProcess {
     process: Rc<Process>,
     /// The markers by their numbers; `None` if the class of a marker exceeds a limit of classes.
-    markers: HashMap<u16, Option<Rc<Marker>>>,
+    markers: HashMap<u16, Option<Rc<MarkerClass>>>,
     /// The round (pass over all buffers) in which the process was looked up last.
     round: u64,
 }
 
 /// The cache: processes by their keys, and markers by their numbers in each process.
 #[derive(Debug, Default)]
-pub struct Metadata {
+pub struct MetadataCache {
     processes: HashMap<u64, CachedProcess>,
-    classes: HashMap<(String, String), Rc<Marker>>,
+    classes: HashMap<(String, String), Rc<MarkerClass>>,
     /// Number of classes that the processes of each user have added.
     classes_of_user: HashMap<u32, usize>,
     round: u64,
     /// The key and the marker number that were looked up last in this round, and the result.
-    last: Option<((u64, u16), ProcessAndMarker)>,
+    last_lookup: Option<((u64, u16), ProcessAndMarker)>,
 }
 
 /// The process and the marker of an event. The marker is `None` if its class exceeds a limit of
 /// classes, so that the event is dropped.
-pub type ProcessAndMarker = (Rc<Process>, Option<Rc<Marker>>);
+pub type ProcessAndMarker = (Rc<Process>, Option<Rc<MarkerClass>>);
 
-impl Metadata {
-    fn cached_process(
+impl MetadataCache {
+    fn look_up_cached_process(
         &mut self,
         source: &impl Source,
         key: u64,
@@ -139,25 +151,25 @@ impl Metadata {
         source: &impl Source,
         key: u64,
     ) -> Result<Option<Rc<Process>>, Error> {
-        let cached = self.cached_process(source, key)?;
+        let cached = self.look_up_cached_process(source, key)?;
         Ok(cached.map(|cached| Rc::clone(&cached.process)))
     }
 
     /// Looks up a process and one of its markers. Returns `None` if the process or the marker does
     /// not exist.
-    pub fn look_up(
+    pub fn look_up_marker(
         &mut self,
         source: &impl Source,
         key: u64,
         number: u16,
     ) -> Result<Option<ProcessAndMarker>, Error> {
         // Most events have the same process and the same marker as the event before them.
-        if let Some((last, found)) = &self.last {
+        if let Some((last, found)) = &self.last_lookup {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
             }
         }
-        let Some(cached) = self.cached_process(source, key)? else {
+        let Some(cached) = self.look_up_cached_process(source, key)? else {
             return Ok(None);
         };
         let process = Rc::clone(&cached.process);
@@ -167,25 +179,31 @@ impl Metadata {
                 // Do not cache failures: a marker that does not exist may be registered later.
                 let found = source.describe(key, number.into())?;
                 let Some((found, fields)) = found.and_then(|d| {
-                    let fields = fields::parse(&d.fields)?;
+                    let fields = fields::parse_fields(&d.fields)?;
                     Some((d, fields))
                 }) else {
                     return Ok(None);
                 };
-                let marker = self.class(process.info.uid, (found.name, found.fields), fields);
+                let marker =
+                    self.find_or_add_class(process.info.uid, (found.name, found.fields), fields);
                 if let Some(cached) = self.processes.get_mut(&key) {
                     cached.markers.insert(number, marker.clone());
                 }
                 marker
             }
         };
-        self.last = Some(((key, number), (process, marker)));
-        Ok(self.last.as_ref().map(|(_, found)| found.clone()))
+        self.last_lookup = Some(((key, number), (process, marker)));
+        Ok(self.last_lookup.as_ref().map(|(_, found)| found.clone()))
     }
 
     /// Returns the class with the name and the text of fields in `key`, for a process of the user
     /// `uid`. Returns `None` if a new class would exceed a limit.
-    fn class(&mut self, uid: u32, key: (String, String), fields: Vec<Field>) -> Option<Rc<Marker>> {
+    fn find_or_add_class(
+        &mut self,
+        uid: u32,
+        key: (String, String),
+        fields: Vec<Field>,
+    ) -> Option<Rc<MarkerClass>> {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
@@ -194,11 +212,11 @@ impl Metadata {
         if next >= MAX_CLASSES || of_user >= MAX_CLASSES_PER_USER {
             return None;
         }
-        let marker = Rc::new(Marker {
+        let marker = Rc::new(MarkerClass {
             class: u32::try_from(next).ok()?,
             name: key.0.clone(),
             fields,
-            is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::MARKER,
+            is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::SYSCALL_MARKER,
         });
         self.classes_of_user.insert(uid, of_user + 1);
         self.classes.insert(key, Rc::clone(&marker));
@@ -211,7 +229,7 @@ impl Metadata {
     /// keys of processes. Returns the keys of the processes that were dropped.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
-        self.last = None;
+        self.last_lookup = None;
         let mut exited = Vec::new();
         if self.round % every != 0 {
             return Ok(exited);

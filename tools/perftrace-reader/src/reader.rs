@@ -8,26 +8,26 @@ use std::collections::HashMap;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::fields;
-use crate::metadata::Metadata;
+use crate::metadata::MetadataCache;
 use crate::output::{Event, Loss, Output, Packet};
-use crate::records::{Item, Layout, Record, Records};
+use crate::records::{BufferLayout, Record, RecordItem, Records};
 use crate::source::{BufferId, Chunk, Info, Source};
 use trace_rules::abi::flag::FLIGHT;
 use trace_rules::abi::KEY_SHARED;
 
 /// If a process has had no events for this number of rounds, the reader checks that the process
 /// still exists.
-const IDLE_ROUNDS: u64 = 64;
+const IDLE_ROUNDS_BEFORE_CHECK: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
-/// the record was read. The clocks of different CPUs differ by less than `MAX_AHEAD_MS`.
-const MAX_AHEAD_MS: u64 = 1000;
+/// the record was read. The clocks of different CPUs differ by less than `MAX_TIME_AHEAD_MS`.
+const MAX_TIME_AHEAD_MS: u64 = 1000;
 /// Maximum number of buffers that one round reads of processes that began during the round, or that
-/// the kernel has removed from the trace since the read. The maximum is well above 1, because a child
-/// of fork() gets its key at the fork and may begin later than processes with higher keys.
-const MAX_LATE_BUFFERS: usize = 1024;
+/// the kernel has removed from the trace since the read. The maximum is well above 1, because a
+/// child of fork() gets its key at the fork and may begin later than processes with higher keys.
+const MAX_LATE_BUFFERS_PER_ROUND: usize = 1024;
 /// Number of milliseconds within which a writer usually commits a record, after it has read the
 /// clock for the record.
-const MAX_LATE_MS: u64 = 10;
+const MAX_COMMIT_DELAY_MS: u64 = 10;
 
 /// Totals over all events that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub struct Totals {
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
     pub cut: u64,
-    /// Number of events that were dropped because too many classes (distinct pairs of marker name and
-    /// fields) exist: a quarter of 65,536 for each user, and 65,536 in all.
+    /// Number of events that were dropped because too many classes (distinct pairs of marker name
+    /// and fields) exist: a quarter of 65,536 for each user, and 65,536 in all.
     pub over_class_limit: u64,
     /// Number of bytes that a flight recorder overwrote between two rounds, before they were read.
     pub overwritten: u64,
@@ -52,7 +52,7 @@ pub struct Totals {
 }
 
 /// The result of resolving a record.
-enum Resolved<'a> {
+enum ResolvedRecord<'a> {
     Event(Event<'a>),
     /// The marker does not exist, or its fields do not match the payload.
     Invalid,
@@ -62,7 +62,7 @@ enum Resolved<'a> {
 
 /// The state of a buffer that the reader has read.
 #[derive(Debug, Default)]
-struct Stream {
+struct BufferState {
     last_time: u64,
     reported_lost: u64,
     lost: u64,
@@ -76,8 +76,8 @@ pub struct Reader {
     khz: u64,
     /// True until the first round has ended.
     is_first_round: bool,
-    metadata: Metadata,
-    streams: HashMap<BufferId, Stream>,
+    metadata: MetadataCache,
+    streams: HashMap<BufferId, BufferState>,
     buffer: Vec<u8>,
     totals: Totals,
 }
@@ -89,7 +89,7 @@ impl Reader {
             flight: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
             is_first_round: true,
-            metadata: Metadata::default(),
+            metadata: MetadataCache::default(),
             streams: HashMap::new(),
             buffer: Vec::with_capacity(info.bytes as usize),
             totals: Totals::default(),
@@ -110,7 +110,10 @@ impl Reader {
         output: &mut dyn Output,
     ) -> Result<usize, Error> {
         let begin = source.info()?.ticks;
-        for key in self.metadata.begin_round(source, IDLE_ROUNDS)? {
+        for key in self
+            .metadata
+            .begin_round(source, IDLE_ROUNDS_BEFORE_CHECK)?
+        {
             self.streams.retain(|place, _| place.key != key);
             output.process_exited(key).map_err(Error::Write)?;
         }
@@ -119,7 +122,7 @@ impl Reader {
         self.buffer = buffer;
         self.is_first_round = false;
         output
-            .end_round(begin.saturating_sub(MAX_LATE_MS * self.khz))
+            .end_round(begin.saturating_sub(MAX_COMMIT_DELAY_MS * self.khz))
             .map_err(Error::Write)?;
         result
     }
@@ -138,7 +141,7 @@ impl Reader {
         // New processes get the highest keys. Without the limit, the round would not end while
         // processes begin faster than the reader reads their buffers. The events of a process that
         // began during the round are later than `begin`, so the next round may read them.
-        while nr_late < MAX_LATE_BUFFERS {
+        while nr_late < MAX_LATE_BUFFERS_PER_ROUND {
             let Some(chunk) = source.read(after, bytes)? else {
                 break;
             };
@@ -159,9 +162,9 @@ impl Reader {
         Ok(nr)
     }
 
-    /// Processes the records that were read from a buffer. Returns true if the buffer had new records
-    /// or new losses. The kernel returns each buffer of a flight recorder that has records in each
-    /// round, even if none of the records is new.
+    /// Processes the records that were read from a buffer. Returns true if the buffer had new
+    /// records or new losses. The kernel returns each buffer of a flight recorder that has records
+    /// in each round, even if none of the records is new.
     fn process_chunk(
         &mut self,
         source: &impl Source,
@@ -197,10 +200,10 @@ impl Reader {
         source: &impl Source,
         chunk: &Chunk,
         bytes: &'a [u8],
-        stream: &mut Stream,
+        stream: &mut BufferState,
         new_bytes: u64,
     ) -> Result<Packet<'a>, Error> {
-        let layout = Layout {
+        let layout = BufferLayout {
             shared: chunk.buffer.key == KEY_SHARED,
             flight: self.flight,
         };
@@ -236,26 +239,26 @@ impl Reader {
         };
         for item in items {
             match item {
-                Item::Event(record) => {
+                RecordItem::Event(record) => {
                     match self.resolve_event(source, chunk.buffer.key, &record)? {
-                        Resolved::Event(event) => {
-                            let time = self.correct_time(stream, chunk, record.time);
+                        ResolvedRecord::Event(event) => {
+                            let time = self.correct_record_time(stream, chunk, record.time);
                             packet.events.push(Event { time, ..event });
                         }
                         // The record's length is valid, so parsing can continue with the next
                         // record.
-                        Resolved::Invalid => packet.cut += record.bytes as u64,
-                        Resolved::OverClassLimit => self.totals.over_class_limit += 1,
+                        ResolvedRecord::Invalid => packet.cut += record.bytes as u64,
+                        ResolvedRecord::OverClassLimit => self.totals.over_class_limit += 1,
                     }
                 }
                 // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
                 // the buffer's total of lost events, because the reader has read the total after
                 // the records. A hostile writer can store any count in a `LOST` record, so limit
                 // the count to the buffer's total.
-                Item::Lost { time, total } => {
+                RecordItem::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
-                        let time = self.correct_time(stream, chunk, time);
+                        let time = self.correct_record_time(stream, chunk, time);
                         packet.losses.push(Loss {
                             before: packet.events.len(),
                             time,
@@ -276,25 +279,25 @@ impl Reader {
         source: &impl Source,
         key: u64,
         record: &Record<'a>,
-    ) -> Result<Resolved<'a>, Error> {
-        // The key of a record in a shared buffer is written by a program, which could otherwise write
-        // events in the name of the kernel.
+    ) -> Result<ResolvedRecord<'a>, Error> {
+        // The key of a record in a shared buffer is written by a program, which could otherwise
+        // write events in the name of the kernel.
         if record.key.is_some_and(|key| key <= KEY_SHARED) {
-            return Ok(Resolved::Invalid);
+            return Ok(ResolvedRecord::Invalid);
         }
         let key = record.key.unwrap_or(key);
-        let (process, marker) = match self.metadata.look_up(source, key, record.marker)? {
+        let (process, marker) = match self.metadata.look_up_marker(source, key, record.marker)? {
             Some((process, Some(marker))) => (process, marker),
-            Some((_, None)) => return Ok(Resolved::OverClassLimit),
-            None => return Ok(Resolved::Invalid),
+            Some((_, None)) => return Ok(ResolvedRecord::OverClassLimit),
+            None => return Ok(ResolvedRecord::Invalid),
         };
-        let size = fields::encoded_size(&marker.fields, record.payload);
+        let size = fields::encoded_fields_size(&marker.fields, record.payload);
         let payload = size.and_then(|size| {
             let (payload, zeroes) = record.payload.split_at_checked(size)?;
             (zeroes.len() < 8).then_some(payload)
         });
-        Ok(payload.map_or(Resolved::Invalid, |payload| {
-            Resolved::Event(Event {
+        Ok(payload.map_or(ResolvedRecord::Invalid, |payload| {
+            ResolvedRecord::Event(Event {
                 time: record.time,
                 thread: record.thread,
                 process,
@@ -305,12 +308,12 @@ impl Reader {
     }
 
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease from
-    /// one record of a buffer to the next. If a time is more than [`MAX_AHEAD_MS`] after the read
-    /// of the buffer, it is replaced by the time of the read.
-    fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
+    /// one record of a buffer to the next. If a time is more than [`MAX_TIME_AHEAD_MS`] after the
+    /// read of the buffer, it is replaced by the time of the read.
+    fn correct_record_time(&mut self, stream: &mut BufferState, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk
             .ticks
-            .saturating_add(MAX_AHEAD_MS.saturating_mul(self.khz));
+            .saturating_add(MAX_TIME_AHEAD_MS.saturating_mul(self.khz));
         let corrected = match time > latest {
             true => chunk.ticks,
             false => time,

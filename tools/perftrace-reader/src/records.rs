@@ -7,13 +7,13 @@
 use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
 
 /// Size in bytes of a record's header. In shared buffers, a key of 8 bytes follows the header.
-const HEADER_BYTES: usize = 16;
+const RECORD_HEADER_BYTES: usize = 16;
 /// Number of bytes of a `LOST` record.
-const LOST_BYTES: usize = HEADER_BYTES + 8;
+const LOST_RECORD_BYTES: usize = RECORD_HEADER_BYTES + 8;
 
 /// The kind of buffer from which bytes were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct BufferLayout {
     /// True for a shared buffer, in which each record has the key of its process.
     pub shared: bool,
     /// True for a flight recorder, in which the newest record is first and the oldest record may be
@@ -40,7 +40,7 @@ pub struct Record<'a> {
 
 /// A record that is not a padding record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum RecordItem<'a> {
     /// An event.
     Event(Record<'a>),
     /// A report of the number of events that this buffer has lost so far.
@@ -56,7 +56,7 @@ pub enum Item<'a> {
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
-    layout: Layout,
+    layout: BufferLayout,
     cut: usize,
 }
 
@@ -76,9 +76,9 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// The result of parsing the next record.
-enum Parsed<'a> {
+enum ParseResult<'a> {
     Pad(usize),
-    Item(usize, Item<'a>),
+    Item(usize, RecordItem<'a>),
     /// The record is the oldest one in the buffer, and a part of it has been overwritten.
     Overwritten,
     Corrupt,
@@ -86,7 +86,7 @@ enum Parsed<'a> {
 
 impl<'a> Records<'a> {
     /// Creates an iterator over bytes that were read.
-    pub fn new(bytes: &'a [u8], layout: Layout) -> Self {
+    pub fn new(bytes: &'a [u8], layout: BufferLayout) -> Self {
         Self {
             rest: bytes,
             layout,
@@ -104,52 +104,52 @@ impl<'a> Records<'a> {
         self.rest.len()
     }
 
-    fn parse_next(&self) -> Parsed<'a> {
+    fn parse_next(&self) -> ParseResult<'a> {
         let rest = self.rest;
         // Every record, also a padding record, begins with the 8 bytes that are parsed here.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
         else {
-            return Parsed::Corrupt;
+            return ParseResult::Corrupt;
         };
         let bytes = usize::from(words) * 8;
         if bytes == 0 {
-            return Parsed::Corrupt;
+            return ParseResult::Corrupt;
         }
         // No record is longer than RECORD_MAX, not even a padding record: it is shorter than the
         // record that did not fit at the end of the buffer.
         if bytes > RECORD_MAX {
-            return Parsed::Corrupt;
+            return ParseResult::Corrupt;
         }
         let Some(record) = rest.get(..bytes) else {
             return match self.layout.flight {
-                true => Parsed::Overwritten,
-                false => Parsed::Corrupt,
+                true => ParseResult::Overwritten,
+                false => ParseResult::Corrupt,
             };
         };
         if marker == PAD {
-            return Parsed::Pad(bytes);
+            return ParseResult::Pad(bytes);
         }
         let Some(time) = u64_at(record, 8) else {
-            return Parsed::Corrupt;
+            return ParseResult::Corrupt;
         };
         if marker == LOST {
-            return match u64_at(record, HEADER_BYTES) {
-                Some(total) if bytes == LOST_BYTES => {
-                    Parsed::Item(bytes, Item::Lost { time, total })
+            return match u64_at(record, RECORD_HEADER_BYTES) {
+                Some(total) if bytes == LOST_RECORD_BYTES => {
+                    ParseResult::Item(bytes, RecordItem::Lost { time, total })
                 }
-                _ => Parsed::Corrupt,
+                _ => ParseResult::Corrupt,
             };
         }
         let (key, begin) = match self.layout.shared {
-            false => (None, HEADER_BYTES),
-            true => match u64_at(record, HEADER_BYTES) {
-                Some(key) => (Some(key), HEADER_BYTES + 8),
-                None => return Parsed::Corrupt,
+            false => (None, RECORD_HEADER_BYTES),
+            true => match u64_at(record, RECORD_HEADER_BYTES) {
+                Some(key) => (Some(key), RECORD_HEADER_BYTES + 8),
+                None => return ParseResult::Corrupt,
             },
         };
         let Some(payload) = record.get(begin..) else {
-            return Parsed::Corrupt;
+            return ParseResult::Corrupt;
         };
         let record = Record {
             marker,
@@ -159,24 +159,24 @@ impl<'a> Records<'a> {
             payload,
             bytes,
         };
-        Parsed::Item(bytes, Item::Event(record))
+        ParseResult::Item(bytes, RecordItem::Event(record))
     }
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Item<'a>;
+    type Item = RecordItem<'a>;
 
-    fn next(&mut self) -> Option<Item<'a>> {
+    fn next(&mut self) -> Option<RecordItem<'a>> {
         while !self.rest.is_empty() {
             match self.parse_next() {
                 // Each step consumes at least 8 bytes, so the loop ends.
-                Parsed::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
-                Parsed::Item(bytes, item) => {
+                ParseResult::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
+                ParseResult::Item(bytes, item) => {
                     self.rest = self.rest.get(bytes..).unwrap_or_default();
                     return Some(item);
                 }
-                Parsed::Overwritten => self.rest = &[],
-                Parsed::Corrupt => {
+                ParseResult::Overwritten => self.rest = &[],
+                ParseResult::Corrupt => {
                     self.cut += self.rest.len();
                     self.rest = &[];
                 }
@@ -190,7 +190,7 @@ impl<'a> Iterator for Records<'a> {
 mod tests {
     use super::*;
 
-    fn record(marker: u16, words: u16, time: u64, fields: &[u64]) -> Vec<u8> {
+    fn record_bytes(marker: u16, words: u16, time: u64, fields: &[u64]) -> Vec<u8> {
         let mut to = Vec::new();
         to.extend(marker.to_ne_bytes());
         to.extend(words.to_ne_bytes());
@@ -200,36 +200,36 @@ mod tests {
         to
     }
 
-    const PLAIN: Layout = Layout {
+    const PLAIN_LAYOUT: BufferLayout = BufferLayout {
         shared: false,
         flight: false,
     };
 
-    fn read(bytes: &[u8], layout: Layout) -> (Vec<Item<'_>>, usize) {
+    fn read_all_records(bytes: &[u8], layout: BufferLayout) -> (Vec<RecordItem<'_>>, usize) {
         let mut records = Records::new(bytes, layout);
-        let all: Vec<Item<'_>> = records.by_ref().collect();
+        let all: Vec<RecordItem<'_>> = records.by_ref().collect();
         assert_eq!(records.remaining(), 0);
         (all, records.cut())
     }
 
     #[test]
-    fn r3_7_records_are_read_and_pads_left_out() {
-        let mut bytes = record(3, 3, 100, &[5]);
+    fn r3_7_records_are_parsed_without_padding() {
+        let mut bytes = record_bytes(3, 3, 100, &[5]);
         // The second padding record has only 8 bytes, as can happen at the end of a buffer.
-        bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
-        bytes.extend(&record(PAD, 1, 0, &[])[..8]);
-        bytes.extend(record(LOST, 3, 110, &[9]));
-        bytes.extend(record(4, 2, 120, &[]));
-        let (all, cut) = read(&bytes, PLAIN);
+        bytes.extend(&record_bytes(PAD, 2, 0xdead, &[])[..]);
+        bytes.extend(&record_bytes(PAD, 1, 0, &[])[..8]);
+        bytes.extend(record_bytes(LOST, 3, 110, &[9]));
+        bytes.extend(record_bytes(4, 2, 120, &[]));
+        let (all, cut) = read_all_records(&bytes, PLAIN_LAYOUT);
         assert_eq!(cut, 0);
-        let [Item::Event(first), lost, Item::Event(last)] = all[..] else {
+        let [RecordItem::Event(first), lost, RecordItem::Event(last)] = all[..] else {
             panic!("{all:?}")
         };
         assert_eq!((first.marker, first.thread, first.time), (3, 7, 100));
         assert_eq!((first.payload, first.bytes), (&5_u64.to_ne_bytes()[..], 24));
         assert_eq!(
             lost,
-            Item::Lost {
+            RecordItem::Lost {
                 time: 110,
                 total: 9
             }
@@ -238,37 +238,37 @@ mod tests {
     }
 
     #[test]
-    fn r3_7_what_makes_no_sense_cuts_the_rest() {
-        let good = record(3, 3, 100, &[5]);
+    fn r3_7_invalid_record_discards_the_rest() {
+        let good = record_bytes(3, 3, 100, &[5]);
         for (bad, why) in [
-            (record(3, 0, 1, &[]), "no words"),
-            (record(3, 1, 1, &[]), "no time"),
-            (record(3, 4, 1, &[0]), "longer than the data"),
-            (record(3, 0xffff, 1, &[0]), "longer than any"),
-            (record(LOST, 2, 1, &[]), "lost without a number"),
-            (record(LOST, 4, 1, &[1, 2]), "lost with two"),
-            (record(PAD, 0, 1, &[]), "a pad of nothing"),
+            (record_bytes(3, 0, 1, &[]), "no words"),
+            (record_bytes(3, 1, 1, &[]), "no time"),
+            (record_bytes(3, 4, 1, &[0]), "longer than the data"),
+            (record_bytes(3, 0xffff, 1, &[0]), "longer than any"),
+            (record_bytes(LOST, 2, 1, &[]), "lost without a number"),
+            (record_bytes(LOST, 4, 1, &[1, 2]), "lost with two"),
+            (record_bytes(PAD, 0, 1, &[]), "a pad of nothing"),
             (vec![1], "no header"),
             (vec![1; 7], "half a header"),
         ] {
             let mut bytes = good.clone();
             bytes.extend(&bad);
-            let (all, cut) = read(&bytes, PLAIN);
+            let (all, cut) = read_all_records(&bytes, PLAIN_LAYOUT);
             assert_eq!((all.len(), cut), (1, bad.len()), "{why}");
         }
     }
 
     #[test]
     fn r3_7_shared_records_have_a_key() {
-        let shared = Layout {
+        let shared = BufferLayout {
             shared: true,
-            ..PLAIN
+            ..PLAIN_LAYOUT
         };
-        let mut bytes = record(3, 4, 100, &[77, 5]);
-        bytes.extend(record(LOST, 3, 110, &[9]));
-        bytes.extend(record(3, 2, 100, &[]));
-        let (all, cut) = read(&bytes, shared);
-        let [Item::Event(event), Item::Lost { total: 9, .. }] = all[..] else {
+        let mut bytes = record_bytes(3, 4, 100, &[77, 5]);
+        bytes.extend(record_bytes(LOST, 3, 110, &[9]));
+        bytes.extend(record_bytes(3, 2, 100, &[]));
+        let (all, cut) = read_all_records(&bytes, shared);
+        let [RecordItem::Event(event), RecordItem::Lost { total: 9, .. }] = all[..] else {
             panic!("{all:?}")
         };
         assert_eq!((event.key, event.payload.len()), (Some(77), 8));
@@ -276,17 +276,17 @@ mod tests {
     }
 
     #[test]
-    fn r3_7_the_oldest_of_a_flight_recorder_may_be_overwritten() {
-        let flight = Layout {
+    fn r3_7_oldest_flight_record_may_be_overwritten() {
+        let flight = BufferLayout {
             flight: true,
-            ..PLAIN
+            ..PLAIN_LAYOUT
         };
-        let mut bytes = record(3, 3, 100, &[5]);
-        bytes.extend(record(3, 5, 90, &[1]));
-        let (all, cut) = read(&bytes, flight);
+        let mut bytes = record_bytes(3, 3, 100, &[5]);
+        bytes.extend(record_bytes(3, 5, 90, &[1]));
+        let (all, cut) = read_all_records(&bytes, flight);
         assert_eq!((all.len(), cut), (1, 0));
-        let mut bytes = record(3, 3, 100, &[5]);
-        bytes.extend(record(3, 0, 90, &[1]));
-        assert_eq!(read(&bytes, flight).1, 24);
+        let mut bytes = record_bytes(3, 3, 100, &[5]);
+        bytes.extend(record_bytes(3, 0, 90, &[1]));
+        assert_eq!(read_all_records(&bytes, flight).1, 24);
     }
 }

@@ -9,7 +9,7 @@ use protocols::filter::{check, Event, Filter, HEADER, STEP};
 
 /// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
 /// 2.5, big 2^64 - 1.
-const EVENT: Event<'_> = Event {
+const SAMPLE_EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str code:str count:u8 flags:x16 price:s32 weight:f64 big:u64 7up:u8",
     payload: b"pear\0a*[b\"\\\0\x03\x14\0\xf6\xff\xff\xff\0\0\0\0\0\0\x04\x40\
@@ -18,15 +18,15 @@ const EVENT: Event<'_> = Event {
     process: 4200,
 };
 
-fn accepts(text: &str) -> bool {
+fn filter_accepts(text: &str) -> bool {
     let bytes = compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let mut position = 0;
     assert_eq!(check(&bytes, &mut position), Ok(()), "{text}: {position}");
-    Filter::new(&bytes[..]).accepts(&EVENT)
+    Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT)
 }
 
 #[test]
-fn r3_10_what_is_true() {
+fn r3_10_filters_that_accept_the_event() {
     for text in [
         "count == 3",
         "count==3",
@@ -90,12 +90,12 @@ fn r3_10_what_is_true() {
         "!(nothing !~ \"x\")",
         "flags&4&&count==3",
     ] {
-        assert!(accepts(text), "{text}");
+        assert!(filter_accepts(text), "{text}");
     }
 }
 
 #[test]
-fn r3_10_what_is_false() {
+fn r3_10_filters_that_reject_the_event() {
     for text in [
         "count == 4",
         "count != 3",
@@ -143,12 +143,12 @@ fn r3_10_what_is_false() {
         "!!(count == 4)",
         "count == 4 && (big > 1 || price < 0)",
     ] {
-        assert!(!accepts(text), "{text}");
+        assert!(!filter_accepts(text), "{text}");
     }
 }
 
 #[test]
-fn r3_10_what_is_refused_and_where() {
+fn r3_10_invalid_filter_is_refused_with_position() {
     let deep = "(".repeat(101);
     let name = format!("{} == 3", "n".repeat(32));
     for (text, position, message) in [
@@ -222,7 +222,7 @@ fn r3_10_what_is_refused_and_where() {
 }
 
 #[test]
-fn r3_10_as_much_as_fits() {
+fn r3_10_filter_above_maximum_size_is_refused() {
     let joined = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
     let fits = (FILTER_MAX - HEADER - "a\0".len()) / STEP;
     assert!(compile(&joined(fits)).is_ok());

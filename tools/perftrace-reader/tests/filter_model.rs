@@ -20,7 +20,7 @@ enum Expr {
 }
 
 /// The names of the fields: two numbers, two texts, and a field that the event does not have.
-const FIELDS: [&str; 5] = ["low", "high", "first", "second", "none"];
+const FIELD_NAMES: [&str; 5] = ["low", "high", "first", "second", "none"];
 
 #[derive(Clone, Debug)]
 struct FieldValues {
@@ -30,7 +30,7 @@ struct FieldValues {
     second: String,
 }
 
-fn expr() -> impl Strategy<Value = Expr> {
+fn arbitrary_expr() -> impl Strategy<Value = Expr> {
     let value = prop_oneof![
         -3i128..4,
         Just(i128::from(u64::MAX)),
@@ -68,7 +68,7 @@ fn expr() -> impl Strategy<Value = Expr> {
 
 /// Writes an expression as text, with the necessary parentheses. An expression whose operator has a
 /// lower precedence than `precedence` is put in parentheses.
-fn to_text(node: &Expr, precedence: u8) -> String {
+fn expr_to_text(node: &Expr, precedence: u8) -> String {
     let parenthesize = |own_precedence: u8, text: String| match own_precedence < precedence {
         true => format!("({text})"),
         false => text,
@@ -76,17 +76,21 @@ fn to_text(node: &Expr, precedence: u8) -> String {
     let joined = |nodes: &[Expr], own_precedence, with| {
         let each: Vec<String> = nodes
             .iter()
-            .map(|node| to_text(node, own_precedence + 1))
+            .map(|node| expr_to_text(node, own_precedence + 1))
             .collect();
         parenthesize(own_precedence, each.join(with))
     };
     match node {
-        Expr::Number(field, sign, value) => format!("{} {sign} {value}", FIELDS[*field]),
+        Expr::Number(field, sign, value) => format!("{} {sign} {value}", FIELD_NAMES[*field]),
         Expr::Fraction(field, sign, halves) => {
-            format!("{} {sign} {:.1}", FIELDS[*field], f64::from(*halves) / 2.0)
+            format!(
+                "{} {sign} {:.1}",
+                FIELD_NAMES[*field],
+                f64::from(*halves) / 2.0
+            )
         }
-        Expr::Text(field, sign, text) => format!("{} {sign} \"{text}\"", FIELDS[*field]),
-        Expr::Not(inner) => format!("!{}", to_text(inner, 3)),
+        Expr::Text(field, sign, text) => format!("{} {sign} \"{text}\"", FIELD_NAMES[*field]),
+        Expr::Not(inner) => format!("!{}", expr_to_text(inner, 3)),
         Expr::All(nodes) => joined(nodes, 2, " && "),
         Expr::Any(nodes) => joined(nodes, 1, " || "),
     }
@@ -104,7 +108,7 @@ fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-fn evaluate(node: &Expr, values: &FieldValues) -> bool {
+fn evaluate_expr(node: &Expr, values: &FieldValues) -> bool {
     let number = |field: usize| match field {
         0 => Some(i128::from(values.low)),
         1 => Some(i128::from(values.high)),
@@ -141,29 +145,29 @@ fn evaluate(node: &Expr, values: &FieldValues) -> bool {
                 _ => !naive_glob(text.as_bytes(), actual.as_bytes()),
             }
         }
-        Expr::Not(inner) => !evaluate(inner, values),
-        Expr::All(nodes) => nodes.iter().all(|node| evaluate(node, values)),
-        Expr::Any(nodes) => nodes.iter().any(|node| evaluate(node, values)),
+        Expr::Not(inner) => !evaluate_expr(inner, values),
+        Expr::All(nodes) => nodes.iter().all(|node| evaluate_expr(node, values)),
+        Expr::Any(nodes) => nodes.iter().any(|node| evaluate_expr(node, values)),
     }
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 3000 } else { 300 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 3000 } else { 300 }))]
 
     #[test]
-    fn r3_10_compiled_filters_say_what_was_meant(
-        node in expr(),
+    fn r3_10_compiled_filter_agrees_with_its_expression(
+        node in arbitrary_expr(),
         low in prop_oneof![-3i8..4, Just(i8::MIN)],
         high in prop_oneof![0u64..4, Just(u64::MAX)],
         first in "[ab*]{0,3}",
         second in "[ab?]{0,3}",
     ) {
-        let text = to_text(&node, 0);
+        let text = expr_to_text(&node, 0);
         let bytes = compile(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let mut position = 0;
         prop_assert_eq!(check(&bytes, &mut position), Ok(()));
@@ -182,7 +186,7 @@ proptest! {
             process: 2,
         };
         let accepted = Filter::new(&bytes[..]).accepts(&event);
-        prop_assert_eq!(accepted, evaluate(&node, &values), "{}", text);
+        prop_assert_eq!(accepted, evaluate_expr(&node, &values), "{}", text);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod fake;
 use std::fs::{self, File};
 use std::path::Path;
 
-use fake::{Fake, RecordBytes, SHARED_KEY};
+use fake::{FakeTrace, RecordBytes, SHARED_KEY};
 use fuzz::{changed, words, Fuzzer};
 use perftrace_reader::filter::compile;
 use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
@@ -20,11 +20,11 @@ use protocols::filter::check;
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 /// Maximum number of bytes of memory that the reader may use for each byte of its input.
-/// `MEMORY_PER_BYTE` is high, because each event of 16 bytes becomes a line of text or a JSON
-/// object in each of several outputs.
-const MEMORY_PER_BYTE: usize = 1024;
+/// `MAX_MEMORY_PER_INPUT_BYTE` is high, because each event of 16 bytes becomes a line of text or a
+/// JSON object in each of several outputs.
+const MAX_MEMORY_PER_INPUT_BYTE: usize = 1024;
 
-fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
+fn add_fake_processes(mut fake: FakeTrace, name: &str, fields: &str) -> FakeTrace {
     for key in [17, 18] {
         fake = fake
             .process(key, 100, name)
@@ -39,14 +39,14 @@ fn source(mut fake: Fake, name: &str, fields: &str) -> Fake {
 /// Reads three traces whose buffers contain `bytes`: a normal trace, a flight recorder, and a trace
 /// with shared buffers. For each output format, the reader makes two passes over all buffers of
 /// each trace, and writes the events in this format. The files are written to `directory`.
-fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
+fn read_into_all_outputs(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
     let fakes = [
-        (Fake::new(), 17),
-        (Fake::flight(), 18),
-        (Fake::shared(), SHARED_KEY),
+        (FakeTrace::new(), 17),
+        (FakeTrace::flight(), 18),
+        (FakeTrace::shared(), SHARED_KEY),
     ];
     for (fake, key) in fakes {
-        let mut fake = source(fake, name, fields);
+        let mut fake = add_fake_processes(fake, name, fields);
         for _ in 0..4 {
             fake.add_round(&[(key, 3, bytes, 7), (key, 4, bytes, u64::MAX)]);
             fake.add_round(&[(key, 3, bytes, 3)]);
@@ -77,7 +77,7 @@ fn read(bytes: &[u8], directory: &Path, name: &str, fields: &str) {
 }
 
 /// Runs a fuzzer with a directory for the files of a trace.
-fn with_directory(run: impl Fn(&Path)) {
+fn run_in_temporary_directory(run: impl Fn(&Path)) {
     run(tempfile::tempdir().expect("room").path());
 }
 
@@ -99,10 +99,10 @@ fn valid_buffers() -> Vec<Vec<u8>> {
 
 #[test]
 fn r3_7_fuzz_buffers_of_a_trace() {
-    with_directory(|directory| {
-        let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MEMORY_PER_BYTE);
+    run_in_temporary_directory(|directory| {
+        let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
         fuzzer.run(changed(&valid_buffers()), |bytes| {
-            read(bytes, directory, "app\x1b[31m", "a:u9");
+            read_into_all_outputs(bytes, directory, "app\x1b[31m", "a:u9");
         });
     });
 }
@@ -113,7 +113,7 @@ fn r3_7_fuzz_names_and_fields_of_markers() {
         "a:", "b:", "s:str", "n:u8", "x64", "f32", "f16", "u", "64", " ", ":", "str", "_", "\"",
         "\\", "\x1b", "\n", "é", "\u{202e}", "}", "/", "..", "a",
     ];
-    with_directory(|directory| {
+    run_in_temporary_directory(|directory| {
         let buffers = valid_buffers();
         Fuzzer::new("names of markers").run(words(&parts), |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else {
@@ -124,15 +124,15 @@ fn r3_7_fuzz_names_and_fields_of_markers() {
                 .rev()
                 .find(|at| text.is_char_boundary(*at));
             let short = &text[..end.unwrap_or(0)];
-            read(&buffers[0], directory, short, short);
-            if let Some(fields) = fields::parse(text) {
-                let _ = fields::encoded_size(&fields, bytes);
+            read_into_all_outputs(&buffers[0], directory, short, short);
+            if let Some(fields) = fields::parse_fields(text) {
+                let _ = fields::encoded_fields_size(&fields, bytes);
             }
         });
     });
 }
 
-fn compile_or_refuse(bytes: &[u8]) {
+fn compile_or_expect_error(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
@@ -150,7 +150,7 @@ fn r3_10_fuzz_filters() {
         "((((a == 1)))) || $marker ~ \"p:*\" || $thread != 0",
     ]
     .map(|text| text.as_bytes().to_vec());
-    Fuzzer::new("filters").run(changed(&valid), compile_or_refuse);
+    Fuzzer::new("filters").run(changed(&valid), compile_or_expect_error);
 }
 
 #[test]
@@ -194,5 +194,5 @@ fn r3_10_fuzz_filters_of_any_words() {
         "!(",
         "é",
     ];
-    Fuzzer::new("parts of filters").run(words(&parts), compile_or_refuse);
+    Fuzzer::new("parts of filters").run(words(&parts), compile_or_expect_error);
 }

@@ -5,16 +5,16 @@
 
 mod fake;
 
-use fake::{Fake, RecordBytes, SHARED_KEY};
+use fake::{FakeTrace, RecordBytes, SHARED_KEY};
 use perftrace_reader::fields;
 use perftrace_reader::output::{Ctf, Output, Packet, Perfetto, Text, TraceProperties};
-use perftrace_reader::records::{Item, Layout, Records};
+use perftrace_reader::records::{BufferLayout, RecordItem, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
 /// Parses all records. Returns the number of bytes in events and `LOST` records, and the number of
 /// bytes that the parser has discarded as invalid (`cut`).
-fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
+fn parse_all_records(bytes: &[u8], layout: BufferLayout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
     let mut valid_bytes = 0;
     let mut steps = 0;
@@ -25,32 +25,32 @@ fn parse_all(bytes: &[u8], layout: Layout) -> (usize, usize) {
         assert!(records.remaining() < remaining, "nothing was taken");
         remaining = records.remaining();
         valid_bytes += match item {
-            Item::Event(event) => {
+            RecordItem::Event(event) => {
                 assert!(event.payload.len() + 16 <= event.bytes);
                 assert_eq!(event.key.is_some(), layout.shared);
                 event.bytes
             }
-            Item::Lost { .. } => 24,
+            RecordItem::Lost { .. } => 24,
         };
     }
     assert_eq!(records.remaining(), 0);
     (valid_bytes, records.cut())
 }
 
-const LAYOUTS: [Layout; 4] = [
-    Layout {
+const ALL_LAYOUTS: [BufferLayout; 4] = [
+    BufferLayout {
         shared: false,
         flight: false,
     },
-    Layout {
+    BufferLayout {
         shared: true,
         flight: false,
     },
-    Layout {
+    BufferLayout {
         shared: false,
         flight: true,
     },
-    Layout {
+    BufferLayout {
         shared: true,
         flight: true,
     },
@@ -82,7 +82,7 @@ impl Output for CheckedOutput {
             *time = event.time;
             let fields = &event.marker.fields;
             assert_eq!(
-                fields::encoded_size(fields, event.payload),
+                fields::encoded_fields_size(fields, event.payload),
                 Some(event.payload.len())
             );
             assert_eq!(event.marker.values(event.payload).count(), fields.len());
@@ -115,8 +115,12 @@ impl Output for CheckedOutput {
     }
 }
 
-fn source(flight: bool) -> Fake {
-    let fake = if flight { Fake::flight() } else { Fake::new() };
+fn fake_trace_with_markers(flight: bool) -> FakeTrace {
+    let fake = if flight {
+        FakeTrace::flight()
+    } else {
+        FakeTrace::new()
+    };
     fake.process(17, 100, "app\x1b[31m")
         .marker(17, 0, "a:none", "")
         .marker(17, 1, "a:text", "s:str n:u8 t:str")
@@ -158,7 +162,7 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
 /// Passes the bytes to the reader as three buffers: two in the first round, and one in the second
 /// round. Returns the number of bytes that were cut and the number of events.
 fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
-    let mut fake = source(flight);
+    let mut fake = fake_trace_with_markers(flight);
     fake.add_round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
     fake.add_round(&[(key, 3, bytes, lost / 3)]);
     let mut output = CheckedOutput::default();
@@ -174,17 +178,17 @@ fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if long_run() { 400 } else { 100 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if is_long_run() { 400 } else { 100 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn r3_7_any_bytes_are_records_or_cut(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
-        for layout in LAYOUTS {
-            let (valid_bytes, cut) = parse_all(&bytes, layout);
+        for layout in ALL_LAYOUTS {
+            let (valid_bytes, cut) = parse_all_records(&bytes, layout);
             prop_assert!(valid_bytes + cut <= bytes.len());
         }
         for key in [17, SHARED_KEY] {
@@ -205,8 +209,8 @@ proptest! {
                 bytes[offset] = byte;
             }
         }
-        for layout in LAYOUTS {
-            let (valid_bytes, cut) = parse_all(&bytes, layout);
+        for layout in ALL_LAYOUTS {
+            let (valid_bytes, cut) = parse_all_records(&bytes, layout);
             prop_assert!(valid_bytes + cut <= bytes.len());
         }
         for key in [17, SHARED_KEY] {
@@ -216,8 +220,8 @@ proptest! {
     }
 
     #[test]
-    fn r3_7_what_is_whole_is_not_cut(bytes in valid_records()) {
-        let (_, cut) = parse_all(&bytes, LAYOUTS[0]);
+    fn r3_7_valid_records_are_not_cut(bytes in valid_records()) {
+        let (_, cut) = parse_all_records(&bytes, ALL_LAYOUTS[0]);
         prop_assert_eq!(cut, 0);
     }
 
@@ -229,18 +233,18 @@ proptest! {
         let len = index.index(bytes.len() + 1);
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
-        prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
+        prop_assert_eq!(parse_all_records(&bytes[..len], ALL_LAYOUTS[0]).1, len - valid_len);
         // A flight recorder may have overwritten a part of its oldest record, which comes last in
         // the bytes. An incomplete last record must not count as invalid bytes (`cut`).
         if len % 8 == 0 {
-            prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
+            prop_assert_eq!(parse_all_records(&bytes[..len], ALL_LAYOUTS[2]).1, 0);
         }
     }
 
     #[test]
     fn r3_7_any_text_of_fields_is_parsed_or_refused(text in "[a-z0-9_: ]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        if let Some(fields) = fields::parse(&text) {
-            if let Some(size) = fields::encoded_size(&fields, &bytes) {
+        if let Some(fields) = fields::parse_fields(&text) {
+            if let Some(size) = fields::encoded_fields_size(&fields, &bytes) {
                 prop_assert!(size <= bytes.len());
             }
         }
@@ -250,7 +254,7 @@ proptest! {
 /// Changes each byte to each value, in a buffer with all kinds of records, and checks that no
 /// change does harm.
 #[test]
-fn r3_7_any_changed_byte_does_no_harm() {
+fn r3_7_changed_byte_removes_at_most_one_event() {
     let bytes = RecordBytes::default()
         .event(0, 1, 2000, &[])
         .lost(2001, 4)
@@ -275,8 +279,8 @@ fn r3_7_any_changed_byte_does_no_harm() {
 /// Checks that each output of hostile events is well-formed, and that the text output has no escape
 /// character.
 #[test]
-fn r3_7_outputs_of_hostile_events_are_whole() {
-    let mut fake = source(false);
+fn r3_7_outputs_of_hostile_events_are_well_formed() {
+    let mut fake = fake_trace_with_markers(false);
     let bytes = RecordBytes::default()
         .event(1, 1, u64::MAX, b"\x1b[2J\0\x05\xff\xfe\"\\\0")
         .event(2, 1, 0, &[0xff; 23])

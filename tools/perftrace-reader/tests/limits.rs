@@ -9,7 +9,7 @@ mod fake;
 use std::cell::Cell;
 use std::io;
 
-use fake::{Fake, RecordBytes, KHZ, NOW, SHARED_KEY};
+use fake::{FakeTrace, RecordBytes, FAKE_KHZ, NOW_TICKS, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet, Text};
 use perftrace_reader::{
     BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
@@ -63,8 +63,8 @@ struct ForkStorm {
 impl Source for ForkStorm {
     fn info(&self) -> Result<Info, Error> {
         Ok(Info {
-            khz: KHZ,
-            ticks: NOW,
+            khz: FAKE_KHZ,
+            ticks: NOW_TICKS,
             ..Info::default()
         })
     }
@@ -73,7 +73,7 @@ impl Source for ForkStorm {
         let nr_reads = self.nr_reads.get() + 1;
         assert!(nr_reads < 100_000, "the round does not end");
         self.nr_reads.set(nr_reads);
-        *to = RecordBytes::default().event(0, 1, NOW + 1, &[]).0;
+        *to = RecordBytes::default().event(0, 1, NOW_TICKS + 1, &[]).0;
         Ok(Some(Chunk {
             buffer: BufferId {
                 key: after.key.max(SHARED_KEY) + 1,
@@ -81,7 +81,7 @@ impl Source for ForkStorm {
             },
             lost: 0,
             position: 0,
-            ticks: NOW + 1,
+            ticks: NOW_TICKS + 1,
         }))
     }
 
@@ -97,7 +97,7 @@ impl Source for ForkStorm {
 #[test]
 fn r3_7_a_round_ends_although_processes_start_faster_than_they_are_read() {
     let late = ProcessInfo {
-        began: NOW + 1,
+        began: NOW_TICKS + 1,
         ..ProcessInfo::default()
     };
     // The process of a buffer is unknown if the kernel has dropped the process after the read.
@@ -117,8 +117,8 @@ fn r3_7_a_round_ends_although_processes_start_faster_than_they_are_read() {
 
 #[test]
 fn r3_7_a_round_reads_all_buffers_of_processes_that_began_before_it() {
-    let bytes = RecordBytes::default().event(0, 1, NOW, &[]);
-    let mut fake = Fake::new();
+    let bytes = RecordBytes::default().event(0, 1, NOW_TICKS, &[]);
+    let mut fake = FakeTrace::new();
     let mut buffers = Vec::new();
     for key in 17..3017 {
         fake = fake.process(key, 1, "app").marker(key, 0, "app:event", "");
@@ -134,7 +134,7 @@ fn r3_7_a_round_reads_all_buffers_of_processes_that_began_before_it() {
 
 #[test]
 fn r3_7_the_exit_of_a_process_without_valid_events_is_noticed() {
-    let mut fake = Fake::new().process(17, 100, "app");
+    let mut fake = FakeTrace::new().process(17, 100, "app");
     fake.add_round(&[(17, 0, &[0; 64], 7)]);
     let mut output = CountingOutput::default();
     let mut reader = Reader::new(&fake.info);
@@ -148,7 +148,7 @@ fn r3_7_the_exit_of_a_process_without_valid_events_is_noticed() {
 
 #[test]
 fn r3_7_a_buffer_of_a_process_that_the_kernel_has_dropped_is_skipped() {
-    let mut fake = Fake::new();
+    let mut fake = FakeTrace::new();
     fake.add_round(&[(17, 0, &[0; 64], 7)]);
     let mut output = CountingOutput::default();
     let mut reader = Reader::new(&fake.info);
@@ -159,7 +159,7 @@ fn r3_7_a_buffer_of_a_process_that_the_kernel_has_dropped_is_skipped() {
 
 #[test]
 fn r3_11_flight_recorder_without_new_events_is_not_counted_as_read() {
-    let mut fake = Fake::flight()
+    let mut fake = FakeTrace::flight()
         .process(17, 100, "app")
         .marker(17, 0, "app:event", "n:u8");
     let bytes = RecordBytes::default().event(0, 1, 5000, &[1]).0;
@@ -175,8 +175,8 @@ fn r3_11_flight_recorder_without_new_events_is_not_counted_as_read() {
 
 /// Reads a flight recorder with a buffer at each of these positions. Returns the lines of the text
 /// output, and the number of overwritten bytes.
-fn read_flight(positions: &[u64]) -> (Vec<String>, u64) {
-    let mut fake = Fake::flight()
+fn read_flight_at_positions(positions: &[u64]) -> (Vec<String>, u64) {
+    let mut fake = FakeTrace::flight()
         .process(17, 100, "app")
         .marker(17, 0, "app:event", "n:u8");
     let mut text = Vec::new();
@@ -184,7 +184,7 @@ fn read_flight(positions: &[u64]) -> (Vec<String>, u64) {
     let mut reader = Reader::new(&fake.info);
     for (n, position) in (1..).zip(positions) {
         let bytes = RecordBytes::default()
-            .event(0, 1, NOW + u64::from(n), &[n])
+            .event(0, 1, NOW_TICKS + u64::from(n), &[n])
             .0;
         fake.add_round_at(17, 0, &bytes, *position);
         reader.read_round(&fake, &mut output).expect("it is read");
@@ -197,7 +197,7 @@ fn read_flight(positions: &[u64]) -> (Vec<String>, u64) {
 
 #[test]
 fn r3_11_text_reports_bytes_of_a_flight_recorder_overwritten_between_reads() {
-    let (lines, overwritten) = read_flight(&[96, 100_000]);
+    let (lines, overwritten) = read_flight_at_positions(&[96, 100_000]);
     assert!(lines[0].starts_with("app") && lines[2].starts_with("app"));
     assert_eq!(
         lines[1],
@@ -205,49 +205,49 @@ fn r3_11_text_reports_bytes_of_a_flight_recorder_overwritten_between_reads() {
     );
     assert_eq!(overwritten, 100_000 - 96 - 24);
     // In the second round, the new record directly follows the records of the first round.
-    let (lines, overwritten) = read_flight(&[96, 120]);
+    let (lines, overwritten) = read_flight_at_positions(&[96, 120]);
     assert_eq!((lines.len(), overwritten), (2, 0));
     // The buffer of the second round is a new one.
-    let (lines, overwritten) = read_flight(&[96, 24]);
+    let (lines, overwritten) = read_flight_at_positions(&[96, 24]);
     assert_eq!((lines.len(), overwritten), (2, 0));
 }
 
 #[test]
 fn r3_7_classes_of_one_user_leave_room_for_classes_of_other_users() {
-    const LIMIT: u16 = 1 << 14;
-    let mut fake = Fake::new()
+    const MAX_CLASSES_PER_USER: u16 = 1 << 14;
+    let mut fake = FakeTrace::new()
         .process(17, 100, "many")
         .process(18, 200, "other")
         .marker(18, 0, "other:event", "");
     fake.set_uid(17, 1000);
     fake.set_uid(18, 1001);
     let mut many = RecordBytes::default();
-    for number in 0..LIMIT + 1 {
+    for number in 0..MAX_CLASSES_PER_USER + 1 {
         fake = fake.marker(17, number.into(), &format!("many:event{number}"), "");
-        many = many.event(number, 1, NOW, &[]);
+        many = many.event(number, 1, NOW_TICKS, &[]);
     }
-    many = many.event(LIMIT, 1, NOW, &[]);
-    let one = RecordBytes::default().event(0, 1, NOW, &[]);
+    many = many.event(MAX_CLASSES_PER_USER, 1, NOW_TICKS, &[]);
+    let one = RecordBytes::default().event(0, 1, NOW_TICKS, &[]);
     fake.add_round(&[(17, 0, &many.0, 0), (18, 0, &one.0, 0)]);
     let mut output = CountingOutput::default();
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut output).expect("it is read");
     let totals = reader.totals();
-    assert_eq!(output.events, u64::from(LIMIT) + 1);
+    assert_eq!(output.events, u64::from(MAX_CLASSES_PER_USER) + 1);
     assert_eq!((totals.cut, totals.over_class_limit), (0, 2));
     // The reader requests each marker once, also the marker whose class is one too many.
-    assert_eq!(fake.nr_described(), usize::from(LIMIT) + 2);
+    assert_eq!(fake.nr_described(), usize::from(MAX_CLASSES_PER_USER) + 2);
 }
 
 #[test]
 fn r3_7_a_record_in_a_shared_buffer_cannot_have_the_key_of_the_kernel() {
-    let mut fake = Fake::shared().process(17, 100, "app");
+    let mut fake = FakeTrace::shared().process(17, 100, "app");
     let mut bytes = RecordBytes::default();
     for key in [0, KEY_KERNEL, SHARED_KEY] {
         fake = fake
             .process(key, 0, "kernel")
             .marker(key, 0, "kernel:sched_switch", "");
-        bytes = bytes.shared_event(key, 0, 1, NOW, &[]);
+        bytes = bytes.shared_event(key, 0, 1, NOW_TICKS, &[]);
     }
     fake.add_round(&[(SHARED_KEY, 0, &bytes.0, 0)]);
     let mut output = CountingOutput::default();

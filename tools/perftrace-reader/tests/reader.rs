@@ -8,14 +8,14 @@ mod fake;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use fake::{Fake, RecordBytes, NOW, REALTIME};
+use fake::{FakeTrace, RecordBytes, NOW_REALTIME_NS, NOW_TICKS};
 use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
 use perftrace_reader::{Clock, Error, Reader, Source, KEY_KERNEL};
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn two_processes() -> Fake {
-    Fake::new()
+fn fake_with_two_processes() -> FakeTrace {
+    FakeTrace::new()
         .process(17, 100, "app")
         .process(18, 200, "other")
         .marker(17, 0, "app:event", "n:u8 name:str")
@@ -40,7 +40,7 @@ impl OutputPath {
     }
 }
 
-fn lines(fake: &Fake, rounds: usize) -> Vec<String> {
+fn read_text_lines(fake: &FakeTrace, rounds: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
     let mut reader = Reader::new(&fake.info);
@@ -54,17 +54,19 @@ fn lines(fake: &Fake, rounds: usize) -> Vec<String> {
 
 #[test]
 fn r3_11_lines_of_several_buffers_are_in_order() {
-    let mut fake = two_processes();
+    let mut fake = fake_with_two_processes();
     let zero = RecordBytes::default()
-        .event(0, 101, NOW - 200, b"\x05a b\0")
-        .event(0, 101, NOW, b"\x06\0");
-    let one =
-        RecordBytes::default()
-            .lost(NOW - 100, 3)
-            .event(0, 201, NOW - 100, &0xff_u16.to_ne_bytes());
+        .event(0, 101, NOW_TICKS - 200, b"\x05a b\0")
+        .event(0, 101, NOW_TICKS, b"\x06\0");
+    let one = RecordBytes::default().lost(NOW_TICKS - 100, 3).event(
+        0,
+        201,
+        NOW_TICKS - 100,
+        &0xff_u16.to_ne_bytes(),
+    );
     fake.add_round(&[(17, 0, &zero.0, 0), (18, 1, &one.0, 3)]);
     assert_eq!(
-        lines(&fake, 1),
+        read_text_lines(&fake, 1),
         [
             "app 100/101 [000] 1700000004.999999900: app:event: n=5 name=\"a b\"",
             "# 3 events lost [001] 1700000004.999999950",
@@ -75,11 +77,11 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
 }
 
 /// Returns a trace with system call 20 of each ABI, and with a number that is not a system call.
-fn system_calls() -> Fake {
-    let mut fake = Fake::new().marker(KEY_KERNEL, 1, "kernel:sys_enter", "number:s64 abi:str");
+fn fake_with_system_calls() -> FakeTrace {
+    let mut fake = FakeTrace::new().marker(KEY_KERNEL, 1, "kernel:sys_enter", "number:s64 abi:str");
     let event = |bytes: RecordBytes, number: i64, abi: &[u8]| {
         let payload = [&number.to_ne_bytes()[..], abi].concat();
-        bytes.event(1, 7, NOW, &payload)
+        bytes.event(1, 7, NOW_TICKS, &payload)
     };
     let bytes = event(RecordBytes::default(), 20, b"x86_64\0");
     let bytes = event(bytes, 20, b"i386\0");
@@ -91,7 +93,7 @@ fn system_calls() -> Fake {
 
 #[test]
 fn r3_11_text_system_calls_have_the_name_in_their_abi() {
-    let all = lines(&system_calls(), 1);
+    let all = read_text_lines(&fake_with_system_calls(), 1);
     let shown: Vec<&str> = all
         .iter()
         .filter_map(|line| Some(line.split_once("sys_enter: ")?.1))
@@ -110,8 +112,8 @@ fn r3_11_text_system_calls_have_the_name_in_their_abi() {
 
 #[test]
 fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
-    let (mut fake, output) = (two_processes(), OutputPath::new());
-    for time in [NOW - 200, NOW] {
+    let (mut fake, output) = (fake_with_two_processes(), OutputPath::new());
+    for time in [NOW_TICKS - 200, NOW_TICKS] {
         let event = RecordBytes::default().event(0, 101, time, b"\x05a b\0");
         fake.add_round(&[(17, 0, &event.0, 0)]);
     }
@@ -130,7 +132,7 @@ fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
 
 #[test]
 fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
-    let (fake, output) = (system_calls(), OutputPath::new());
+    let (fake, output) = (fake_with_system_calls(), OutputPath::new());
     let properties = TraceProperties::new(&fake.info, Vec::new());
     let mut ctf = Ctf::create(&output.path, &properties).expect("a directory");
     Reader::new(&fake.info)
@@ -155,7 +157,7 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
         let count = bytes.windows(wanted.len()).filter(|w| *w == wanted).count();
         assert_eq!(count, 1, "{wanted:?}");
     }
-    let (fake, json_path) = (system_calls(), OutputPath::new());
+    let (fake, json_path) = (fake_with_system_calls(), OutputPath::new());
     let file = File::create(&json_path.path).expect("a file");
     let properties = TraceProperties::new(&fake.info, Vec::new());
     let mut perfetto = Perfetto::new(file, properties).expect("a trace");
@@ -174,16 +176,16 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
 }
 
 #[test]
-fn r3_11_what_came_later_but_is_older_waits() {
+fn r3_11_older_event_of_a_later_round_comes_first() {
     // The event that the reader finds in its second pass over the buffers is older than the event
     // of the first pass.
-    let mut fake = two_processes();
-    let late = NOW - 1000;
+    let mut fake = fake_with_two_processes();
+    let late = NOW_TICKS - 1000;
     let first = RecordBytes::default().event(0, 1, late + 10, b"\x02\0");
     let second = RecordBytes::default().event(0, 2, late, &[1, 0]);
     fake.add_round(&[(17, 0, &first.0, 0)]);
     fake.add_round(&[(18, 0, &second.0, 0)]);
-    let all = lines(&fake, 2);
+    let all = read_text_lines(&fake, 2);
     assert!(
         all[0].starts_with("other") && all[1].starts_with("app"),
         "{all:?}"
@@ -192,7 +194,7 @@ fn r3_11_what_came_later_but_is_older_waits() {
 
 #[test]
 fn r3_11_a_flight_recorder_gives_each_event_once() {
-    let mut fake = Fake::flight()
+    let mut fake = FakeTrace::flight()
         .process(17, 100, "app")
         .marker(17, 0, "app:event", "n:u8");
     let event = |n: u8| RecordBytes::default().event(0, 1, 5000 + u64::from(n), &[n]);
@@ -204,7 +206,7 @@ fn r3_11_a_flight_recorder_gives_each_event_once() {
     fake.add_round_at(17, 0, &first, first.len() as u64);
     fake.add_round_at(17, 0, &second, 6 * 24);
     fake.add_round_at(17, 0, &second, 6 * 24);
-    let numbers: Vec<String> = lines(&fake, 3)
+    let numbers: Vec<String> = read_text_lines(&fake, 3)
         .iter()
         .filter_map(|l| l.split("n=").nth(1).map(str::to_owned))
         .collect();
@@ -212,8 +214,8 @@ fn r3_11_a_flight_recorder_gives_each_event_once() {
 }
 
 #[test]
-fn r3_8_processes_that_are_gone_are_forgotten() {
-    let mut fake = two_processes();
+fn r3_8_stream_of_an_exited_process_is_closed() {
+    let mut fake = fake_with_two_processes();
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 7)]);
     let output = OutputPath::new();
@@ -234,11 +236,11 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
 }
 
 #[test]
-fn r3_7_a_buffer_that_comes_again_is_an_error() {
+fn r3_7_buffer_returned_twice_is_an_error() {
     struct StuckSource;
     impl Source for StuckSource {
         fn info(&self) -> Result<perftrace_reader::Info, Error> {
-            Ok(Fake::new().info)
+            Ok(FakeTrace::new().info)
         }
         fn read(
             &self,
@@ -268,15 +270,15 @@ fn r3_7_a_buffer_that_comes_again_is_an_error() {
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 }
 
-fn json(path: &Path) -> Value {
+fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("the file")).expect("JSON")
 }
 
 #[test]
-fn r3_11_perfettos_json_is_whole_at_any_time() {
+fn r3_11_perfetto_file_is_complete_json_after_each_round() {
     let json_path = OutputPath::new();
-    let mut fake = two_processes();
-    fake.info.began = NOW - 2_000_000;
+    let mut fake = fake_with_two_processes();
+    fake.info.began = NOW_TICKS - 2_000_000;
     fs::write(&json_path.path, "an older file").expect("room");
     let file = File::options().write(true).open(&json_path.path);
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
@@ -288,15 +290,16 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
     );
     output.end_round(0).expect("it is written");
     assert_eq!(
-        json(&json_path.path)["traceEvents"],
+        read_json(&json_path.path)["traceEvents"],
         Value::Array(Vec::new())
     );
     let mut reader = Reader::new(&fake.info);
     for n in 0..3_u8 {
-        let bytes = RecordBytes::default().event(0, 101, NOW - 1 + u64::from(n), &[n, b'"', 0]);
+        let bytes =
+            RecordBytes::default().event(0, 101, NOW_TICKS - 1 + u64::from(n), &[n, b'"', 0]);
         fake.add_round(&[(17, 2, &bytes.0, 0)]);
         reader.read_round(&fake, &mut output).expect("it is read");
-        let all = json(&json_path.path);
+        let all = read_json(&json_path.path);
         let events = all["traceEvents"].as_array().expect("events");
         // The first item of `traceEvents` is the name of the process.
         assert_eq!(events.len(), usize::from(n) + 2);
@@ -307,7 +310,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         assert_eq!((&last["pid"], &last["tid"]), (&100.into(), &101.into()));
     }
     output.finish().expect("it is written");
-    let all = json(&json_path.path);
+    let all = read_json(&json_path.path);
     assert_eq!(all["otherData"]["tracer"], "pfc");
     assert_eq!(all["traceEvents"][1]["ts"], 999.999);
     assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
@@ -320,7 +323,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
 #[test]
 fn r3_11_ctf_goes_into_a_directory_of_its_own() {
     let output = OutputPath::new();
-    let about = TraceProperties::new(&Fake::new().info, Vec::new());
+    let about = TraceProperties::new(&FakeTrace::new().info, Vec::new());
     assert!(Ctf::create(&output.path, &about).is_ok());
     let error = Ctf::create(&output.path, &about).expect_err("there is one");
     assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
@@ -328,7 +331,7 @@ fn r3_11_ctf_goes_into_a_directory_of_its_own() {
 
 #[test]
 fn r3_7_ctf_is_not_written_through_a_link() {
-    let mut fake = two_processes();
+    let mut fake = fake_with_two_processes();
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 0)]);
     let (output, link_target) = (OutputPath::new(), OutputPath::new());
@@ -353,9 +356,9 @@ fn r3_7_ctf_is_not_written_through_a_link() {
 }
 
 #[test]
-fn r3_6_the_clock_of_a_trace_is_its_readers() {
-    let clock = Clock::new(&Fake::new().info);
-    assert_eq!(clock.realtime(NOW), REALTIME);
+fn r3_6_clock_converts_ticks_of_the_reader_to_realtime() {
+    let clock = Clock::new(&FakeTrace::new().info);
+    assert_eq!(clock.realtime(NOW_TICKS), NOW_REALTIME_NS);
     assert_eq!(clock.origin(), (1_700_000_000, 0));
 }
 
@@ -383,7 +386,7 @@ impl std::io::Write for SmallDisk {
 #[test]
 fn r3_11_text_counts_the_events_that_were_written() {
     for room in 0..600 {
-        let mut fake = two_processes();
+        let mut fake = fake_with_two_processes();
         let mut disk = SmallDisk {
             room,
             text: Vec::new(),
@@ -393,8 +396,8 @@ fn r3_11_text_counts_the_events_that_were_written() {
         let mut is_full = false;
         for n in 0..4_u8 {
             let bytes = RecordBytes::default()
-                .event(0, 101, NOW - 2 + u64::from(n), &[n, 0])
-                .event(0, 101, NOW - 1 + u64::from(n), &[n, 0]);
+                .event(0, 101, NOW_TICKS - 2 + u64::from(n), &[n, 0])
+                .event(0, 101, NOW_TICKS - 1 + u64::from(n), &[n, 0]);
             fake.add_round(&[(17, 2, &bytes.0, 0)]);
             is_full |= reader.read_round(&fake, &mut output).is_err();
         }

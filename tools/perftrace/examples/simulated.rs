@@ -14,12 +14,15 @@ use perftrace::simulate::Kernel;
 
 fn main() -> std::io::Result<()> {
     for path in std::env::args().skip(1) {
-        let kernel = Kernel::open(Path::new(&path))?;
+        let kernel = Kernel::open_file_of_process(Path::new(&path))?;
         let markers = kernel.markers();
         for (text, refs) in &markers {
             println!("marker {refs} {text}");
         }
-        let mut records: Vec<_> = kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect();
+        let mut records: Vec<_> = kernel
+            .cpus()
+            .flat_map(|cpu| kernel.read_records(0, cpu))
+            .collect();
         records.sort_by_key(|record| record.time);
         for record in records {
             let bytes: Vec<u8> = record

@@ -18,14 +18,14 @@ pub(crate) use trace_rules::abi::{
 };
 
 // The offsets of the mapped parts in the device file, and the size of the first mapping, in bytes.
-pub(crate) const CONTROL: usize = 0;
-pub(crate) const WORDS: usize = map::WORDS as usize;
-pub(crate) const FILTERS: usize = map::FILTERS as usize;
-pub(crate) const READ_BYTES: usize = map::READ_BYTES as usize;
-pub(crate) const BUFFERS: usize = map::BUFFERS as usize;
+pub(crate) const CONTROL_OFFSET: usize = 0;
+pub(crate) const WORDS_OFFSET: usize = map::WORDS as usize;
+pub(crate) const FILTERS_OFFSET: usize = map::FILTERS as usize;
+pub(crate) const READ_MAPPING_BYTES: usize = map::READ_BYTES as usize;
+pub(crate) const BUFFERS_OFFSET: usize = map::BUFFERS as usize;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
-pub(crate) const PAYLOAD_MAX: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
+pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
 
 /// `struct perftrace_slot`: the state of a trace, which traced processes read. Only the kernel
 /// writes to the structure.
@@ -89,5 +89,6 @@ const _: () = {
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);
     assert!(size_of::<Buffer>() == 72);
-    assert!(WORDS + NR_MARKERS * 4 <= FILTERS && FILTERS + NR_TRACES * FILTER_MAX <= READ_BYTES);
+    assert!(WORDS_OFFSET + NR_MARKERS * 4 <= FILTERS_OFFSET);
+    assert!(FILTERS_OFFSET + NR_TRACES * FILTER_MAX <= READ_MAPPING_BYTES);
 };

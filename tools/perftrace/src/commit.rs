@@ -23,7 +23,7 @@ use crate::abi::{Buffer, Slot};
 /// words of `first` and of `second`, without overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Update<'a> {
+pub(crate) struct BufferUpdate<'a> {
     /// The preconditions of the update: `slot` has the generation `generation`, and `buffer` has
     /// the counts `head` and `lost`. In a restartable sequence, a further precondition is that the
     /// thread runs on `cpu`.
@@ -38,17 +38,18 @@ pub(crate) struct Update<'a> {
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// If `backwards` is not 0, the update lowers `reserve` of the buffer to `value` before it
-    /// writes any word. Flight recorders, whose records are written backwards, use this field.
-    pub(crate) backwards: u64,
+    /// If `lowers_reserve` is not 0, the update lowers `reserve` of the buffer to `published_value`
+    /// before it writes any word. Flight recorders, whose records are written backwards, use this
+    /// field.
+    pub(crate) lowers_reserve: u64,
     /// The value that is stored last, and the word to which it is stored.
-    pub(crate) value: u64,
-    pub(crate) target: &'a AtomicU64,
+    pub(crate) published_value: u64,
+    pub(crate) published_word: &'a AtomicU64,
 }
 
 /// The way in which a thread has exclusive access to a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Exclusion {
+pub(crate) enum ExclusiveAccess {
     /// A restartable sequence gives the thread exclusive access until the thread is interrupted.
     /// The field is the offset of the thread's `struct rseq` from the thread pointer.
     Rseq(u64),
@@ -57,24 +58,24 @@ pub(crate) enum Exclusion {
     Owner,
 }
 
-impl Update<'_> {
+impl BufferUpdate<'_> {
     /// Carries out the update. If a precondition does not hold or the restartable sequence was
     /// interrupted, publishes nothing and returns false.
-    pub(crate) fn commit(&self, exclusion: Exclusion) -> bool {
+    pub(crate) fn commit(&self, exclusion: ExclusiveAccess) -> bool {
         match exclusion {
-            Exclusion::Rseq(rseq) => self.commit_rseq(rseq),
-            Exclusion::Owner => self.commit_owned(),
+            ExclusiveAccess::Rseq(rseq) => self.commit_in_rseq(rseq),
+            ExclusiveAccess::Owner => self.commit_as_owner(),
         }
     }
 
-    fn commit_rseq(&self, rseq: u64) -> bool {
+    fn commit_in_rseq(&self, rseq: u64) -> bool {
         let committed: u64;
-        // SAFETY: By the invariant of `Update` the words are written to free space in the buffer,
-        // as long as `head` is unchanged. The restartable sequence checks `head`, and checks that
-        // the thread runs on the CPU to which the buffer belongs. Another writer on this CPU would
-        // have interrupted the thread, which aborts the sequence. `rseq` is the offset of this
-        // thread's struct rseq. An aborted sequence is not repeated, because the state from which
-        // the update was computed may have changed.
+        // SAFETY: By the invariant of `BufferUpdate` the words are written to free space in the
+        // buffer, as long as `head` is unchanged. The restartable sequence checks `head`, and
+        // checks that the thread runs on the CPU to which the buffer belongs. Another writer on
+        // this CPU would have interrupted the thread, which aborts the sequence. `rseq` is the
+        // offset of this thread's struct rseq. An aborted sequence is not repeated, because the
+        // state from which the update was computed may have changed.
         unsafe {
             asm!(
                 rseq_descriptor!(),
@@ -96,7 +97,7 @@ impl Update<'_> {
                 "cmp rax, [rdi + {lost}]",
                 "jne 7f",
                 "mov r8, [rdi + {value}]",
-                "cmp qword ptr [rdi + {backwards}], 0",
+                "cmp qword ptr [rdi + {lowers_reserve}], 0",
                 "je 21f",
                 "cmp r8, [rsi + {buffer_reserve}]",
                 "jge 21f",
@@ -139,20 +140,20 @@ impl Update<'_> {
                 "xor eax, eax",
                 "jmp 8b",
                 ".popsection",
-                cpu = const offset_of!(Update<'_>, cpu),
-                slot = const offset_of!(Update<'_>, slot),
-                generation = const offset_of!(Update<'_>, generation),
-                buffer = const offset_of!(Update<'_>, buffer),
-                head = const offset_of!(Update<'_>, head),
-                lost = const offset_of!(Update<'_>, lost),
-                value = const offset_of!(Update<'_>, value),
-                backwards = const offset_of!(Update<'_>, backwards),
-                first = const offset_of!(Update<'_>, first),
-                first_words = const offset_of!(Update<'_>, first_words),
-                second = const offset_of!(Update<'_>, second),
-                second_words = const offset_of!(Update<'_>, second_words),
-                dst = const offset_of!(Update<'_>, dst),
-                target = const offset_of!(Update<'_>, target),
+                cpu = const offset_of!(BufferUpdate<'_>, cpu),
+                slot = const offset_of!(BufferUpdate<'_>, slot),
+                generation = const offset_of!(BufferUpdate<'_>, generation),
+                buffer = const offset_of!(BufferUpdate<'_>, buffer),
+                head = const offset_of!(BufferUpdate<'_>, head),
+                lost = const offset_of!(BufferUpdate<'_>, lost),
+                value = const offset_of!(BufferUpdate<'_>, published_value),
+                lowers_reserve = const offset_of!(BufferUpdate<'_>, lowers_reserve),
+                first = const offset_of!(BufferUpdate<'_>, first),
+                first_words = const offset_of!(BufferUpdate<'_>, first_words),
+                second = const offset_of!(BufferUpdate<'_>, second),
+                second_words = const offset_of!(BufferUpdate<'_>, second_words),
+                dst = const offset_of!(BufferUpdate<'_>, dst),
+                target = const offset_of!(BufferUpdate<'_>, published_word),
                 buffer_head = const offset_of!(Buffer, head),
                 buffer_lost = const offset_of!(Buffer, lost),
                 buffer_reserve = const offset_of!(Buffer, reserve),
@@ -171,7 +172,7 @@ impl Update<'_> {
 
     /// Carries out the update as the owner of the buffer. Other threads write no records into the
     /// buffer, but may count lost events.
-    fn commit_owned(&self) -> bool {
+    fn commit_as_owner(&self) -> bool {
         let buffer = self.buffer;
         // Acquire: pairs with the kernel's store of the next generation.
         let unchanged = self.slot.generation.load(Acquire) == self.generation
@@ -180,17 +181,19 @@ impl Update<'_> {
         if !unchanged {
             return false;
         }
-        if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
-            buffer.reserve.store(self.value, Relaxed);
+        if self.lowers_reserve != 0
+            && (self.published_value as i64) < buffer.reserve.load(Relaxed) as i64
+        {
+            buffer.reserve.store(self.published_value, Relaxed);
             // The kernel copies records, and then reads `reserve` to detect that a new record has
             // overwritten copied bytes. So `reserve` must be stored before the record. x86 keeps
             // stores in order; the fence keeps the compiler from moving stores to the record before
             // the store to `reserve`.
             compiler_fence(Ordering::SeqCst);
         }
-        // SAFETY: By the invariant of `Update` there is space at `dst` for the words of `first` and
-        // of `second`. The owner is the only writer, and the program's other threads do not read
-        // records.
+        // SAFETY: By the invariant of `BufferUpdate` there is space at `dst` for the words of
+        // `first` and of `second`. The owner is the only writer, and the program's other threads do
+        // not read records.
         unsafe {
             ptr::copy_nonoverlapping(self.first, self.dst, self.first_words as usize);
             let second_dst = self.dst.add(self.first_words as usize);
@@ -198,7 +201,7 @@ impl Update<'_> {
         }
         // Release: pairs with the kernel's load of `head`: a kernel that loads this value sees the
         // whole record.
-        self.target.store(self.value, Release);
+        self.published_word.store(self.published_value, Release);
         true
     }
 }

@@ -20,13 +20,13 @@ use crate::{state, thread};
 
 /// The file descriptor of `/dev/perftrace`. If the program closes the descriptor, its number may
 /// later belong to another file. Before each use of the descriptor, the library compares the device
-/// and inode numbers of the file with `DEVICE` and `INODE`.
-static FD: AtomicI32 = AtomicI32::new(-1);
-static INODE: AtomicU64 = AtomicU64::new(0);
-static DEVICE: AtomicU64 = AtomicU64::new(0);
+/// and inode numbers of the file with `DEVICE_NUMBER` and `DEVICE_INODE`.
+static DEVICE_FD: AtomicI32 = AtomicI32::new(-1);
+static DEVICE_INODE: AtomicU64 = AtomicU64::new(0);
+static DEVICE_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Lowest number for the file descriptor, above the numbers that most programs use.
-const MIN_FD: c_int = 900;
+const MIN_DEVICE_FD: c_int = 900;
 
 /// An errno value.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +41,18 @@ pub(crate) struct Mappings {
 /// Opens `/dev/perftrace` and attaches this process. If another copy of this library in the process
 /// has attached already, uses the mappings of that copy. Returns the mappings, or the errno of the
 /// system call that failed.
-pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
+pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
     #[cfg(feature = "simulate")]
-    if let Some(result) = simulate::attach(None) {
+    if let Some(result) = simulate::attach_simulated_process(None) {
         return result.map_err(Errno);
     }
     // SAFETY: The path is a C string. The file descriptors are new, and no other code uses them.
     let fd = unsafe {
-        let fd = to_result(libc::open(
+        let fd = errno_result(libc::open(
             DEVICE_PATH.as_ptr().cast(),
             libc::O_RDWR | libc::O_CLOEXEC,
         ))?;
-        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, MIN_FD) {
+        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, MIN_DEVICE_FD) {
             high if high >= 0 => {
                 libc::close(fd);
                 high
@@ -63,10 +63,10 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
     let mut attach = Attach {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
-        thread: thread::tls_offset(),
+        thread: thread::thread_words_offset(),
         ..trace_rules::abi::Zero::ZERO
     };
-    let result = ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
+    let result = call_ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {
             (0, _) | (_, 0) => map_device(fd, &attach),
             // Another copy of this library in this process has made the mappings.
@@ -78,10 +78,10 @@ pub(crate) fn attach(shared: bool) -> Result<Mappings, Errno> {
     });
     match result {
         Ok(_) => {
-            let (device, inode) = device_and_inode(fd).unwrap_or((0, 0));
-            DEVICE.store(device, Relaxed);
-            INODE.store(inode, Relaxed);
-            FD.store(fd, Relaxed);
+            let (device, inode) = device_and_inode_of_fd(fd).unwrap_or((0, 0));
+            DEVICE_NUMBER.store(device, Relaxed);
+            DEVICE_INODE.store(inode, Relaxed);
+            DEVICE_FD.store(fd, Relaxed);
         }
         // SAFETY: `fd` was opened above, and is not used after the call.
         Err(_) => _ = unsafe { libc::close(fd) },
@@ -102,20 +102,20 @@ pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
     // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All
     // zeroes are a valid `stat`, and fstat() writes to it.
     unsafe {
-        let fd = to_result(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
+        let fd = errno_result(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
         let mut stat: libc::stat = zeroed();
-        let mapped = to_result(libc::fstat(fd, &raw mut stat)).and_then(|_| {
+        let mapped = errno_result(libc::fstat(fd, &raw mut stat)).and_then(|_| {
             // Accept the wake file only if root alone can write or truncate it.
             let is_roots = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
             let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG
-                && stat.st_size >= abi::READ_BYTES as i64;
+                && stat.st_size >= abi::READ_MAPPING_BYTES as i64;
             match is_roots && is_whole {
-                true => map_at(
+                true => map_file_at(
                     null_mut(),
-                    abi::READ_BYTES,
+                    abi::READ_MAPPING_BYTES,
                     libc::PROT_READ,
                     fd,
-                    abi::CONTROL,
+                    abi::CONTROL_OFFSET,
                 ),
                 false => Err(Errno(libc::EPERM)),
             }
@@ -138,7 +138,7 @@ pub(crate) fn getpid() -> u32 {
 
 /// Returns true if the caller shares its memory with its parent, as after vfork(). Returns false if
 /// the system call kcmp() fails.
-pub(crate) fn shares_memory() -> bool {
+pub(crate) fn shares_memory_with_parent() -> bool {
     const KCMP_VM: c_int = 1;
     // SAFETY: getpid() and getppid() take no arguments. kcmp() only compares two processes.
     unsafe {
@@ -156,13 +156,13 @@ extern "C" {
 }
 
 /// Runs `f`, preserves errno, and disables cancellation of the thread in `f`. The library calls
-/// `without_cancellation` while it records an event.
-pub(crate) fn without_cancellation(f: impl FnOnce()) {
-    const DISABLE: c_int = 1;
+/// `run_without_cancellation` while it records an event.
+pub(crate) fn run_without_cancellation(f: impl FnOnce()) {
+    const CANCEL_DISABLE: c_int = 1;
     let mut old_state = 0;
     preserve_errno(|| {
         // SAFETY: The old state is written to `old_state`, which is valid for writes.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut old_state) };
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut old_state) };
         f();
         // SAFETY: The first call of pthread_setcancelstate() has stored a valid state in
         // `old_state`. The pointer for the old state is allowed to be null.
@@ -172,20 +172,32 @@ pub(crate) fn without_cancellation(f: impl FnOnce()) {
 
 fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
     let read = libc::PROT_READ;
-    let control = map_at(null_mut(), abi::READ_BYTES, read, fd, abi::CONTROL)?;
+    let control = map_file_at(
+        null_mut(),
+        abi::READ_MAPPING_BYTES,
+        read,
+        fd,
+        abi::CONTROL_OFFSET,
+    )?;
     let bytes = attach.bytes as usize;
-    let buffers = map_at(null_mut(), bytes, read | libc::PROT_WRITE, fd, abi::BUFFERS);
+    let buffers = map_file_at(
+        null_mut(),
+        bytes,
+        read | libc::PROT_WRITE,
+        fd,
+        abi::BUFFERS_OFFSET,
+    );
     if buffers.is_err() {
         // Remove the first mapping, because it would keep the process attached. SAFETY: `control`
         // was mapped above, and no other code has the address of the mapping.
-        unsafe { libc::munmap(control.cast(), abi::READ_BYTES) };
+        unsafe { libc::munmap(control.cast(), abi::READ_MAPPING_BYTES) };
     }
     let buffers = buffers?;
     Ok(Mappings { control, buffers })
 }
 
 /// Maps a part of a file. If `at` is not null, the mapping at this address is replaced.
-pub(crate) fn map_at(
+pub(crate) fn map_file_at(
     at: *mut u8,
     bytes: usize,
     protection: c_int,
@@ -198,33 +210,33 @@ pub(crate) fn map_at(
     // replaces an earlier mapping of the same part of the file, which begins at `at`.
     let at = unsafe { libc::mmap(at.cast(), bytes, protection, flags, fd, offset as i64) };
     match at == libc::MAP_FAILED {
-        true => Err(errno()),
+        true => Err(read_errno()),
         false => Ok(at.cast()),
     }
 }
 
 /// Registers markers. For each marker, the kernel stores the marker's new number in `number`, or
 /// the errno for which it refused the marker in `error`.
-pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
+pub(crate) fn register_markers(markers: &mut [Marker]) -> Result<(), Errno> {
     #[cfg(feature = "simulate")]
-    if simulate::register(markers) {
+    if simulate::register_simulated_markers(markers) {
         return Ok(());
     }
-    ioctl_markers(abi::REGISTER, markers)
+    call_markers_ioctl(abi::REGISTER, markers)
 }
 
 /// Unregisters markers. The kernel identifies the markers by their numbers.
-pub(crate) fn unregister(markers: &mut [Marker]) {
+pub(crate) fn unregister_markers(markers: &mut [Marker]) {
     #[cfg(feature = "simulate")]
-    if simulate::unregister(markers) {
+    if simulate::unregister_simulated_markers(markers) {
         return;
     }
     // Ignore errors: the kernel no longer has the markers, or the program has closed the
     // descriptor.
-    let _ = ioctl_markers(abi::UNREGISTER, markers);
+    let _ = call_markers_ioctl(abi::UNREGISTER, markers);
 }
 
-fn ioctl_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
+fn call_markers_ioctl(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
     let mut arg = Markers {
         size: size_of::<Markers>() as u32,
         nr: markers.len() as u32,
@@ -232,21 +244,21 @@ fn ioctl_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
         bad: 0,
         refused: 0,
     };
-    fd().and_then(|fd| ioctl(fd, number, &raw mut arg))
+    device_fd().and_then(|fd| call_ioctl(fd, number, &raw mut arg))
 }
 
 /// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
 /// has no such buffer (ENOENT), because the trace has ended or the buffer could not be allocated.
 /// Ignores all errors but ENOENT, because the reader also reads periodically, without a wakeup.
-pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
+pub(crate) fn wake_reader(slot: u32, cpu: u32) -> bool {
     let mut has_buffer = true;
     preserve_errno(|| {
         #[cfg(feature = "simulate")]
-        if simulate::notify() {
+        if simulate::notify_simulated_reader() {
             return;
         }
         let mut notify = Notify { slot, cpu };
-        let result = fd().and_then(|fd| ioctl(fd, abi::NOTIFY, &raw mut notify));
+        let result = device_fd().and_then(|fd| call_ioctl(fd, abi::NOTIFY, &raw mut notify));
         has_buffer = !matches!(result, Err(Errno(libc::ENOENT)));
     });
     has_buffer
@@ -268,11 +280,11 @@ pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> WaitResult {
     let mut result = WaitResult::Unknown;
     preserve_errno(|| {
         #[cfg(feature = "simulate")]
-        if simulate::notify() {
+        if simulate::notify_simulated_reader() {
             return;
         }
         let mut arg = abi::Room { slot, cpu, tail };
-        result = match fd().and_then(|fd| ioctl(fd, abi::WAIT_ROOM, &raw mut arg)) {
+        result = match device_fd().and_then(|fd| call_ioctl(fd, abi::WAIT_ROOM, &raw mut arg)) {
             Ok(()) | Err(Errno(libc::EINTR)) => WaitResult::Retry,
             Err(Errno(libc::EBADF | libc::ENOTTY)) => WaitResult::Unknown,
             Err(_) => WaitResult::NoRoom,
@@ -282,10 +294,10 @@ pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> WaitResult {
 }
 
 /// Returns the file descriptor if it still belongs to `/dev/perftrace`, otherwise `EBADF`.
-fn fd() -> Result<c_int, Errno> {
-    let fd = FD.load(Relaxed);
-    let expected = (DEVICE.load(Relaxed), INODE.load(Relaxed));
-    match device_and_inode(fd) {
+fn device_fd() -> Result<c_int, Errno> {
+    let fd = DEVICE_FD.load(Relaxed);
+    let expected = (DEVICE_NUMBER.load(Relaxed), DEVICE_INODE.load(Relaxed));
+    match device_and_inode_of_fd(fd) {
         Some(identity) if identity == expected => Ok(fd),
         _ => Err(Errno(libc::EBADF)),
     }
@@ -293,16 +305,16 @@ fn fd() -> Result<c_int, Errno> {
 
 /// Closes the file descriptor. Called when no markers are left, because this copy of the library
 /// may then be unmapped. The mappings stay, and the next attach uses them again.
-pub(crate) fn close() {
-    if let Ok(fd) = fd() {
-        FD.store(-1, Relaxed);
-        // SAFETY: `fd()` has checked that `fd` is still the descriptor that this library has
+pub(crate) fn close_device() {
+    if let Ok(fd) = device_fd() {
+        DEVICE_FD.store(-1, Relaxed);
+        // SAFETY: `device_fd()` has checked that `fd` is still the descriptor that this library has
         // opened.
         unsafe { libc::close(fd) };
     }
 }
 
-fn device_and_inode(fd: c_int) -> Option<(u64, u64)> {
+fn device_and_inode_of_fd(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: `stat` consists of integers, for which all zeroes are valid.
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: fstat() writes to `stat`, which is valid for writes, and checks the descriptor.
@@ -311,20 +323,20 @@ fn device_and_inode(fd: c_int) -> Option<(u64, u64)> {
         .then_some((stat.st_rdev, stat.st_ino))
 }
 
-fn ioctl<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> {
+fn call_ioctl<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> {
     // SAFETY: Each caller passes the structure that belongs to this request, and the structure
     // lives until the call returns.
-    to_result(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
+    errno_result(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
 }
 
-fn to_result(result: c_int) -> Result<c_int, Errno> {
+fn errno_result(result: c_int) -> Result<c_int, Errno> {
     match result < 0 {
-        true => Err(errno()),
+        true => Err(read_errno()),
         false => Ok(result),
     }
 }
 
-fn errno() -> Errno {
+fn read_errno() -> Errno {
     // SAFETY: The address of this thread's errno is always valid.
     Errno(unsafe { *libc::__errno_location() })
 }
@@ -332,16 +344,16 @@ fn errno() -> Errno {
 /// Runs `f` and restores errno. An event may be recorded in a signal handler that has interrupted
 /// the program between a call and the check of its errno.
 fn preserve_errno(f: impl FnOnce()) {
-    let Errno(saved) = errno();
+    let Errno(saved) = read_errno();
     f();
     // SAFETY: The address of this thread's errno is always valid.
     unsafe { *libc::__errno_location() = saved };
 }
 
 /// The time at which a wait ends, which the first call of `has_passed` sets.
-pub(crate) struct Deadline(Option<u64>);
+pub(crate) struct WaitDeadline(Option<u64>);
 
-impl Deadline {
+impl WaitDeadline {
     pub(crate) const fn new() -> Self {
         Self(None)
     }
@@ -391,8 +403,8 @@ pub(crate) fn current_cpu() -> u32 {
 }
 
 /// Returns the time in ticks of the clock that the kernel has chosen.
-pub(crate) fn timestamp() -> u64 {
-    let (clock, offset) = state::control().map_or((CLOCK_TSC, 0), |control| {
+pub(crate) fn read_clock_ticks() -> u64 {
+    let (clock, offset) = state::control_page().map_or((CLOCK_TSC, 0), |control| {
         (control.clock.load(Relaxed), control.offset.load(Relaxed))
     });
     if clock == CLOCK_TSC {

@@ -7,8 +7,10 @@ use core::mem::MaybeUninit;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{HEAD_WORDS, PAYLOAD_MAX};
-use crate::site::{kind_size, pack, payload_words, Site, Value, STR};
+use crate::abi::{HEAD_WORDS, MAX_RECORD_FIELDS_BYTES};
+use crate::site::{
+    field_size_of_code, fixed_payload_words, pack_fixed_fields, FieldValue, Site, TEXT_FIELD_CODE,
+};
 use crate::{fast_path, slow_path};
 
 /// Marks the branch that calls this cold function as rarely taken.
@@ -18,26 +20,29 @@ pub fn unlikely() {}
 
 /// Writes an event that the Rust macro `event!` records.
 #[inline(always)]
-pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
+pub fn write_macro_event<const SHAPE: u64, const N: usize>(
+    site: &'static Site,
+    values: [FieldValue<'_>; N],
+) {
     let packed;
     // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // `Value` of a text contains the address and the length of the text.
+    // `FieldValue` of a text contains the address and the length of the text.
     unsafe {
-        match const { payload_words(SHAPE) } {
-            Some(0) => c::write_0(site),
+        match const { fixed_payload_words(SHAPE) } {
+            Some(0) => c::write_event_0_words(site),
             Some(1) => {
-                packed = pack(SHAPE, &values);
-                c::write_1(site, packed[0]);
+                packed = pack_fixed_fields(SHAPE, &values);
+                c::write_event_1_word(site, packed[0]);
             }
             Some(2) => {
-                packed = pack(SHAPE, &values);
-                c::write_2(site, packed[0], packed[1]);
+                packed = pack_fixed_fields(SHAPE, &values);
+                c::write_event_2_words(site, packed[0], packed[1]);
             }
             Some(n) => {
-                packed = pack(SHAPE, &values);
-                c::write(site, packed.as_ptr(), n);
+                packed = pack_fixed_fields(SHAPE, &values);
+                c::write_event_words(site, packed.as_ptr(), n);
             }
-            None => c::write_values(site, values.as_ptr(), N),
+            None => c::write_event_values(site, values.as_ptr(), N),
         }
     }
 }
@@ -46,7 +51,7 @@ pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Valu
 /// declares these functions.
 pub mod c {
     use super::*;
-    pub use crate::registry::{register, unregister};
+    pub use crate::registry::{register_module, unregister_module};
 
     /// Writes an event without fields.
     ///
@@ -54,11 +59,11 @@ pub mod c {
     ///
     /// `site` is live, its invariants hold, and its event has no fields.
     #[inline]
-    pub unsafe extern "C" fn write_0(site: *const Site) {
+    pub unsafe extern "C" fn write_event_0_words(site: *const Site) {
         // SAFETY: The caller guarantees that `site` is valid, and that its event has no fields.
         unsafe {
-            if !fast_path::event_0(site) {
-                write_0_cold(site);
+            if !fast_path::try_write_0_words(site) {
+                write_event_0_words_cold(site);
             }
         }
     }
@@ -69,11 +74,11 @@ pub mod c {
     ///
     /// `site` is live, its invariants hold, and its fields take 1 to 8 bytes.
     #[inline]
-    pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
+    pub unsafe extern "C" fn write_event_1_word(site: *const Site, first: u64) {
         // SAFETY: The caller guarantees that `site` is valid, and that its fields take one word.
         unsafe {
-            if !fast_path::event_1(site, first) {
-                write_1_cold(site, first);
+            if !fast_path::try_write_1_word(site, first) {
+                write_event_1_word_cold(site, first);
             }
         }
     }
@@ -84,11 +89,11 @@ pub mod c {
     ///
     /// `site` is live, its invariants hold, and its fields take 9 to 16 bytes.
     #[inline]
-    pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
+    pub unsafe extern "C" fn write_event_2_words(site: *const Site, first: u64, second: u64) {
         // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
         unsafe {
-            if !fast_path::event_2(site, first, second) {
-                write_2_cold(site, first, second);
+            if !fast_path::try_write_2_words(site, first, second) {
+                write_event_2_words_cold(site, first, second);
             }
         }
     }
@@ -100,11 +105,15 @@ pub mod c {
     /// `site` is live, and its invariants hold. The fields of the site's event take `words` words,
     /// which can be read at `fields`. `words` is not 0.
     #[inline]
-    pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
+    pub unsafe extern "C" fn write_event_words(
+        site: *const Site,
+        fields: *const u64,
+        words: usize,
+    ) {
         // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
         unsafe {
-            if !fast_path::event(site, fields, words) {
-                write_cold(site, fields, words);
+            if !fast_path::try_write_words(site, fields, words) {
+                write_event_words_cold(site, fields, words);
             }
         }
     }
@@ -118,16 +127,22 @@ pub mod c {
     /// and the texts can be read.
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {
-        let mut payload = Payload::new();
+    pub unsafe extern "C" fn write_event_values(
+        site: *const Site,
+        values: *const FieldValue<'_>,
+        n: usize,
+    ) {
+        let mut payload = PayloadBuilder::new();
         // SAFETY: The caller guarantees that `site` is valid, and that `values` has `n` values.
         let (site, values) = unsafe { (&*site, slice::from_raw_parts(values, n)) };
         let (mut rest, mut shape) = (values, site.shape);
         while let Some((value, tail)) = rest.split_first() {
             match shape & 15 {
                 // SAFETY: The caller guarantees that the texts can be read.
-                STR => unsafe { payload.append_text(value, min_size(shape >> 4)) },
-                kind => payload.append_number(value.bits, kind_size(kind) as usize),
+                TEXT_FIELD_CODE => unsafe {
+                    payload.append_text(value, min_fields_bytes(shape >> 4))
+                },
+                kind => payload.append_number(value.bits, field_size_of_code(kind) as usize),
             }
             (rest, shape) = (tail, shape >> 4);
         }
@@ -135,16 +150,16 @@ pub mod c {
         // Pass a copy of the marker's site to the fast path, and store the size of this record in
         // the copy's header. The copy has only the parts of a site that the fast path reads.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
-        let sized_site = site.with_size(words);
+        let sized_site = site.with_record_words(words);
         // SAFETY: The caller guarantees that the site and its marker word are live. The size in the
         // header of `sized_site` is that of a record with `fields`, and `fields` is not empty.
         unsafe {
             let (at, words) = (fields.as_ptr(), fields.len());
             if fields.is_empty()
-                || !(fast_path::event(&raw const sized_site, at, words)
-                    || fast_path::flight(&raw const sized_site, at, words))
+                || !(fast_path::try_write_words(&raw const sized_site, at, words)
+                    || fast_path::try_write_flight_words(&raw const sized_site, at, words))
             {
-                slow_path::write(site, fields);
+                slow_path::write_to_all_traces(site, fields);
             }
         }
     }
@@ -159,9 +174,9 @@ pub mod c {
 /// `site` is live, its invariants hold, and its event has no fields.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_0_cold(site: *const Site) {
+unsafe extern "C" fn write_event_0_words_cold(site: *const Site) {
     // SAFETY: The caller guarantees that `site` is valid.
-    slow_path::write(unsafe { &*site }, &[]);
+    slow_path::write_to_all_traces(unsafe { &*site }, &[]);
 }
 
 /// Writes an event with one word of fields, after the first attempt on the fast path has failed.
@@ -171,9 +186,9 @@ unsafe extern "C" fn write_0_cold(site: *const Site) {
 /// `site` is live, its invariants hold, and its fields take one word.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
+unsafe extern "C" fn write_event_1_word_cold(site: *const Site, first: u64) {
     // SAFETY: The caller guarantees that `site` is valid. `[first]` has one word.
-    unsafe { write_cold(site, [first].as_ptr(), 1) };
+    unsafe { write_event_words_cold(site, [first].as_ptr(), 1) };
 }
 
 /// Writes an event with two words of fields: by the fast path of flight recorders or, if that path
@@ -184,11 +199,11 @@ unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
 /// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_2_cold(site: *const Site, first: u64, second: u64) {
+unsafe extern "C" fn write_event_2_words_cold(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
     unsafe {
-        if !fast_path::flight_2(site, first, second) {
-            write_2_slow(site, first, second);
+        if !fast_path::try_write_flight_2_words(site, first, second) {
+            write_event_2_words_slow(site, first, second);
         }
     }
 }
@@ -200,9 +215,9 @@ unsafe extern "C" fn write_2_cold(site: *const Site, first: u64, second: u64) {
 /// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
+unsafe extern "C" fn write_event_2_words_slow(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees that `site` is valid.
-    slow_path::write(unsafe { &*site }, &[first, second]);
+    slow_path::write_to_all_traces(unsafe { &*site }, &[first, second]);
 }
 
 /// Writes an event by the fast path of flight recorders or, if that path fails, by the slow path.
@@ -213,50 +228,50 @@ unsafe extern "C" fn write_2_slow(site: *const Site, first: u64, second: u64) {
 /// which can be read at `fields`. `words` is not 0.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: usize) {
+unsafe extern "C" fn write_event_words_cold(site: *const Site, fields: *const u64, words: usize) {
     // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
     unsafe {
-        if !fast_path::flight(site, fields, words) {
-            slow_path::write(&*site, slice::from_raw_parts(fields, words));
+        if !fast_path::try_write_flight_words(site, fields, words) {
+            slow_path::write_to_all_traces(&*site, slice::from_raw_parts(fields, words));
         }
     }
 }
 
 /// Returns the minimum size in bytes of the fields whose types `shape` encodes. A text takes at
 /// least 1 byte, its NUL.
-fn min_size(shape: u64) -> usize {
+fn min_fields_bytes(shape: u64) -> usize {
     let (mut bytes, mut shape_left) = (0, shape);
     while shape_left != 0 {
         bytes += match shape_left & 15 {
-            STR => 1,
-            kind => kind_size(kind) as usize,
+            TEXT_FIELD_CODE => 1,
+            kind => field_size_of_code(kind) as usize,
         };
         shape_left >>= 4;
     }
     bytes
 }
 
-const PAYLOAD_WORDS: usize = PAYLOAD_MAX / 8;
+const MAX_PAYLOAD_WORDS: usize = MAX_RECORD_FIELDS_BYTES / 8;
 
 /// Memory that collects the fields of a record. The first `bytes` bytes of `words` are initialised,
-/// and `bytes` is at most [`PAYLOAD_MAX`].
-struct Payload {
-    words: [MaybeUninit<u64>; PAYLOAD_WORDS],
+/// and `bytes` is at most [`MAX_RECORD_FIELDS_BYTES`].
+struct PayloadBuilder {
+    words: [MaybeUninit<u64>; MAX_PAYLOAD_WORDS],
     bytes: usize,
 }
 
-impl Payload {
+impl PayloadBuilder {
     #[inline]
     fn new() -> Self {
         Self {
-            words: [MaybeUninit::uninit(); PAYLOAD_WORDS],
+            words: [MaybeUninit::uninit(); MAX_PAYLOAD_WORDS],
             bytes: 0,
         }
     }
 
     #[inline]
     fn remaining(&self) -> usize {
-        PAYLOAD_MAX.saturating_sub(self.bytes)
+        MAX_RECORD_FIELDS_BYTES.saturating_sub(self.bytes)
     }
 
     /// Appends bytes. Drops the bytes for which there is no room.
@@ -292,7 +307,7 @@ impl Payload {
     /// # Safety
     ///
     /// The text can be read up to its first NUL or its maximum length.
-    unsafe fn append_text(&mut self, value: &Value<'_>, after: usize) {
+    unsafe fn append_text(&mut self, value: &FieldValue<'_>, after: usize) {
         let max = self.remaining().saturating_sub(after + 1);
         let (from, max) = match value.bits {
             0 => (c"(null)".to_bytes_with_nul().as_ptr(), max.min(6)),
@@ -312,7 +327,7 @@ impl Payload {
 
     /// Fills the last word with zeroes, and returns the fields as words.
     fn padded_words(&mut self) -> &[u64] {
-        let words = self.bytes.div_ceil(8).min(PAYLOAD_WORDS);
+        let words = self.bytes.div_ceil(8).min(MAX_PAYLOAD_WORDS);
         self.append_number(0, (words * 8).saturating_sub(self.bytes));
         // SAFETY: All bytes of the returned words are initialised: zeroes fill the last word.
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), words) }
@@ -322,7 +337,7 @@ impl Payload {
 impl Site {
     /// Returns a copy of the parts of the site that the fast path reads. The upper half of the
     /// copy's `header` is the upper half of `words`, the size of a record.
-    fn with_size(&self, words: u32) -> Self {
+    fn with_record_words(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),
             header: (self.header.load(Relaxed) & 0xffff | words).into(),

@@ -33,11 +33,11 @@ use core::arch::asm;
 
 use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
-use crate::state::CURRENT;
+use crate::state::CURRENT_TRACE;
 
-/// The flags of a trace that select between fast path and slow path. `PATH_FLAGS` does not contain
-/// `PERFTRACE_WAIT`, which matters only if the buffer has no room.
-const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
+/// The flags of a trace that select between fast path and slow path. `FAST_PATH_FLAGS` does not
+/// contain `PERFTRACE_WAIT`, which matters only if the buffer has no room.
+const FAST_PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// Emits the restartable sequence. `$mode` checks the flags of the trace. `$end` computes the next
 /// `head` in r9, and compares r9 with `limit`. `$fields` stores the fields. Instructions that run
@@ -53,10 +53,10 @@ const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 /// | r8 | the offset of this thread's struct rseq from fs |
 /// | rcx | the CPU; later the buffer |
 /// | rax | the marker's word; the record's first word; its time; at the end 0 if not written |
-macro_rules! fast_path {
+macro_rules! fast_path_sequence {
     ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
-        // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
+        // SAFETY: By the invariant of `TraceEntry`, r9 points to a trace with a live slot and live
         // buffers. The CPU number is compared with the number of buffers. The record does not go
         // beyond `limit`. The kernel and the slow path choose `limit` so that the record lies in
         // the area for records and overwrites no unread record. The caller guarantees that the site
@@ -112,8 +112,8 @@ macro_rules! fast_path {
                 ".popsection",
                 "9:",
                 flight = const FLIGHT,
-                path_flags = const PATH_FLAGS,
-                current = sym CURRENT,
+                path_flags = const FAST_PATH_FLAGS,
+                current = sym CURRENT_TRACE,
                 in("rdi") $site,
                 in("rsi") $first,
                 in("r11") $second,
@@ -131,9 +131,9 @@ macro_rules! fast_path {
 }
 
 /// Writes a record forwards if the next `head` is not above `limit`.
-macro_rules! forwards {
+macro_rules! write_forwards {
     ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
-        fast_path!(
+        fast_path_sequence!(
             $site,
             $first,
             $second,
@@ -150,8 +150,8 @@ macro_rules! forwards {
 ///
 /// `site` is live, its invariants hold, and its record has no words of fields.
 #[inline(always)]
-pub(crate) unsafe fn event_0(site: *const Site) -> bool {
-    forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
+pub(crate) unsafe fn try_write_0_words(site: *const Site) -> bool {
+    write_forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
 }
 
 /// Writes an event with one word of fields. Returns false if the event was not written.
@@ -160,9 +160,9 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
 ///
 /// `site` is live, its invariants hold, and its record has one word of fields.
 #[inline(always)]
-pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
+pub(crate) unsafe fn try_write_1_word(site: *const Site, first: u64) -> bool {
     let unused = 0u64;
-    forwards!(
+    write_forwards!(
         site,
         first,
         unused,
@@ -177,8 +177,8 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
 ///
 /// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
-pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool {
-    forwards!(
+pub(crate) unsafe fn try_write_2_words(site: *const Site, first: u64, second: u64) -> bool {
+    write_forwards!(
         site,
         first,
         second,
@@ -195,8 +195,8 @@ pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool
 /// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
 /// read at `fields`.
 #[inline(always)]
-pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) -> bool {
-    forwards!(
+pub(crate) unsafe fn try_write_words(site: *const Site, fields: *const u64, words: usize) -> bool {
+    write_forwards!(
         site,
         fields,
         words,
@@ -222,9 +222,9 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 /// kind of buffer, a limit of 0 sends all records to the slow path. A thread that loses an event
 /// stores a limit of 0. A limit of 0 that is stored after the end of the trace gets into the buffer
 /// of the slot's next trace, which may be a flight recorder.
-macro_rules! backwards {
+macro_rules! write_backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
-        fast_path!(
+        fast_path_sequence!(
             $site,
             $first,
             $second,
@@ -251,8 +251,8 @@ macro_rules! backwards {
 ///
 /// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
-pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> bool {
-    backwards!(
+pub(crate) unsafe fn try_write_flight_2_words(site: *const Site, first: u64, second: u64) -> bool {
+    write_backwards!(
         site,
         first,
         second,
@@ -269,8 +269,12 @@ pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> boo
 /// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
 /// read at `fields`.
 #[inline(always)]
-pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
-    backwards!(
+pub(crate) unsafe fn try_write_flight_words(
+    site: *const Site,
+    fields: *const u64,
+    words: usize,
+) -> bool {
+    write_backwards!(
         site,
         fields,
         words,

@@ -16,15 +16,15 @@ use crate::site::Site;
 /// evaluator tolerates any bytes. If the kernel changes the page during the evaluation, the result
 /// is arbitrary. When the kernel changes a filter, it also changes the generation of the trace, so
 /// the caller does not commit the record.
-pub(crate) fn accepts(
+pub(crate) fn accepts_event(
     filter: &[Word],
     site: &Site,
     fields: &[u64],
     thread: u32,
     process: u32,
 ) -> bool {
-    // SAFETY: By the invariant of `Site`, `text` consists of the name of the marker, a NUL, the
-    // fields and a NUL. Words can be read as bytes.
+    // SAFETY: By the invariant of `Site`, `text` consists of the name of the marker, a NUL,
+    // the fields and a NUL. Words can be read as bytes.
     let (marker, texts, payload) = unsafe {
         let marker = CStr::from_ptr(site.text).to_bytes();
         let texts = CStr::from_ptr(site.text.add(marker.len() + 1)).to_bytes();

@@ -76,9 +76,9 @@ mod thread;
 mod wiped_page;
 
 #[doc(hidden)]
-pub use event::{c, emit, unlikely};
-pub use registry::Module;
-pub use site::{shape, value, Site, Value};
+pub use event::{c, unlikely, write_macro_event};
+pub use registry::MarkerModule;
+pub use site::{encode_field_types, value, FieldValue, Site};
 
 /// Records an event. The arguments are the provider, the name, and up to 16 fields, each of the
 /// form `name: type = expression`.
@@ -123,7 +123,7 @@ pub use site::{shape, value, Site, Value};
 #[macro_export]
 macro_rules! event {
     ($provider:ident, $name:ident $(, $field:ident: $type:ident = $value:expr)* $(,)?) => {{
-        const SHAPE: u64 = $crate::shape([$($crate::kind!($type)),*]);
+        const SHAPE: u64 = $crate::encode_field_types([$($crate::field_type_code!($type)),*]);
         #[allow(unsafe_code, reason = "a section")]
         #[link_section = "perftrace_rust"]
         static SITE: $crate::Site = $crate::Site::new(
@@ -135,7 +135,7 @@ macro_rules! event {
         );
         if SITE.is_enabled() {
             $crate::unlikely();
-            $crate::emit::<SHAPE, { 0 $(+ $crate::one!($field))* }>(
+            $crate::write_macro_event::<SHAPE, { 0 $(+ $crate::count_one_field!($field))* }>(
                 &SITE,
                 [$($crate::value::$type($value)),*],
             );
@@ -143,10 +143,10 @@ macro_rules! event {
     }};
 }
 
-/// Expands to the number by which [`shape`] encodes a field type.
+/// Expands to the number by which [`encode_field_types`] encodes a field type.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! kind {
+macro_rules! field_type_code {
     (u8) => {
         1
     };
@@ -200,7 +200,7 @@ macro_rules! kind {
 /// Expands to 1 for each field, so that the macro can count the fields.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! one {
+macro_rules! count_one_field {
     ($field:ident) => {
         1
     };

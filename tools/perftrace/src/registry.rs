@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
 use crate::device::{self, Errno, Mappings};
-use crate::site::{Site, REFUSED, REGISTERED, UNREGISTERED, WAITING};
+use crate::site::{Site, SITE_REFUSED, SITE_REGISTERED, SITE_UNREGISTERED, SITE_WAITING};
 use crate::{state, thread, wiped_page};
 
 extern "C" {
@@ -32,28 +32,28 @@ extern "C" {
 ///
 /// # Invariants
 ///
-/// `first` to `last` are the module's sites, and `off` points to a word that is 0. The sites and
-/// the word are live while the module is registered.
+/// `first_site` to `last_site` are the module's sites, and `off_word` points to a word that is 0.
+/// The sites and the word are live while the module is registered.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Module {
-    pub(crate) next: *mut Module,
-    pub(crate) first: *const Site,
-    pub(crate) last: *const Site,
-    pub(crate) off: *const AtomicU32,
-    /// Each object file of the module has a constructor; `users` is the number of constructors that
-    /// have run. Only the C macro uses this field.
-    pub(crate) users: u32,
+pub struct MarkerModule {
+    pub(crate) next: *mut MarkerModule,
+    pub(crate) first_site: *const Site,
+    pub(crate) last_site: *const Site,
+    pub(crate) off_word: *const AtomicU32,
+    /// Each object file of the module has a constructor; `nr_users` is the number of constructors
+    /// that have run. Only the C macro uses this field.
+    pub(crate) nr_users: u32,
     pub(crate) reserved: u32,
 }
 
-impl Module {
+impl MarkerModule {
     fn sites(&self) -> &[Site] {
-        let bytes = (self.last as usize).saturating_sub(self.first as usize);
-        match self.first.is_null() {
+        let bytes = (self.last_site as usize).saturating_sub(self.first_site as usize);
+        match self.first_site.is_null() {
             true => &[],
-            // SAFETY: By the invariant of `Module`, `first` to `last` are live sites.
-            false => unsafe { slice::from_raw_parts(self.first, bytes / size_of::<Site>()) },
+            // SAFETY: By the invariant of `MarkerModule`, the sites are live.
+            false => unsafe { slice::from_raw_parts(self.first_site, bytes / size_of::<Site>()) },
         }
     }
 }
@@ -64,19 +64,19 @@ const MAX_MARKERS_PER_CALL: usize = 512;
 /// The registered modules, and the state of this process's attachment.
 struct Registry {
     /// The registered modules, as a linked list.
-    modules: *mut Module,
+    modules: *mut MarkerModule,
     /// The state of this process's attachment to the device.
     attach_state: AttachState,
     /// True if the process takes part in traces with shared buffers: `PERFTRACE_SHARED=1` is in the
     /// environment, and the process has restartable sequences.
-    shared: bool,
+    shares_buffers: bool,
     /// True if `PERFTRACE_DEBUG=1` is in the environment.
-    debug: bool,
+    is_debug_on: bool,
     /// True if the handlers for fork() are installed.
     has_fork_handlers: bool,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
-    wake: *const AtomicU32,
-    /// The value of the word `wake` that caused the last attempt of this process to attach.
+    wake_word: *const AtomicU32,
+    /// The value of the word `wake_word` that caused the last attempt of this process to attach.
     last_wake_value: u32,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
@@ -100,7 +100,7 @@ enum AttachState {
 ///
 /// # Invariants
 ///
-/// The registry is accessed only while the lock of [`wiped_page::page`] is held.
+/// The registry is accessed only while the lock of [`wiped_page::get_or_map_page`] is held.
 struct LockedRegistry(UnsafeCell<Registry>);
 
 // SAFETY: By the invariant of `LockedRegistry`, accesses of several threads are serialised by the
@@ -110,10 +110,10 @@ unsafe impl Sync for LockedRegistry {}
 static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
     modules: null_mut(),
     attach_state: AttachState::New,
-    shared: false,
-    debug: false,
+    shares_buffers: false,
+    is_debug_on: false,
     has_fork_handlers: false,
-    wake: ptr::null(),
+    wake_word: ptr::null(),
     last_wake_value: 0,
     #[cfg(feature = "simulate")]
     mappings: (null_mut(), null_mut()),
@@ -121,8 +121,8 @@ static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
 
 /// Calls `f` with the registry while the lock of the registry is held. If there is no memory for
 /// the lock, `f` is not called, and the program is not traced.
-fn with_registry(f: impl FnOnce(&mut Registry)) {
-    let Some(page) = wiped_page::page() else {
+fn with_locked_registry(f: impl FnOnce(&mut Registry)) {
+    let Some(page) = wiped_page::get_or_map_page() else {
         return;
     };
     page.lock();
@@ -136,10 +136,10 @@ fn with_registry(f: impl FnOnce(&mut Registry)) {
 ///
 /// # Safety
 ///
-/// The module's invariants hold until the module is passed to [`unregister`]. The module is not
-/// registered yet.
-pub unsafe extern "C" fn register(module: *mut Module) {
-    with_registry(|registry| {
+/// The module's invariants hold until the module is passed to [`unregister_module`]. The module is
+/// not registered yet.
+pub unsafe extern "C" fn register_module(module: *mut MarkerModule) {
+    with_locked_registry(|registry| {
         // SAFETY: The caller guarantees that the module is live and not registered, so nothing else
         // uses it.
         let new = unsafe { &mut *module };
@@ -149,13 +149,13 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         new.next = registry.modules;
         registry.modules = module;
         match registry.attach_state {
-            AttachState::New => registry.init(),
+            AttachState::New => registry.init_and_attach(),
             // The device may have appeared since the last attempt to attach.
             AttachState::Waiting => return registry.reattach(),
-            AttachState::Attached if state::is_released() => return registry.reattach(),
+            AttachState::Attached if state::is_mapping_released() => return registry.reattach(),
             _ => {}
         }
-        registry.register(new);
+        registry.register_markers_of(new);
     });
 }
 
@@ -163,23 +163,23 @@ pub unsafe extern "C" fn register(module: *mut Module) {
 ///
 /// # Safety
 ///
-/// The module was passed to [`register`].
-pub unsafe extern "C" fn unregister(module: *mut Module) {
-    with_registry(|registry| {
+/// The module was passed to [`register_module`].
+pub unsafe extern "C" fn unregister_module(module: *mut MarkerModule) {
+    with_locked_registry(|registry| {
         let mut at = &raw mut registry.modules;
-        // SAFETY: By the invariant of `Module`, the modules in the list are live. The lock protects
-        // the list.
+        // SAFETY: By the invariant of `MarkerModule`, the modules in the list are live. The lock
+        // protects the list.
         unsafe {
             while !(*at).is_null() && *at != module {
                 at = &raw mut (**at).next;
             }
             if let Some(old) = (*at).as_mut() {
                 *at = old.next;
-                registry.unregister(old);
+                registry.unregister_markers_of(old);
             }
             if registry.modules.is_null() && registry.attach_state == AttachState::Attached {
                 // The registration of the next module attaches to the device again.
-                device::close();
+                device::close_device();
                 registry.attach_state = AttachState::New;
             }
         }
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
 /// marker's word. The thread may be in a signal handler.
 #[cold]
 pub(crate) fn attach_on_wake(value: u32) {
-    device::without_cancellation(|| {
-        let Some(page) = wiped_page::page().filter(|page| page.try_lock()) else {
+    device::run_without_cancellation(|| {
+        let Some(page) = wiped_page::get_or_map_page().filter(|page| page.try_lock()) else {
             return;
         };
         // SAFETY: The lock is held, as the invariant of `LockedRegistry` requires.
@@ -201,7 +201,7 @@ pub(crate) fn attach_on_wake(value: u32) {
             AttachState::Waiting => true,
             // The calling process may be a child that was created while its parent registered the
             // markers of the program.
-            AttachState::Attached => state::is_released() || page.is_new_child(),
+            AttachState::Attached => state::is_mapping_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
         // Attach once for each announcement of the device (each changes `value`), and never in a
@@ -210,7 +210,7 @@ pub(crate) fn attach_on_wake(value: u32) {
             if page.is_new_child() {
                 // The thread-local words still have the values of the parent's thread: no fork
                 // handler has cleared them.
-                thread::clear();
+                thread::clear_thread_words();
             }
             registry.reattach();
             // Store `last_wake_value` last: a child that is created before the store still has the
@@ -225,38 +225,39 @@ pub(crate) fn attach_on_wake(value: u32) {
 /// the current simulated kernel.
 #[cfg(feature = "simulate")]
 pub(crate) fn attach_simulated(replace: bool) {
-    with_registry(|registry| {
+    with_locked_registry(|registry| {
         if replace {
-            registry.attach_child();
+            registry.attach_child_to_simulation();
         } else if registry.attach_state != AttachState::Attached {
-            registry.init();
-            registry.for_each_module(|module| registry.register(module));
+            registry.init_and_attach();
+            registry.for_each_module(|module| registry.register_markers_of(module));
         }
     });
 }
 
 impl Registry {
-    fn init(&mut self) {
-        self.debug = env_starts_with(c"PERFTRACE_DEBUG", b'1');
+    fn init_and_attach(&mut self) {
+        self.is_debug_on = env_starts_with(c"PERFTRACE_DEBUG", b'1');
         self.attach_state = AttachState::Off;
         if env_starts_with(c"PERFTRACE", b'0') {
-            return self.log_off(c"PERFTRACE=0 is in the environment");
+            return self.log_why_off(c"PERFTRACE=0 is in the environment");
         }
         // SAFETY: getauxval() only reads the auxiliary vector.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-            return self.log_off(c"the program has more privileges than its user");
+            return self.log_why_off(c"the program has more privileges than its user");
         }
         // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
         // processes do not check.
-        self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
-        self.attach();
+        self.shares_buffers =
+            env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
+        self.attach_process();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
             // SAFETY: The handlers are functions of this library. The C library removes the
             // handlers when this library is unmapped.
             let result = unsafe {
-                libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child))
+                libc::pthread_atfork(Some(lock_for_fork), Some(unlock_parent), Some(reset_child))
             };
             if result != 0 {
                 self.log_error(c"pthread_atfork", result);
@@ -267,11 +268,11 @@ impl Registry {
     /// Attaches this process. Changes `attach_state` last. If another thread creates a child by a
     /// system call before `attach_state` changes, the child has the previous state, and attaches
     /// itself.
-    fn attach(&mut self) {
-        if let Some(page) = wiped_page::page() {
+    fn attach_process(&mut self) {
+        if let Some(page) = wiped_page::get_or_map_page() {
             page.set_owner();
         }
-        match device::attach(self.shared) {
+        match device::attach_process(self.shares_buffers) {
             Ok(mappings) => self.finish_attach(mappings),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
@@ -287,10 +288,10 @@ impl Registry {
     /// Prepares for a device that appears later: maps the wake file, whose words announce the
     /// device. Returns false if the mapping fails.
     fn wait_for_device(&mut self) -> bool {
-        if self.wake.is_null() {
+        if self.wake_word.is_null() {
             match device::map_wake_file() {
                 // Use the wake file's first word: all words of the wake file are equal.
-                Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
+                Ok(at) => self.wake_word = at.wrapping_add(abi::WORDS_OFFSET).cast::<AtomicU32>(),
                 Err(Errno(error)) => {
                     // Do not report a missing wake file: the missing device was reported already.
                     if error != libc::ENOENT {
@@ -300,7 +301,7 @@ impl Registry {
                 }
             }
         }
-        self.log_off(c"waiting for /dev/perftrace");
+        self.log_why_off(c"waiting for /dev/perftrace");
         true
     }
 
@@ -311,30 +312,32 @@ impl Registry {
     /// A child that another thread creates before `word` changes finds the announcement of the
     /// device in the wake file, and attaches itself.
     fn reattach(&mut self) {
-        let known = |site: &&Site| matches!(site.state.load(Relaxed), REGISTERED | WAITING);
+        let known =
+            |site: &&Site| matches!(site.state.load(Relaxed), SITE_REGISTERED | SITE_WAITING);
         self.for_each_module(|module| {
             let sites = module.sites().iter().filter(known);
-            sites.for_each(|site| site.state.store(UNREGISTERED, Relaxed));
+            sites.for_each(|site| site.state.store(SITE_UNREGISTERED, Relaxed));
         });
-        self.attach();
+        self.attach_process();
         self.for_each_module(|module| match self.attach_state {
             AttachState::New | AttachState::Off => {
                 let sites = module.sites().iter();
-                let unregistered = sites.filter(|site| site.state.load(Relaxed) == UNREGISTERED);
-                unregistered.for_each(|site| site.switch_off(module.off, UNREGISTERED));
+                let unregistered =
+                    sites.filter(|site| site.state.load(Relaxed) == SITE_UNREGISTERED);
+                unregistered.for_each(|site| site.switch_off(module.off_word, SITE_UNREGISTERED));
             }
-            AttachState::Attached | AttachState::Waiting => self.register(module),
+            AttachState::Attached | AttachState::Waiting => self.register_markers_of(module),
         });
     }
 
     fn finish_attach(&mut self, mappings: Mappings) {
-        // SAFETY: `device::attach()` has returned these mappings, which are never unmapped.
+        // SAFETY: `device::attach_process()` has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
         {
             self.mappings = (mappings.control, mappings.buffers);
         }
-        let version = state::control().map(|control| control.version.load(Relaxed));
+        let version = state::control_page().map(|control| control.version.load(Relaxed));
         self.attach_state = match version {
             Some(VERSION) => AttachState::Attached,
             // The version 0 in the control page means that the kernel has removed mappings that
@@ -342,12 +345,12 @@ impl Registry {
             Some(0) if self.wait_for_device() => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
-                self.log_off(c"the kernel uses another version of the interface");
+                self.log_why_off(c"the kernel uses another version of the interface");
                 AttachState::Off
             }
         };
         if let Some(control) =
-            state::control().filter(|_| self.attach_state == AttachState::Attached)
+            state::control_page().filter(|_| self.attach_state == AttachState::Attached)
         {
             thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         }
@@ -355,21 +358,21 @@ impl Registry {
 
     /// Registers all markers of a module. Skips sites that are registered already. Sites that the
     /// kernel refuses stay disabled.
-    fn register(&self, module: &Module) {
-        let is_unregistered = |site: &&Site| site.state.load(Relaxed) == UNREGISTERED;
+    fn register_markers_of(&self, module: &MarkerModule) {
+        let is_unregistered = |site: &&Site| site.state.load(Relaxed) == SITE_UNREGISTERED;
         match self.attach_state {
             AttachState::Attached => {}
             AttachState::Waiting => {
                 let sites = module.sites().iter().filter(is_unregistered);
-                return sites.for_each(|site| site.set_waiting(self.wake));
+                return sites.for_each(|site| site.set_waiting_for_device(self.wake_word));
             }
             AttachState::New | AttachState::Off => return,
         }
         for sites in module.sites().chunks(MAX_MARKERS_PER_CALL) {
             for site in sites.iter().filter(is_unregistered) {
                 // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
-                if unsafe { name_and_fields(site.text) }.is_none() {
-                    self.refuse(module, site, libc::E2BIG);
+                if unsafe { split_name_and_fields(site.text) }.is_none() {
+                    self.disable_refused(module, site, libc::E2BIG);
                 }
             }
             let count = sites.iter().filter(is_unregistered).count();
@@ -377,39 +380,39 @@ impl Registry {
                 for (site, marker) in sites.iter().filter(is_unregistered).zip(&mut *markers) {
                     // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a
                     // NUL.
-                    unsafe { init_marker(marker, site.text) };
+                    unsafe { fill_marker_request(marker, site.text) };
                 }
                 let call_error = self
-                    .register_markers(markers)
+                    .request_registration(markers)
                     .map_or_else(|Errno(error)| error, |()| 0);
                 for (site, marker) in sites.iter().filter(is_unregistered).zip(&*markers) {
-                    match (state::marker_word(marker.number), marker.error) {
+                    match (state::marker_word_address(marker.number), marker.error) {
                         (Some(word), _) => site.set_registered(marker.number, word),
-                        (None, 0) => self.refuse(module, site, call_error),
-                        (None, error) => self.refuse(module, site, error as c_int),
+                        (None, 0) => self.disable_refused(module, site, call_error),
+                        (None, error) => self.disable_refused(module, site, error as c_int),
                     }
                 }
             });
             if let Err(Errno(error)) = result {
                 let rest = sites.iter().filter(is_unregistered);
-                rest.for_each(|site| self.refuse(module, site, error));
+                rest.for_each(|site| self.disable_refused(module, site, error));
             }
         }
     }
 
     /// Sends the registration of markers to the kernel. Opens the device again if the program has
     /// closed the descriptor.
-    fn register_markers(&self, markers: &mut [Marker]) -> Result<(), Errno> {
-        match device::register(markers) {
+    fn request_registration(&self, markers: &mut [Marker]) -> Result<(), Errno> {
+        match device::register_markers(markers) {
             Err(Errno(libc::EBADF)) => {
-                let mappings = device::attach(self.shared)?;
+                let mappings = device::attach_process(self.shares_buffers)?;
                 // The attach creates new mappings if the kernel has ended the previous attach of
                 // this process. A process that still uses the previous mappings cannot register
                 // markers.
-                match state::control()
+                match state::control_page()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
-                    true => device::register(markers),
+                    true => device::register_markers(markers),
                     false => Err(Errno(libc::ESRCH)),
                 }
             }
@@ -417,13 +420,13 @@ impl Registry {
         }
     }
 
-    fn refuse(&self, module: &Module, site: &Site, error: c_int) {
-        site.switch_off(module.off, REFUSED);
-        self.log_error_raw(site.text, error);
+    fn disable_refused(&self, module: &MarkerModule, site: &Site, error: c_int) {
+        site.switch_off(module.off_word, SITE_REFUSED);
+        self.log_error_of_c_string(site.text, error);
     }
 
-    fn unregister(&self, module: &Module) {
-        let is_registered = |site: &&Site| site.state.load(Relaxed) == REGISTERED;
+    fn unregister_markers_of(&self, module: &MarkerModule) {
+        let is_registered = |site: &&Site| site.state.load(Relaxed) == SITE_REGISTERED;
         let count = module.sites().iter().filter(is_registered).count();
         if self.attach_state == AttachState::Off {
             return;
@@ -438,25 +441,25 @@ impl Registry {
             {
                 marker.number = site.header.load(Relaxed) & 0xffff;
             }
-            device::unregister(markers);
+            device::unregister_markers(markers);
         });
         // Disable the module's sites even if the kernel could not unregister the markers.
         for site in module.sites() {
-            site.switch_off(module.off, UNREGISTERED);
+            site.switch_off(module.off_word, SITE_UNREGISTERED);
         }
     }
 
     /// Attaches a child of fork() to a simulated kernel. The real kernel attaches a child without
     /// help from the library.
     #[cfg(feature = "simulate")]
-    fn attach_child(&mut self) {
+    fn attach_child_to_simulation(&mut self) {
         if self.attach_state != AttachState::Attached {
             return;
         }
         self.for_each_module(|module| {
             for site in module.sites() {
-                if site.state.load(Relaxed) == REGISTERED {
-                    site.switch_off(module.off, UNREGISTERED);
+                if site.state.load(Relaxed) == SITE_REGISTERED {
+                    site.switch_off(module.off_word, SITE_UNREGISTERED);
                 }
             }
         });
@@ -465,36 +468,36 @@ impl Registry {
             control: self.mappings.0,
             buffers: self.mappings.1,
         };
-        match crate::simulate::attach(Some(&replace)) {
+        match crate::simulate::attach_simulated_process(Some(&replace)) {
             Some(Ok(mappings)) => self.finish_attach(mappings),
             Some(Err(error)) => self.log_error(c"simulation in a child process", error),
             None => {}
         }
-        self.for_each_module(|module| self.register(module));
+        self.for_each_module(|module| self.register_markers_of(module));
     }
 
-    fn for_each_module(&self, f: impl Fn(&Module)) {
+    fn for_each_module(&self, f: impl Fn(&MarkerModule)) {
         let mut next = self.modules;
-        // SAFETY: By the invariant of `Module`, all modules in the list are live.
+        // SAFETY: By the invariant of `MarkerModule`, all modules in the list are live.
         while let Some(module) = unsafe { next.as_ref() } {
             f(module);
             next = module.next;
         }
     }
 
-    fn log_off(&self, reason: &CStr) {
-        if self.debug {
+    fn log_why_off(&self, reason: &CStr) {
+        if self.is_debug_on {
             // SAFETY: The format and its argument are C strings.
             unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), reason.as_ptr()) };
         }
     }
 
     fn log_error(&self, what: &CStr, error: c_int) {
-        self.log_error_raw(what.as_ptr(), error);
+        self.log_error_of_c_string(what.as_ptr(), error);
     }
 
-    fn log_error_raw(&self, what: *const c_char, error: c_int) {
-        if self.debug && !what.is_null() {
+    fn log_error_of_c_string(&self, what: *const c_char, error: c_int) {
+        if self.is_debug_on && !what.is_null() {
             // SAFETY: The format and its two arguments are C strings.
             unsafe {
                 let message = libc::strerror(error);
@@ -542,7 +545,7 @@ fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(),
 /// # Safety
 ///
 /// `text` fulfils the invariant of `Site`.
-unsafe fn name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
+unsafe fn split_name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
     // SAFETY: The caller guarantees that `text` is a name and fields, both with a NUL.
     let (name, fields) = unsafe {
         let name = CStr::from_ptr(text).to_bytes();
@@ -557,10 +560,10 @@ unsafe fn name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8]
 /// # Safety
 ///
 /// `text` fulfils the invariant of `Site`.
-unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
+unsafe fn fill_marker_request(marker: &mut Marker, text: *const c_char) {
     marker.number = NO_NUMBER;
     // SAFETY: The caller guarantees that `text` fulfils the invariant of `Site`.
-    let Some((name, fields)) = (unsafe { name_and_fields(text) }) else {
+    let Some((name, fields)) = (unsafe { split_name_and_fields(text) }) else {
         return;
     };
     let names = marker.name.iter_mut().zip(name);
@@ -571,25 +574,25 @@ unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
 
 /// Takes the lock before fork() copies the memory, so that no thread changes the registry during
 /// the copy.
-extern "C" fn fork_prepare() {
-    if let Some(page) = wiped_page::page() {
+extern "C" fn lock_for_fork() {
+    if let Some(page) = wiped_page::get_or_map_page() {
         page.lock();
     }
 }
 
-extern "C" fn fork_parent() {
-    if let Some(page) = wiped_page::page() {
+extern "C" fn unlock_parent() {
+    if let Some(page) = wiped_page::get_or_map_page() {
         page.unlock();
     }
 }
 
 /// Prepares the child of fork(). The lock is free in the child, because the kernel has wiped the
 /// page of the lock.
-extern "C" fn fork_child() {
-    thread::clear();
-    if let Some(page) = wiped_page::page() {
+extern "C" fn reset_child() {
+    thread::clear_thread_words();
+    if let Some(page) = wiped_page::get_or_map_page() {
         page.set_owner();
     }
     #[cfg(feature = "simulate")]
-    with_registry(Registry::attach_child);
+    with_locked_registry(Registry::attach_child_to_simulation);
 }

@@ -7,8 +7,8 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::{null, null_mut};
 
-use crate::registry::{register, unregister, Module};
-use crate::site::{Site, OFF};
+use crate::registry::{register_module, unregister_module, MarkerModule};
+use crate::site::{Site, ALWAYS_OFF_WORD};
 
 /// The entry of the registry for the Rust markers of this program or library.
 ///
@@ -16,25 +16,25 @@ use crate::site::{Site, OFF};
 ///
 /// Before the registration of the entry, only the constructor accesses it. After the registration,
 /// the entry is accessed only with the registry's lock held.
-struct RustModule(UnsafeCell<Module>);
+struct RustModule(UnsafeCell<MarkerModule>);
 
 // SAFETY: By the invariant of `RustModule`, accesses of several threads are serialised by the
 // registry's lock.
 unsafe impl Sync for RustModule {}
 
-static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(Module {
+static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(MarkerModule {
     next: null_mut(),
-    first: null(),
-    last: null(),
-    off: &raw const OFF,
-    users: 0,
+    first_site: null(),
+    last_site: null(),
+    off_word: &raw const ALWAYS_OFF_WORD,
+    nr_users: 0,
     reserved: 0,
 }));
 
 /// Returns the beginning and the end of the section `perftrace_rust`, in which the macro places
 /// sites, as the linker defines them. Without a section `perftrace_rust`, the two addresses are
 /// null.
-fn section_bounds() -> (*const Site, *const Site) {
+fn site_section_bounds() -> (*const Site, *const Site) {
     let (first, last);
     // SAFETY: The instructions load the addresses of weak symbols. The addresses are not
     // dereferenced.
@@ -49,26 +49,26 @@ fn section_bounds() -> (*const Site, *const Site) {
     (first, last)
 }
 
-extern "C" fn constructor() {
+extern "C" fn register_rust_markers() {
     // SAFETY: The constructor runs before `RUST_MODULE` is registered, so by the invariant of
     // `RustModule` nothing else accesses it. The section contains nothing but sites. `RUST_MODULE`
-    // is a static, and `destructor()` unregisters it.
+    // is a static, and `unregister_rust_markers()` unregisters it.
     unsafe {
         let module = &mut *RUST_MODULE.0.get();
-        (module.first, module.last) = section_bounds();
-        register(RUST_MODULE.0.get());
+        (module.first_site, module.last_site) = site_section_bounds();
+        register_module(RUST_MODULE.0.get());
     }
 }
 
-extern "C" fn destructor() {
-    // SAFETY: `constructor()` has passed this module to `register()`.
-    unsafe { unregister(RUST_MODULE.0.get()) };
+extern "C" fn unregister_rust_markers() {
+    // SAFETY: `register_rust_markers()` has passed this module to `register_module()`.
+    unsafe { unregister_module(RUST_MODULE.0.get()) };
 }
 
 #[used]
 #[link_section = ".init_array"]
-static CONSTRUCTOR: extern "C" fn() = constructor;
+static INIT_ARRAY_ENTRY: extern "C" fn() = register_rust_markers;
 
 #[used]
 #[link_section = ".fini_array"]
-static DESTRUCTOR: extern "C" fn() = destructor;
+static FINI_ARRAY_ENTRY: extern "C" fn() = unregister_rust_markers;

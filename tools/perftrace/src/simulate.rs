@@ -26,20 +26,20 @@ use std::{env, format, process, ptr};
 
 use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
-use crate::device::{map_at, Errno, Mappings};
+use crate::device::{map_file_at, Errno, Mappings};
 
 /// Maximum number of markers in a simulated kernel.
-const MAX_MARKERS: usize = 256;
+const MAX_SIMULATED_MARKERS: usize = 256;
 
 /// The table of registered markers, which follows the buffers in the file.
 #[repr(C)]
 struct MarkerTable {
     /// The traces that will record newly registered markers, with one bit for each trace.
-    wanted: AtomicU32,
-    nr: AtomicU32,
+    recording_traces: AtomicU32,
+    nr_markers: AtomicU32,
     notified: AtomicU64,
-    refs: [AtomicU32; MAX_MARKERS],
-    markers: [Marker; MAX_MARKERS],
+    refs: [AtomicU32; MAX_SIMULATED_MARKERS],
+    markers: [Marker; MAX_SIMULATED_MARKERS],
 }
 
 /// The parameters of a simulated kernel.
@@ -67,19 +67,19 @@ impl Default for Config {
 }
 
 impl Config {
-    fn buffers_size(&self) -> usize {
+    fn buffers_bytes(&self) -> usize {
         (abi::NR_TRACES * self.nr_cpus as usize) << self.stride
     }
 
-    fn file_size(&self) -> usize {
-        abi::BUFFERS + self.buffers_size() + size_of::<MarkerTable>()
+    fn file_bytes(&self) -> usize {
+        abi::BUFFERS_OFFSET + self.buffers_bytes() + size_of::<MarkerTable>()
     }
 }
 
 /// The simulated kernel to which this process is attached.
-static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
+static ATTACHED_KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
 /// The parameters of the simulated kernel for the next attach, or null if no test has set them.
-static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
+static NEXT_CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
 
 /// The kernel's side of a simulated device.
 #[derive(Debug)]
@@ -113,15 +113,15 @@ pub struct Record {
 
 /// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
 pub fn attach_to(config: Config) -> &'static Kernel {
-    CONFIG.store(Box::into_raw(Box::new(config)), Release);
-    crate::registry::attach_simulated(attached().is_some());
-    attached().expect("attached")
+    NEXT_CONFIG.store(Box::into_raw(Box::new(config)), Release);
+    crate::registry::attach_simulated(attached_kernel().is_some());
+    attached_kernel().expect("attached")
 }
 
 /// Returns the simulated kernel to which this process has attached last.
-pub fn attached() -> Option<&'static Kernel> {
+pub fn attached_kernel() -> Option<&'static Kernel> {
     // SAFETY: The pointer is null or points to a box that is never freed.
-    unsafe { KERNEL.load(Acquire).as_ref() }
+    unsafe { ATTACHED_KERNEL.load(Acquire).as_ref() }
 }
 
 fn create_memfd() -> io::Result<File> {
@@ -137,15 +137,17 @@ fn create_memfd() -> io::Result<File> {
 
 /// Simulates the open of the device and the attach of this process. The new mappings take the place
 /// of the old mappings in `replace`, if any. Returns `None` if no simulation was set up.
-pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
+pub(crate) fn attach_simulated_process(
+    replace: Option<&Mappings>,
+) -> Option<Result<Mappings, i32>> {
     // No mappings are to be replaced, and this copy of the library is still attached: it has
     // unregistered all of its markers, but has not detached.
-    if let (None, Some(kernel)) = (replace, attached()) {
+    if let (None, Some(kernel)) = (replace, attached_kernel()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Mappings { control, buffers }));
     }
     // SAFETY: The pointer is null or points to a box that is never freed.
-    let config = unsafe { CONFIG.load(Acquire).as_ref() }.copied();
+    let config = unsafe { NEXT_CONFIG.load(Acquire).as_ref() }.copied();
     let (config, file) = match (config, env::var_os("PERFTRACE_SIMULATE")) {
         (Some(config), _) => (config, create_memfd()),
         (None, Some(directory)) => {
@@ -163,23 +165,23 @@ pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>
     };
     let kernel = file.and_then(|file| Kernel::open_or_create(file, config));
     let mappings = kernel.and_then(|(kernel, joined)| {
-        if replace.is_none() && !joined && CONFIG.load(Relaxed).is_null() {
+        if replace.is_none() && !joined && NEXT_CONFIG.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
             kernel.start(0, flags.unwrap_or(0), 64 << 10);
         }
-        let parent = attached().filter(|_| replace.is_some() && config.shared);
+        let parent = attached_kernel().filter(|_| replace.is_some() && config.shared);
         if let Some(parent) = parent {
             // The child gets the marker words and slots of its parent, but a key and an id of its
             // own.
             // SAFETY: Both files are mapped, and both mappings are longer than the copied bytes.
-            unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_BYTES) };
+            unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_MAPPING_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);
         }
         let mappings = kernel.map_process(replace, parent.is_some());
         if parent.is_none() {
-            KERNEL.store(Box::into_raw(Box::new(kernel)), Release);
+            ATTACHED_KERNEL.store(Box::into_raw(Box::new(kernel)), Release);
         }
         mappings
     });
@@ -187,16 +189,16 @@ pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>
 }
 
 /// Simulates `PERFTRACE_REGISTER`. Returns false if no kernel is simulated.
-pub(crate) fn register(markers: &mut [Marker]) -> bool {
-    let Some(kernel) = attached() else {
+pub(crate) fn register_simulated_markers(markers: &mut [Marker]) -> bool {
+    let Some(kernel) = attached_kernel() else {
         return false;
     };
-    let table = kernel.table();
+    let table = kernel.marker_table();
     for marker in markers {
         // SAFETY: Only one process registers at a time, so nothing else accesses the markers. The
         // markers consist of integers.
         let registered = unsafe { &mut *(&raw const table.markers).cast_mut() };
-        let nr = table.nr.load(Relaxed) as usize;
+        let nr = table.nr_markers.load(Relaxed) as usize;
         let is_same = |registered: &Marker| {
             registered.name == marker.name && registered.fields == marker.fields
         };
@@ -208,34 +210,34 @@ pub(crate) fn register(markers: &mut [Marker]) -> bool {
         if number == nr {
             registered[nr].name = marker.name;
             registered[nr].fields = marker.fields;
-            table.nr.store(nr as u32 + 1, Release);
+            table.nr_markers.store(nr as u32 + 1, Release);
         }
         marker.number = number as u32;
         table.refs[number].fetch_add(1, Relaxed);
         kernel
-            .word(number as u32)
-            .store(table.wanted.load(Relaxed), Release);
+            .marker_word(number as u32)
+            .store(table.recording_traces.load(Relaxed), Release);
     }
     true
 }
 
 /// Simulates `PERFTRACE_UNREGISTER`. Returns false if no kernel is simulated.
-pub(crate) fn unregister(markers: &mut [Marker]) -> bool {
-    let Some(kernel) = attached() else {
+pub(crate) fn unregister_simulated_markers(markers: &mut [Marker]) -> bool {
+    let Some(kernel) = attached_kernel() else {
         return false;
     };
     for marker in markers {
-        if kernel.table().refs[marker.number as usize].fetch_sub(1, Relaxed) == 1 {
-            kernel.word(marker.number).store(0, Release);
+        if kernel.marker_table().refs[marker.number as usize].fetch_sub(1, Relaxed) == 1 {
+            kernel.marker_word(marker.number).store(0, Release);
         }
     }
     true
 }
 
 /// Simulates `PERFTRACE_NOTIFY` and `PERFTRACE_WAIT_ROOM`. Returns false if no kernel is simulated.
-pub(crate) fn notify() -> bool {
-    attached().is_some_and(|kernel| {
-        kernel.table().notified.fetch_add(1, Relaxed);
+pub(crate) fn notify_simulated_reader() -> bool {
+    attached_kernel().is_some_and(|kernel| {
+        kernel.marker_table().notified.fetch_add(1, Relaxed);
         if kernel.auto_read {
             kernel.discard(0);
         }
@@ -247,19 +249,19 @@ impl Kernel {
     /// Opens the simulated kernel that another copy of the library in this process has created in
     /// the file, or creates a new one. The returned flag is false if the simulated kernel is new.
     fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
-        if file.metadata()?.len() == config.file_size() as u64 {
-            let kernel = Self::map(file.try_clone()?, config)?;
+        if file.metadata()?.len() == config.file_bytes() as u64 {
+            let kernel = Self::map_file(file.try_clone()?, config)?;
             if kernel.control().key.load(Relaxed) == u64::from(process::id()) {
                 return Ok((kernel, true));
             }
         }
         file.set_len(0)?;
-        Ok((Self::create(file, config)?, false))
+        Ok((Self::create_in_file(file, config)?, false))
     }
 
-    fn create(file: File, config: Config) -> io::Result<Self> {
-        file.set_len(config.file_size() as u64)?;
-        let kernel = Self::map(file, config)?;
+    fn create_in_file(file: File, config: Config) -> io::Result<Self> {
+        file.set_len(config.file_bytes() as u64)?;
+        let kernel = Self::map_file(file, config)?;
         let control = kernel.control();
         control.nr_cpus.store(config.nr_cpus, Relaxed);
         control.stride.store(config.stride, Relaxed);
@@ -270,11 +272,11 @@ impl Kernel {
         Ok(kernel)
     }
 
-    fn map(file: File, config: Config) -> io::Result<Self> {
+    fn map_file(file: File, config: Config) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let base = map_at(
+        let base = map_file_at(
             ptr::null_mut(),
-            config.file_size(),
+            config.file_bytes(),
             protection,
             file.as_raw_fd(),
             0,
@@ -291,9 +293,9 @@ impl Kernel {
     }
 
     /// Opens the simulated kernel whose file another process has created.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open_file_of_process(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Self::map(file, Config::default())
+        Self::map_file(file, Config::default())
     }
 
     /// Maps the file in the way in which a traced process maps the device. The new mappings replace
@@ -302,16 +304,26 @@ impl Kernel {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
         let map = |at, bytes, protection, offset| {
-            map_at(at, bytes, protection, fd, offset)
+            map_file_at(at, bytes, protection, fd, offset)
                 .map_err(|Errno(error)| io::Error::from_raw_os_error(error))
         };
         let control = replace.map_or(none, |mappings| mappings.control);
-        let control = map(control, abi::READ_BYTES, libc::PROT_READ, abi::CONTROL)?;
+        let control = map(
+            control,
+            abi::READ_MAPPING_BYTES,
+            libc::PROT_READ,
+            abi::CONTROL_OFFSET,
+        )?;
         let buffers = replace.map_or(none, |mappings| mappings.buffers);
         let write = libc::PROT_READ | libc::PROT_WRITE;
         let buffers = match keep_buffers {
             true => buffers,
-            false => map(buffers, self.config.buffers_size(), write, abi::BUFFERS)?,
+            false => map(
+                buffers,
+                self.config.buffers_bytes(),
+                write,
+                abi::BUFFERS_OFFSET,
+            )?,
         };
         for (at, to) in self.mapped.iter().zip([control, buffers]) {
             at.store(to, Relaxed);
@@ -325,28 +337,33 @@ impl Kernel {
         unsafe { &*self.base.cast() }
     }
 
-    fn table(&self) -> &MarkerTable {
+    fn marker_table(&self) -> &MarkerTable {
         // SAFETY: The table lies in the mapping, after the buffers. A marker is written before `nr`
         // includes it, and does not change afterwards.
         unsafe {
             &*self
                 .base
-                .add(abi::BUFFERS + self.config.buffers_size())
+                .add(abi::BUFFERS_OFFSET + self.config.buffers_bytes())
                 .cast()
         }
     }
 
     /// Returns a marker's word.
-    pub fn word(&self, marker: u32) -> &AtomicU32 {
+    pub fn marker_word(&self, marker: u32) -> &AtomicU32 {
         assert!((marker as usize) < abi::NR_MARKERS);
         // SAFETY: The number was checked, so the word lies in the mapping. The word is an atomic.
-        unsafe { &*self.base.add(abi::WORDS + marker as usize * 4).cast() }
+        unsafe {
+            &*self
+                .base
+                .add(abi::WORDS_OFFSET + marker as usize * 4)
+                .cast()
+        }
     }
 
     fn buffer(&self, trace: u32, cpu: u32) -> &Buffer {
         assert!((trace as usize) < abi::NR_TRACES && cpu < self.config.nr_cpus);
         let number = trace as usize * self.config.nr_cpus as usize + cpu as usize;
-        let offset = abi::BUFFERS + (number << self.config.stride);
+        let offset = abi::BUFFERS_OFFSET + (number << self.config.stride);
         // SAFETY: The numbers of the trace and the CPU were checked, so the buffer lies in the
         // mapping. The buffer consists of atomics only.
         unsafe { &*self.base.add(offset).cast() }
@@ -379,14 +396,14 @@ impl Kernel {
         slot.mask.store(bytes - 1, Relaxed);
         slot.generation.fetch_or(1, Release);
         let bit = 1 << trace;
-        self.table().wanted.fetch_or(bit, Relaxed);
-        self.for_each_word(|word| _ = word.fetch_or(bit, Release));
+        self.marker_table().recording_traces.fetch_or(bit, Relaxed);
+        self.for_each_marker_word(|word| _ = word.fetch_or(bit, Release));
     }
 
     /// Sets the filter of a trace that has not been started yet.
     pub fn set_filter(&self, trace: u32, filter: &[u8]) {
         assert!(filter.len() <= abi::FILTER_MAX);
-        let at = abi::FILTERS + trace as usize * abi::FILTER_MAX;
+        let at = abi::FILTERS_OFFSET + trace as usize * abi::FILTER_MAX;
         // SAFETY: The filter's page is mapped, and the length was checked. Nothing reads the page
         // before the trace is started.
         unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.base.add(at), filter.len()) };
@@ -395,27 +412,29 @@ impl Kernel {
     /// Ends a trace: clears the trace's bit in the marker words, then makes the generation even.
     pub fn end(&self, trace: u32) {
         let bit = 1 << trace;
-        self.table().wanted.fetch_and(!bit, Relaxed);
-        self.for_each_word(|word| _ = word.fetch_and(!bit, Release));
+        self.marker_table()
+            .recording_traces
+            .fetch_and(!bit, Relaxed);
+        self.for_each_marker_word(|word| _ = word.fetch_and(!bit, Release));
         let slot = &self.control().slots[trace as usize];
         slot.generation.fetch_add(1, Release);
     }
 
-    fn for_each_word(&self, change: impl Fn(&AtomicU32)) {
-        for n in 0..self.table().nr.load(Acquire) {
-            change(self.word(n));
+    fn for_each_marker_word(&self, change: impl Fn(&AtomicU32)) {
+        for n in 0..self.marker_table().nr_markers.load(Acquire) {
+            change(self.marker_word(n));
         }
     }
 
     /// Returns "provider:event fields" and the number of registrations of each marker, in the order
     /// of the markers' numbers.
     pub fn markers(&self) -> Vec<(String, u32)> {
-        let table = self.table();
+        let table = self.marker_table();
         let text = |bytes: &[u8]| {
             let text = CStr::from_bytes_until_nul(bytes).expect("a NUL");
             text.to_str().expect("ASCII").into()
         };
-        let nr = table.nr.load(Acquire) as usize;
+        let nr = table.nr_markers.load(Acquire) as usize;
         let all = table.markers[..nr].iter().zip(&table.refs);
         all.map(|(marker, refs)| {
             let (name, fields): (String, String) = (text(&marker.name), text(&marker.fields));
@@ -431,11 +450,11 @@ impl Kernel {
 
     /// Returns the number of times that the reader was woken.
     pub fn nr_notified(&self) -> u64 {
-        self.table().notified.load(Relaxed)
+        self.marker_table().notified.load(Relaxed)
     }
 
     /// Returns the number of events that a CPU's buffer has lost for lack of room.
-    pub fn lost(&self, trace: u32, cpu: u32) -> u64 {
+    pub fn nr_lost_events(&self, trace: u32, cpu: u32) -> u64 {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
@@ -453,7 +472,7 @@ impl Kernel {
 
     /// Reads and removes the new records of a buffer. The result has no padding records. Panics at
     /// an invalid record.
-    pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
+    pub fn read_records(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
         // Acquire: pairs with the store of `head` that commits a record.
@@ -484,9 +503,9 @@ impl Kernel {
     }
 
     /// Returns the records of a flight recorder, newest first.
-    pub fn read_flight(&self, trace: u32, cpu: u32) -> Vec<Record> {
+    pub fn read_flight_recorder(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
-        let mask = self.mask(trace);
+        let mask = self.trace_mask(trace);
         let head = buffer.head.load(Acquire);
         // Copy the whole buffer before reading `reserve`: the value of `reserve` determines the
         // valid part of the copy.
@@ -523,7 +542,7 @@ impl Kernel {
         records
     }
 
-    fn mask(&self, trace: u32) -> u64 {
+    fn trace_mask(&self, trace: u32) -> u64 {
         let slot = &self.control().slots[trace as usize];
         u64::from(slot.mask.load(Relaxed))
     }
@@ -538,7 +557,7 @@ impl Kernel {
     }
 
     fn read_record(&self, trace: u32, buffer: &Buffer, at: u64) -> (Option<Record>, u64) {
-        let mask = self.mask(trace);
+        let mask = self.trace_mask(trace);
         let word = |n: u64| self.load_word(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;

@@ -14,12 +14,13 @@ use protocols::filter::FIELD_NAME_MAX;
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
 /// Maximum number of fields that a marker may have.
-pub const MAX_NR_FIELDS: usize = 16;
+pub const MAX_FIELDS_PER_MARKER: usize = 16;
 /// Maximum number of words that the fields of a marker without texts take.
-const FIXED_WORDS: usize = MAX_NR_FIELDS;
+const MAX_FIXED_FIELD_WORDS: usize = MAX_FIELDS_PER_MARKER;
 
-/// A marker word that is always 0. No trace can record the marker of a site that points to `OFF`.
-pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
+/// A marker word that is always 0. No trace can record the marker of a site that points to
+/// `ALWAYS_OFF_WORD`.
+pub(crate) static ALWAYS_OFF_WORD: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
 ///
@@ -48,24 +49,24 @@ const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, hea
 unsafe impl Sync for Site {}
 
 /// `Site::state`: the marker is not registered.
-pub(crate) const UNREGISTERED: u32 = 0;
+pub(crate) const SITE_UNREGISTERED: u32 = 0;
 /// `Site::state`: the marker is registered.
-pub(crate) const REGISTERED: u32 = 1;
+pub(crate) const SITE_REGISTERED: u32 = 1;
 /// `Site::state`: the kernel has refused the marker.
-pub(crate) const REFUSED: u32 = 2;
+pub(crate) const SITE_REFUSED: u32 = 2;
 /// `Site::state`: the device does not exist, and `word` points into the wake file.
-pub(crate) const WAITING: u32 = 3;
+pub(crate) const SITE_WAITING: u32 = 3;
 
 impl Site {
     /// Makes the site of a marker; only the macro calls this function. `text` is "provider:event\0
     /// field:type field:type\0". Names that the kernel would refuse do not compile.
     #[doc(hidden)]
     pub const fn new(text: &'static str, shape: u64) -> Self {
-        check_text(text.as_bytes());
+        check_marker_text(text.as_bytes());
         Self {
-            word: AtomicPtr::new(&raw const OFF as *mut AtomicU32),
-            header: AtomicU32::new(fixed_header(shape)),
-            state: AtomicU32::new(UNREGISTERED),
+            word: AtomicPtr::new(&raw const ALWAYS_OFF_WORD as *mut AtomicU32),
+            header: AtomicU32::new(header_without_number(shape)),
+            state: AtomicU32::new(SITE_UNREGISTERED),
             text: text.as_ptr().cast(),
             shape,
         }
@@ -90,8 +91,8 @@ impl Site {
     /// thread that sees the new word writes the new number into its records.
     pub(crate) fn set_registered(&self, number: u32, word: *const AtomicU32) {
         self.header
-            .store(fixed_header(self.shape) | number, Relaxed);
-        self.state.store(REGISTERED, Relaxed);
+            .store(header_without_number(self.shape) | number, Relaxed);
+        self.state.store(SITE_REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
         // Release: orders the store of `header` before the store of the pointer. Pairs with
         // `enabled_traces()`, which loads the pointer and then, with Acquire, the word.
@@ -99,8 +100,8 @@ impl Site {
     }
 
     /// Makes the site use a word of the wake file, which changes when the device appears.
-    pub(crate) fn set_waiting(&self, word: *const AtomicU32) {
-        self.state.store(WAITING, Relaxed);
+    pub(crate) fn set_waiting_for_device(&self, word: *const AtomicU32) {
+        self.state.store(SITE_WAITING, Relaxed);
         // INVARIANT: `word` lies in a mapping that is never removed.
         self.word.store(word.cast_mut(), Release);
     }
@@ -117,7 +118,7 @@ impl Site {
 
 /// Checks the names in the text of a marker at compile time, by the rules of the kernel
 /// (`protocols::filter`).
-const fn check_text(text: &[u8]) {
+const fn check_marker_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
         assert!(
@@ -128,7 +129,7 @@ const fn check_text(text: &[u8]) {
     }
     assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
     assert!(
-        !names_equal(text, 0, b"kernel:", 0),
+        !names_equal_to_colon(text, 0, b"kernel:", 0),
         "the provider name \"kernel\" is reserved"
     );
     // The text has a blank before the first field and a NUL after the last field.
@@ -139,13 +140,13 @@ const fn check_text(text: &[u8]) {
     let mut at = end + 1;
     while at < text.len() {
         if text[at] == b' ' {
-            check_field(text, at + 1);
+            check_field_name(text, at + 1);
         }
         at += 1;
     }
 }
 
-const fn check_field(text: &[u8], at: usize) {
+const fn check_field_name(text: &[u8], at: usize) {
     let mut end = at;
     while text[end] != b':' {
         assert!(
@@ -161,7 +162,7 @@ const fn check_field(text: &[u8], at: usize) {
     let mut other = end;
     while other < text.len() {
         assert!(
-            text[other] != b' ' || !names_equal(text, other + 1, text, at),
+            text[other] != b' ' || !names_equal_to_colon(text, other + 1, text, at),
             "two fields have the same name"
         );
         other += 1;
@@ -169,7 +170,7 @@ const fn check_field(text: &[u8], at: usize) {
 }
 
 /// Compares two names up to their colons.
-const fn names_equal(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
+const fn names_equal_to_colon(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
     while a[at] == b[b_at] {
         if a[at] == b':' {
             return true;
@@ -184,20 +185,20 @@ const fn is_name_char(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns the first value of `Site::header`: the upper half has the size of the records, and the
-/// lower half, the number of the marker, is 0.
-const fn fixed_header(shape: u64) -> u32 {
-    match payload_words(shape) {
+/// Returns the first value of `Site::header`: the upper half has the size of the records, and
+/// the lower half, the number of the marker, is 0.
+const fn header_without_number(shape: u64) -> u32 {
+    match fixed_payload_words(shape) {
         Some(words) => ((words + HEAD_WORDS) as u32) << 16,
         None => 0,
     }
 }
 
 /// Encodes the types of the fields, four bits for each field, the first field in the lowest bits.
-/// The codes are 1, 2, 3 and 4 for fields of 1, 2, 4 and 8 bytes, and [`STR`] for texts. A code of
-/// 0 follows the last field.
-pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
-    assert!(N <= MAX_NR_FIELDS, "a marker has at most 16 fields");
+/// The codes are 1, 2, 3 and 4 for fields of 1, 2, 4 and 8 bytes, and [`TEXT_FIELD_CODE`] for
+/// texts. A code of 0 follows the last field.
+pub const fn encode_field_types<const N: usize>(kinds: [u64; N]) -> u64 {
+    assert!(N <= MAX_FIELDS_PER_MARKER, "a marker has at most 16 fields");
     let (mut shape, mut n) = (0, 0);
     while n < N {
         shape |= kinds[n] << (4 * n);
@@ -207,10 +208,10 @@ pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
 }
 
 /// Code of a text field: bytes and a NUL.
-pub const STR: u64 = 5;
+pub const TEXT_FIELD_CODE: u64 = 5;
 
 /// Returns the size in bytes of a field with the code `kind`, or 0 for a text.
-pub(crate) const fn kind_size(kind: u64) -> u32 {
+pub(crate) const fn field_size_of_code(kind: u64) -> u32 {
     match kind {
         1..=4 => 1 << (kind - 1),
         _ => 0,
@@ -218,13 +219,13 @@ pub(crate) const fn kind_size(kind: u64) -> u32 {
 }
 
 /// Returns the number of words that the fields take, or `None` if one of the fields is a text.
-pub const fn payload_words(shape: u64) -> Option<usize> {
+pub const fn fixed_payload_words(shape: u64) -> Option<usize> {
     let (mut bytes, mut rest) = (0, shape);
     while rest != 0 {
-        if rest & 15 == STR {
+        if rest & 15 == TEXT_FIELD_CODE {
             return None;
         }
-        bytes += kind_size(rest & 15) as usize;
+        bytes += field_size_of_code(rest & 15) as usize;
         rest >>= 4;
     }
     Some(bytes.div_ceil(8))
@@ -235,7 +236,7 @@ pub const fn payload_words(shape: u64) -> Option<usize> {
 /// NUL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Value<'a> {
+pub struct FieldValue<'a> {
     pub(crate) bits: u64,
     pub(crate) bytes: u64,
     text: PhantomData<&'a str>,
@@ -245,18 +246,18 @@ pub struct Value<'a> {
 /// converts to.
 #[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
-    use super::{PhantomData, Value};
+    use super::{FieldValue, PhantomData};
 
-    macro_rules! integers {
+    macro_rules! define_integer_conversions {
         ($($name:ident: $type:ty as $unsigned:ty;)*) => {$(
             #[inline(always)]
-            pub fn $name(value: $type) -> Value<'static> {
-                Value { bits: value as $unsigned as u64, bytes: 0, text: PhantomData }
+            pub fn $name(value: $type) -> FieldValue<'static> {
+                FieldValue { bits: value as $unsigned as u64, bytes: 0, text: PhantomData }
             }
         )*};
     }
 
-    integers! {
+    define_integer_conversions! {
         u8: u8 as u8;
         u16: u16 as u16;
         u32: u32 as u32;
@@ -272,19 +273,19 @@ pub mod value {
     }
 
     #[inline(always)]
-    pub fn f32(value: f32) -> Value<'static> {
+    pub fn f32(value: f32) -> FieldValue<'static> {
         self::u32(value.to_bits())
     }
 
     #[inline(always)]
-    pub fn f64(value: f64) -> Value<'static> {
+    pub fn f64(value: f64) -> FieldValue<'static> {
         self::u64(value.to_bits())
     }
 
     /// Returns the value of a text, which ends at its length or at its first NUL.
     #[inline(always)]
-    pub fn str(value: &str) -> Value<'_> {
-        Value {
+    pub fn str(value: &str) -> FieldValue<'_> {
+        FieldValue {
             bits: value.as_ptr() as u64,
             bytes: value.len() as u64,
             text: PhantomData,
@@ -294,16 +295,19 @@ pub mod value {
 
 /// Packs fields that all have a fixed size into the words of a record.
 #[inline(always)]
-pub(crate) fn pack<const N: usize>(shape: u64, values: &[Value<'_>; N]) -> [u64; FIXED_WORDS] {
-    let mut packed = [0u64; FIXED_WORDS];
+pub(crate) fn pack_fixed_fields<const N: usize>(
+    shape: u64,
+    values: &[FieldValue<'_>; N],
+) -> [u64; MAX_FIXED_FIELD_WORDS] {
+    let mut packed = [0u64; MAX_FIXED_FIELD_WORDS];
     let (mut at, mut n) = (0u32, 0);
     // If `shape` is a constant, the compiler unrolls the loop into a few shifts.
-    while n < N && n < MAX_NR_FIELDS {
-        let bits = kind_size((shape >> (4 * n)) & 15) * 8;
-        let (word, shift) = ((at / 64) as usize % FIXED_WORDS, at % 64);
+    while n < N && n < MAX_FIELDS_PER_MARKER {
+        let bits = field_size_of_code((shape >> (4 * n)) & 15) * 8;
+        let (word, shift) = ((at / 64) as usize % MAX_FIXED_FIELD_WORDS, at % 64);
         packed[word] |= values[n].bits << shift;
         if shift + bits > 64 {
-            packed[(word + 1) % FIXED_WORDS] |= values[n].bits >> (64 - shift);
+            packed[(word + 1) % MAX_FIXED_FIELD_WORDS] |= values[n].bits >> (64 - shift);
         }
         at += bits;
         n += 1;

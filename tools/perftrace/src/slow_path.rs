@@ -3,8 +3,8 @@
 //! The slow path of an event. The slow path handles several traces, filters, flight recorders,
 //! shared buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
-//! The slow path computes an update from plain loads. [`Update::commit`] carries the update out
-//! only if the loaded words have not changed. The slow path reads the clock after it has loaded
+//! The slow path computes an update from plain loads. [`BufferUpdate::commit`] carries the update
+//! out only if the loaded words have not changed. The slow path reads the clock after it has loaded
 //! `head`. If `head` is unchanged at the commit, no other record was committed between the load of
 //! `head` and the commit, so the times of the records in a buffer do not decrease.
 
@@ -13,25 +13,25 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::abi::{self, Buffer, Slot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
-use crate::commit::{Exclusion, Update};
+use crate::commit::{BufferUpdate, ExclusiveAccess};
 use crate::device::{self, WaitResult};
 use crate::filter;
 use crate::registry;
 use crate::site::Site;
-use crate::state::{self, Trace, CURRENT};
+use crate::state::{self, TraceEntry, CURRENT_TRACE};
 use crate::thread;
 
 /// Maximum number of passes over all buffers in which a thread without restartable sequences
 /// searches for a free buffer.
-const MAX_PASSES: u32 = 100;
+const MAX_FREE_BUFFER_PASSES: u32 = 100;
 /// Maximum number of attempts to write an event into a shared buffer, or to count a lost event in a
 /// restartable sequence.
-const MAX_TRIES: u32 = 1000;
+const MAX_WRITE_ATTEMPTS: u32 = 1000;
 /// Number of words of a `LOST` record.
-const LOST_WORDS: u64 = 3;
+const LOST_RECORD_WORDS: u64 = 3;
 
 /// The result of an attempt to write a record.
-enum Outcome {
+enum WriteOutcome {
     Done,
     /// The caller has to try again, because the state has changed or only a record that precedes
     /// the event was written.
@@ -52,7 +52,7 @@ enum Outcome {
 /// marker announces a device, first attaches to the device.
 #[cold]
 #[inline(never)]
-pub(crate) fn write(site: &Site, fields: &[u64]) {
+pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
     let mut traces = site.enabled_traces();
     if traces & abi::WAKE != 0 {
         registry::attach_on_wake(traces);
@@ -62,24 +62,24 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     while rest != 0 {
         let number = rest.trailing_zeros();
         rest &= rest - 1;
-        if let Some(trace) = state::trace(number) {
-            write_to(trace, number, site, fields);
+        if let Some(trace) = state::trace_in_slot(number) {
+            write_to_trace(trace, number, site, fields);
         }
     }
     if traces.is_power_of_two() {
-        if let Some(trace) = state::trace(traces.trailing_zeros()) {
-            let trace = &raw const *trace as *mut Trace;
+        if let Some(trace) = state::trace_in_slot(traces.trailing_zeros()) {
+            let trace = &raw const *trace as *mut TraceEntry;
             // Relaxed: the fields of the trace were set before any marker was enabled.
-            if CURRENT.load(Relaxed) != trace {
-                CURRENT.store(trace, Relaxed);
+            if CURRENT_TRACE.load(Relaxed) != trace {
+                CURRENT_TRACE.store(trace, Relaxed);
             }
         }
     }
 }
 
 /// The parts of a record for one trace that stay the same in all attempts.
-struct Record<'a> {
-    trace: &'a Trace,
+struct PendingRecord<'a> {
+    trace: &'a TraceEntry,
     number: u32,
     slot: &'a Slot,
     generation: u32,
@@ -91,9 +91,9 @@ struct Record<'a> {
     fields: &'a [u64],
 }
 
-fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
+fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) {
     let slot = trace.slot();
-    let mut deadline = device::Deadline::new();
+    let mut deadline = device::WaitDeadline::new();
     let mut tries = 0u32;
     loop {
         // The loads of the generation and of the marker's word correspond to the loads A and B in
@@ -110,10 +110,10 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             // If the kernel changes the filter during the evaluation, the result is arbitrary. When
             // the kernel changes a filter, it also changes the generation of the trace, so a record
             // that a changing filter accepts is not committed.
-            let accepted = state::filter(number as usize).is_some_and(|filter| {
+            let accepted = state::trace_filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
-                let process = state::process_id();
-                filter::accepts(filter, site, fields, thread, process)
+                let process = state::attached_process_id();
+                filter::accepts_event(filter, site, fields, thread, process)
             });
             if !accepted {
                 return;
@@ -122,7 +122,7 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let header_words = HEAD_WORDS + usize::from(flags & SHARED != 0);
         let words = (header_words + fields.len()) as u64;
         let marker = u64::from(site.header.load(Relaxed) & 0xffff);
-        let record = Record {
+        let record = PendingRecord {
             trace,
             number,
             slot,
@@ -130,42 +130,44 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             flags,
             mask: u64::from(mask),
             header: marker | (words << 16) | thread.unwrap_or(0),
-            key: state::control().map_or(0, |control| control.key.load(Relaxed)),
+            key: state::control_page().map_or(0, |control| control.key.load(Relaxed)),
             fields,
         };
         if thread.is_none() {
-            return record.drop_event_vfork();
+            return record.drop_event_in_shared_memory();
         }
-        match record.try_write() {
-            (Outcome::Done, _) => return,
+        match record.try_write_to_buffer() {
+            (WriteOutcome::Done, _) => return,
             // Limit the number of attempts: another process may change the counts of a shared
             // buffer at any time.
-            (Outcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_TRIES => {
+            (WriteOutcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_WRITE_ATTEMPTS => {
                 return record.drop_event(cpu);
             }
-            (Outcome::Retry, _) => tries = tries.saturating_add(1),
-            (Outcome::AllOwned, _) if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) => {
+            (WriteOutcome::Retry, _) => tries = tries.saturating_add(1),
+            (WriteOutcome::AllOwned, _)
+                if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) =>
+            {
                 device::sleep_1ms();
             }
-            (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
+            (WriteOutcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits_empty_buffer() => {
                 match device::wait_for_room(number, cpu, tail) {
                     WaitResult::Retry => {}
                     // Without the file descriptor of the device, the kernel cannot wake this
                     // thread, so poll.
-                    WaitResult::Unknown if record.may_poll(cpu, tail, &mut deadline) => {
+                    WaitResult::Unknown if record.may_poll_for_room(cpu, tail, &mut deadline) => {
                         device::sleep_1ms()
                     }
                     WaitResult::Unknown | WaitResult::NoRoom => return record.drop_event(cpu),
                 }
             }
-            (Outcome::Full(_) | Outcome::AllOwned | Outcome::CannotWait, cpu) => {
+            (WriteOutcome::Full(_) | WriteOutcome::AllOwned | WriteOutcome::CannotWait, cpu) => {
                 return record.drop_event(cpu);
             }
         }
     }
 }
 
-impl Record<'_> {
+impl PendingRecord<'_> {
     fn words(&self) -> u64 {
         (self.header >> 16) & 0xffff
     }
@@ -173,7 +175,7 @@ impl Record<'_> {
     /// Returns true if a thread that cannot wait in the kernel may continue to poll for room. When
     /// a wait times out, stores `tail` + 1 in `stalled`. Until the reader advances `tail`, the
     /// value in `stalled` keeps other events from polling.
-    fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
+    fn may_poll_for_room(&self, cpu: u32, tail: u64, deadline: &mut device::WaitDeadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
@@ -192,48 +194,50 @@ impl Record<'_> {
 
     /// Returns true if the record fits into an empty buffer and does not exceed the maximum size of
     /// a record.
-    fn fits(&self) -> bool {
+    fn fits_empty_buffer(&self) -> bool {
         let bytes = self.words() * 8;
         bytes <= abi::RECORD_MAX as u64 && bytes <= self.mask + 1
     }
 
     /// Makes one attempt to write the record into a buffer to which the thread has exclusive
     /// access. Returns the outcome of the attempt, and the CPU to which the buffer belongs.
-    fn try_write(&self) -> (Outcome, u32) {
+    fn try_write_to_buffer(&self) -> (WriteOutcome, u32) {
         match thread::rseq_offset() {
             Some(rseq) => {
                 let cpu = thread::rseq_cpu(rseq);
                 let outcome = match self.trace.buffer(cpu) {
-                    Some(buffer) => self.write(buffer, cpu, Exclusion::Rseq(rseq)),
+                    Some(buffer) => {
+                        self.write_next_record(buffer, cpu, ExclusiveAccess::Rseq(rseq))
+                    }
                     // The thread has unregistered its restartable sequence, so its CPU number is
                     // not valid.
-                    None => Outcome::CannotWait,
+                    None => WriteOutcome::CannotWait,
                 };
                 (outcome, cpu)
             }
-            None => self.try_write_owned(),
+            None => self.try_write_as_owner(),
         }
     }
 
     /// Makes one attempt to write the record without restartable sequences. Uses the buffer of this
     /// CPU or, if that buffer has an owner, any buffer without an owner. The calling thread may
     /// already own buffers, if it is in a signal handler that has interrupted a write.
-    fn try_write_owned(&self) -> (Outcome, u32) {
+    fn try_write_as_owner(&self) -> (WriteOutcome, u32) {
         let thread = (self.header >> 32) as u32;
         let nr_cpus = self.trace.nr_cpus().max(1);
         let this_cpu = device::current_cpu() % nr_cpus;
-        for _ in 0..MAX_PASSES {
+        for _ in 0..MAX_FREE_BUFFER_PASSES {
             for n in 0..nr_cpus {
                 let cpu = (this_cpu + n) % nr_cpus;
                 let Some(buffer) = self.trace.buffer(cpu) else {
                     continue;
                 };
-                // Acquire: pairs with the Release in `release()` of the previous owner, after which
-                // the record of the previous owner is complete.
+                // Acquire: pairs with the Release in `release_buffer()` of the previous owner,
+                // after which the record of the previous owner is complete.
                 let acquired = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
                 if acquired.is_ok() {
-                    let outcome = self.write(buffer, cpu, Exclusion::Owner);
-                    release(&buffer.owner);
+                    let outcome = self.write_next_record(buffer, cpu, ExclusiveAccess::Owner);
+                    release_buffer(&buffer.owner);
                     return (outcome, cpu);
                 }
             }
@@ -247,28 +251,33 @@ impl Record<'_> {
             buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
         };
         match (0..nr_cpus).any(owns) {
-            true => (Outcome::CannotWait, this_cpu),
-            false => (Outcome::AllOwned, this_cpu),
+            true => (WriteOutcome::CannotWait, this_cpu),
+            false => (WriteOutcome::AllOwned, this_cpu),
         }
     }
 
     /// Writes one record: the event, or a padding or `LOST` record that has to precede the event.
-    fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
-        // Relaxed: `Update::commit` checks that `head` and `lost` have not changed since these
-        // loads. Acquire on `tail`: pairs with the store by which the kernel releases records after
-        // it has copied them. Writers may overwrite the released records.
+    fn write_next_record(
+        &self,
+        buffer: &Buffer,
+        cpu: u32,
+        exclusion: ExclusiveAccess,
+    ) -> WriteOutcome {
+        // Relaxed: `BufferUpdate::commit` checks that `head` and `lost` have not changed since
+        // these loads. Acquire on `tail`: pairs with the store by which the kernel releases records
+        // after it has copied them. Writers may overwrite the released records.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
-        if !self.fits() {
-            return Outcome::Full(0);
+        if !self.fits_empty_buffer() {
+            return WriteOutcome::Full(0);
         }
         let bytes = self.words() * 8;
-        let update = |at: u64, value: u64| Update {
-            dst: records(buffer).wrapping_add((at & self.mask) as usize / 8),
-            backwards: u64::from(self.flags & FLIGHT != 0),
-            value,
-            ..self.update(buffer, cpu, head, lost)
+        let update = |at: u64, value: u64| BufferUpdate {
+            dst: records_of_buffer(buffer).wrapping_add((at & self.mask) as usize / 8),
+            lowers_reserve: u64::from(self.flags & FLIGHT != 0),
+            published_value: value,
+            ..self.empty_update(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
             // A flight recorder is filled downwards, from the last byte of the buffer to the first.
@@ -276,25 +285,25 @@ impl Record<'_> {
             let floor = head.wrapping_sub(1) & !self.mask;
             let to_end = head.wrapping_sub(floor);
             if to_end < bytes {
-                return self.write_pad(update(floor, floor), to_end, exclusion);
+                return self.write_padding(update(floor, floor), to_end, exclusion);
             }
             let begin = head.wrapping_sub(bytes);
             if !self.write_event(update(begin, begin), exclusion) {
-                return Outcome::Retry;
+                return WriteOutcome::Retry;
             }
             let limit = begin.wrapping_sub(1) & !self.mask;
             if buffer.limit.load(Relaxed) != limit {
-                let update = Update {
+                let update = BufferUpdate {
                     head: begin,
-                    backwards: 0,
-                    target: &buffer.limit,
+                    lowers_reserve: 0,
+                    published_word: &buffer.limit,
                     ..update(begin, limit)
                 };
                 // If this update of the limit fails, the next event on the slow path sets the
                 // limit.
                 update.commit(exclusion);
             }
-            return Outcome::Done;
+            return WriteOutcome::Done;
         }
         let told = buffer.told.load(Relaxed);
         let limit = buffer.limit.load(Relaxed);
@@ -306,17 +315,21 @@ impl Record<'_> {
             // Write a `LOST` record only if the event and the padding records fit behind it. If the
             // event did not fit behind the `LOST` record, the event would be lost, and would need
             // another `LOST` record.
-            false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
-            false => return Outcome::Full(tail),
+            false if room >= LOST_RECORD_WORDS * 8 + 2 * bytes || room == size => {
+                (LOST_RECORD_WORDS * 8, true)
+            }
+            false => return WriteOutcome::Full(tail),
         };
         if to_end < bytes {
             return match to_end <= room {
-                true => self.write_pad(update(head, head.wrapping_add(to_end)), to_end, exclusion),
-                false => Outcome::Full(tail),
+                true => {
+                    self.write_padding(update(head, head.wrapping_add(to_end)), to_end, exclusion)
+                }
+                false => WriteOutcome::Full(tail),
             };
         }
         if bytes > room {
-            return Outcome::Full(tail);
+            return WriteOutcome::Full(tail);
         }
         let end = head.wrapping_add(bytes);
         if lost_due {
@@ -324,58 +337,64 @@ impl Record<'_> {
                 // If the process is killed before this store to `told`, the loss is reported twice.
                 buffer.told.store(lost, Relaxed);
             }
-            return Outcome::Retry;
+            return WriteOutcome::Retry;
         }
         if !self.write_event(update(head, end), exclusion) {
-            return Outcome::Retry;
+            return WriteOutcome::Retry;
         }
         if end > limit {
             // `tail` only grows, so a limit that is computed from an old `tail` is at worst too
-            // low. A thread that has counted a lost event stores the limit 0. `Update::commit` must
-            // not overwrite this 0, so it stores nothing if `lost` has changed since it was loaded
-            // above.
+            // low. A thread that has counted a lost event stores the limit 0.
+            // `BufferUpdate::commit` must not overwrite this 0, so it stores nothing if `lost` has
+            // changed since it was loaded above.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);
             let limit = tail.wrapping_add(max).min(pass_end);
-            let update = Update {
+            let update = BufferUpdate {
                 head: end,
-                target: &buffer.limit,
+                published_word: &buffer.limit,
                 ..update(head, limit)
             };
             update.commit(exclusion);
             if used > size / 2 {
-                let _ = device::notify(self.number, cpu);
+                let _ = device::wake_reader(self.number, cpu);
             }
         }
-        Outcome::Done
+        WriteOutcome::Done
     }
 
     /// Returns an update that writes no words and stores 0 in `head`. Callers override fields of
     /// the update.
-    fn update<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Update<'a> {
-        Update {
+    fn empty_update<'a>(
+        &'a self,
+        buffer: &'a Buffer,
+        cpu: u32,
+        head: u64,
+        lost: u64,
+    ) -> BufferUpdate<'a> {
+        BufferUpdate {
             slot: self.slot,
             buffer,
             head,
             lost,
             generation: self.generation,
             cpu,
-            dst: records(buffer),
+            dst: records_of_buffer(buffer),
             first: null(),
             first_words: 0,
             second: null(),
             second_words: 0,
-            backwards: 0,
-            value: 0,
-            target: &buffer.head,
+            lowers_reserve: 0,
+            published_value: 0,
+            published_word: &buffer.head,
         }
     }
 
-    fn write_event(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
-        let first = [self.header, device::timestamp(), self.key];
+    fn write_event(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
+        let first = [self.header, device::read_clock_ticks(), self.key];
         let first_words = self.words() - self.fields.len() as u64;
-        let update = Update {
+        let update = BufferUpdate {
             first: first.as_ptr(),
             first_words: first_words.min(first.len() as u64),
             second: self.fields.as_ptr(),
@@ -386,24 +405,29 @@ impl Record<'_> {
     }
 
     /// Fills the rest of the buffer, up to its end, with a padding record.
-    fn write_pad(&self, update: Update<'_>, bytes: u64, exclusion: Exclusion) -> Outcome {
+    fn write_padding(
+        &self,
+        update: BufferUpdate<'_>,
+        bytes: u64,
+        exclusion: ExclusiveAccess,
+    ) -> WriteOutcome {
         let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread_bits()];
-        let update = Update {
+        let update = BufferUpdate {
             first: first.as_ptr(),
             first_words: 1,
             ..update
         };
         update.commit(exclusion);
-        Outcome::Retry
+        WriteOutcome::Retry
     }
 
     /// Writes a `LOST` record, which has the number of events that the buffer has lost so far.
-    fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
-        let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
-        let first = [header, device::timestamp(), update.lost];
-        let update = Update {
+    fn write_lost_record(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
+        let header = u64::from(abi::LOST) | (LOST_RECORD_WORDS << 16) | self.thread_bits();
+        let first = [header, device::read_clock_ticks(), update.lost];
+        let update = BufferUpdate {
             first: first.as_ptr(),
-            first_words: LOST_WORDS,
+            first_words: LOST_RECORD_WORDS,
             ..update
         };
         update.commit(exclusion)
@@ -431,14 +455,14 @@ impl Record<'_> {
         // slow path.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
-            let _ = device::notify(self.number, cpu);
+            let _ = device::wake_reader(self.number, cpu);
         }
     }
 
     /// Counts the event as lost. Called in another process that shares this memory and has no
     /// restartable sequence, such as a child of vfork(). The next thread that writes into the
     /// buffer reports the loss.
-    fn drop_event_vfork(&self) {
+    fn drop_event_in_shared_memory(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
         if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
@@ -467,20 +491,21 @@ impl Record<'_> {
     /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
     fn count_lost_rseq(&self) -> Option<(u32, u64)> {
         let rseq = thread::rseq_offset()?;
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let cpu = thread::rseq_cpu(rseq);
             let buffer = self.trace.buffer(cpu)?;
             // Relaxed: the restartable sequence compares `head` and `lost` again.
             let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
-            let update = Update {
-                value: lost.wrapping_add(1),
-                target: &buffer.lost,
-                ..self.update(buffer, cpu, head, lost)
+            let update = BufferUpdate {
+                published_value: lost.wrapping_add(1),
+                published_word: &buffer.lost,
+                ..self.empty_update(buffer, cpu, head, lost)
             };
-            if update.commit(Exclusion::Rseq(rseq)) {
+            if update.commit(ExclusiveAccess::Rseq(rseq)) {
                 return Some((cpu, lost));
             }
-            // Acquire: pairs with the kernel's store of the next generation, as in `write_to`.
+            // Acquire: pairs with the kernel's store of the next generation, as in
+            // `write_to_trace`.
             if self.slot.generation.load(Acquire) != self.generation {
                 return None;
             }
@@ -489,7 +514,7 @@ impl Record<'_> {
     }
 }
 
-fn records(buffer: &Buffer) -> *mut u64 {
+fn records_of_buffer(buffer: &Buffer) -> *mut u64 {
     (&raw const *buffer)
         .cast::<u8>()
         .wrapping_add(abi::RECORDS)
@@ -497,7 +522,7 @@ fn records(buffer: &Buffer) -> *mut u64 {
         .cast_mut()
 }
 
-fn release(owner: &AtomicU32) {
+fn release_buffer(owner: &AtomicU32) {
     // Release: pairs with the compare-and-exchange of the next owner.
     owner.store(0, Release);
 }

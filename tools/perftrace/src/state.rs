@@ -15,16 +15,16 @@ use protocols::sync::Word;
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
 /// A trace slot of this process, laid out for the assembly of the fast path. The fields of a
-/// `Trace` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
+/// `TraceEntry` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
 ///
 /// # Invariants
 ///
 /// `slot` points to a live slot. If `nr_cpus` is not 0, `buffers` points to a live mapping of
 /// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
 #[repr(C)]
-pub(crate) struct Trace {
-    /// The bit of the trace in the words of markers. In [`NO_TRACE`] and in unused entries `bit` is
-    /// `!0`, a value that no marker word has.
+pub(crate) struct TraceEntry {
+    /// The bit of the trace in the words of markers. In [`NO_CURRENT_TRACE`] and in unused entries
+    /// `bit` is `!0`, a value that no marker word has.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
     slot: AtomicPtr<Slot>,
@@ -34,12 +34,12 @@ pub(crate) struct Trace {
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
 const _: () = {
-    assert!(offset_of!(Trace, bit) == 0 && offset_of!(Trace, nr_cpus) == 4);
-    assert!(offset_of!(Trace, slot) == 8 && offset_of!(Trace, buffers) == 16);
-    assert!(offset_of!(Trace, stride) == 24);
+    assert!(offset_of!(TraceEntry, bit) == 0 && offset_of!(TraceEntry, nr_cpus) == 4);
+    assert!(offset_of!(TraceEntry, slot) == 8 && offset_of!(TraceEntry, buffers) == 16);
+    assert!(offset_of!(TraceEntry, stride) == 24);
 };
 
-impl Trace {
+impl TraceEntry {
     const fn new(bit: u32, slot: *mut Slot) -> Self {
         Self {
             bit: AtomicU32::new(bit),
@@ -53,8 +53,8 @@ impl Trace {
     /// Returns the slot: the generation, the flags and the buffer size of the trace, which the
     /// kernel writes.
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: By the invariant of `Trace`, `slot` points to a live slot. A slot consists of
-        // atomics only, so the kernel may write to the slot at the same time.
+        // SAFETY: By the invariant of `TraceEntry`, `slot` points to a live slot. A slot consists
+        // of atomics only, so the kernel may write to the slot at the same time.
         unsafe { &*self.slot.load(Relaxed) }
     }
 
@@ -68,46 +68,47 @@ impl Trace {
             return None;
         }
         let offset = u64::from(cpu).wrapping_mul(self.stride.load(Relaxed)) as usize;
-        // SAFETY: `cpu` is below `nr_cpus`, so by the invariant of `Trace` the buffer lies in the
-        // live mapping. Buffers begin on a page, so the pointer is aligned. `Buffer` consists of
-        // atomics only.
+        // SAFETY: `cpu` is below `nr_cpus`, so by the invariant of `TraceEntry` the buffer lies in
+        // the live mapping. Buffers begin on a page, so the pointer is aligned. `Buffer` consists
+        // of atomics only.
         Some(unsafe { &*self.buffers.load(Relaxed).add(offset).cast() })
     }
 }
 
-/// An empty slot with generation 0, for [`NO_TRACE`] and for entries that are not set yet.
-static NO_SLOT: Slot = Slot {
+/// An empty slot with generation 0, for [`NO_CURRENT_TRACE`] and for entries that are not set yet.
+static EMPTY_SLOT: Slot = Slot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
     mask: AtomicU32::new(0),
     wait_ms: AtomicU32::new(0),
 };
 
-/// The value of [`CURRENT`] while no trace is selected. `NO_TRACE` has no buffers.
-static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
+/// The value of [`CURRENT_TRACE`] while no trace is selected. `NO_CURRENT_TRACE` has no buffers.
+static NO_CURRENT_TRACE: TraceEntry = TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot);
 
 /// The traces of the current mappings and of the previous mappings, in two arrays, which are called
 /// banks. If the process attaches again while a thread writes an event, the thread continues to use
 /// the bank with which it began the event.
-static TRACES: [[Trace; NR_TRACES]; 2] =
-    [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
+static TRACE_BANKS: [[TraceEntry; NR_TRACES]; 2] =
+    [const { [const { TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot) }; NR_TRACES] }; 2];
 /// Index of the current bank.
-static BANK: AtomicUsize = AtomicUsize::new(0);
+static CURRENT_BANK: AtomicUsize = AtomicUsize::new(0);
 
 /// The trace to which the fast path writes. The slow path selects the trace: whenever exactly one
 /// trace records an event on the slow path, this trace becomes the current one.
-pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NO_TRACE as *mut Trace);
+pub(crate) static CURRENT_TRACE: AtomicPtr<TraceEntry> =
+    AtomicPtr::new(&raw const NO_CURRENT_TRACE as *mut TraceEntry);
 
-static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
+static CONTROL_PAGE: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
 /// Returns the id of this process in its own pid namespace: the value of `$process` in filters.
 /// Returns 0 if the process is not attached.
-pub(crate) fn process_id() -> u32 {
-    control().map_or(0, |control| control.pid.load(Relaxed))
+pub(crate) fn attached_process_id() -> u32 {
+    control_page().map_or(0, |control| control.pid.load(Relaxed))
 }
 
-/// Publishes the mappings of this process: fills the bank of [`TRACES`] that is not current, and
-/// makes it the current bank.
+/// Publishes the mappings of this process: fills the bank of [`TRACE_BANKS`] that is not current,
+/// and makes it the current bank.
 ///
 /// # Safety
 ///
@@ -119,9 +120,9 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
     // atomics only.
     let control = unsafe { &*page };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
-    CURRENT.store(&raw const NO_TRACE as *mut Trace, Relaxed);
-    let next = BANK.load(Relaxed) ^ 1;
-    let traces = TRACES.get(next).into_iter().flatten();
+    CURRENT_TRACE.store(&raw const NO_CURRENT_TRACE as *mut TraceEntry, Relaxed);
+    let next = CURRENT_BANK.load(Relaxed) ^ 1;
+    let traces = TRACE_BANKS.get(next).into_iter().flatten();
     for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
         let offset = (n * nr_cpus as usize) << stride;
         // INVARIANT: The second mapping has nr_cpus buffers for each trace, so the buffers of trace
@@ -132,53 +133,55 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
         trace.nr_cpus.store(nr_cpus, Relaxed);
         trace.bit.store(1 << n, Relaxed);
     }
-    BANK.store(next, Release);
-    // Release: pairs with `control()`. A thread that loads the new address from `CONTROL` also sees
-    // the stores to the traces and to `BANK`.
-    CONTROL.store(page, Release);
+    CURRENT_BANK.store(next, Release);
+    // Release: pairs with `control_page()`. A thread that loads the new address from `CONTROL_PAGE`
+    // also sees the stores to the traces and to `CURRENT_BANK`.
+    CONTROL_PAGE.store(page, Release);
 }
 
 /// Returns true if the kernel has removed the mappings of this process, because the module was
 /// unloaded or is about to be unloaded. When the kernel removes mappings, it replaces the control
 /// page by a page whose version is 0.
-pub(crate) fn is_released() -> bool {
-    control().is_some_and(|control| control.version.load(Relaxed) == 0)
+pub(crate) fn is_mapping_released() -> bool {
+    control_page().is_some_and(|control| control.version.load(Relaxed) == 0)
 }
 
 /// Returns the control page, which the kernel writes, or `None` before the first attach.
-pub(crate) fn control() -> Option<&'static Control> {
+pub(crate) fn control_page() -> Option<&'static Control> {
     // Acquire: pairs with the store in `set_mappings()`.
     // SAFETY: The pointer is null or, by the contract of `set_mappings()`, points to a page that is
     // never unmapped. The page consists of atomics only.
-    unsafe { CONTROL.load(Acquire).as_ref() }
+    unsafe { CONTROL_PAGE.load(Acquire).as_ref() }
 }
 
 /// Returns the address of a marker's word, which has a bit for each trace that records the marker.
-pub(crate) fn marker_word(number: u32) -> Option<*const AtomicU32> {
-    let control: *const Control = control()?;
+pub(crate) fn marker_word_address(number: u32) -> Option<*const AtomicU32> {
+    let control: *const Control = control_page()?;
     let is_valid = (number as usize) < abi::NR_MARKERS;
     is_valid.then(|| {
         control
             .cast::<u8>()
-            .wrapping_add(abi::WORDS + number as usize * 4)
+            .wrapping_add(abi::WORDS_OFFSET + number as usize * 4)
             .cast()
     })
 }
 
 /// Returns the filter of a trace. The kernel has checked the filter. When the kernel changes the
 /// filter, it also changes the generation of the slot.
-pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
-    let control: *const Control = control()?;
+pub(crate) fn trace_filter(trace: usize) -> Option<&'static [Word]> {
+    let control: *const Control = control_page()?;
     let at = control
         .cast::<u8>()
-        .wrapping_add(abi::FILTERS + trace * abi::FILTER_MAX);
+        .wrapping_add(abi::FILTERS_OFFSET + trace * abi::FILTER_MAX);
     // SAFETY: `trace` is below `NR_TRACES`, so the filter lies in the first mapping, which is never
     // unmapped. A `Word` is an atomic.
     (trace < NR_TRACES).then(|| unsafe { slice::from_raw_parts(at.cast(), abi::FILTER_MAX / 8) })
 }
 
 /// Returns a trace of the current mappings by its slot number.
-pub(crate) fn trace(number: u32) -> Option<&'static Trace> {
+pub(crate) fn trace_in_slot(number: u32) -> Option<&'static TraceEntry> {
     // Acquire: pairs with the store in `set_mappings()`.
-    TRACES.get(BANK.load(Acquire))?.get(number as usize)
+    TRACE_BANKS
+        .get(CURRENT_BANK.load(Acquire))?
+        .get(number as usize)
 }

@@ -36,7 +36,7 @@ static RSEQ_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// True if restartable sequences are registered.
 static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
 /// True if the fast path may be used: restartable sequences are registered, and the clock is RDTSC.
-static FAST_PATH: AtomicBool = AtomicBool::new(false);
+static FAST_PATH_ALLOWED: AtomicBool = AtomicBool::new(false);
 
 /// Detects if the C library has registered restartable sequences. The C library registers
 /// restartable sequences for all threads or for no thread. `tsc` is true if the clock is RDTSC.
@@ -67,7 +67,7 @@ pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let registered = size != 0 && cpu >= 0;
     RSEQ_OFFSET.store(offset as u64, Relaxed);
     RSEQ_REGISTERED.store(registered, Relaxed);
-    FAST_PATH.store(registered && tsc, Relaxed);
+    FAST_PATH_ALLOWED.store(registered && tsc, Relaxed);
     registered
 }
 
@@ -118,24 +118,24 @@ pub(crate) fn thread_id() -> Option<u64> {
     // stored, the process id in the control page must be the id of the calling process. If the
     // stored thread id has the flag `THREAD_SHARED`, it must be the id of the calling thread.
     let is_own = match stored {
-        0 => process == state::process_id(),
+        0 => process == state::attached_process_id(),
         _ => stored == id | THREAD_SHARED,
     };
     if !is_own {
         return None;
     }
-    let rseq = match FAST_PATH.load(Relaxed) {
+    let rseq = match FAST_PATH_ALLOWED.load(Relaxed) {
         true => RSEQ_OFFSET.load(Relaxed),
         false => 0,
     };
-    set(rseq, id);
+    set_thread_words(rseq, id);
     Some(id)
 }
 
 /// Returns the offset of `perftrace_thread` from the thread pointer, which is the same in all
 /// threads. The kernel uses the offset to reset `perftrace_thread` in a child that was created
 /// without the fork() of the C library.
-pub(crate) fn tls_offset() -> u64 {
+pub(crate) fn thread_words_offset() -> u64 {
     let offset: u64;
     // SAFETY: The instruction loads a constant that the linker has stored.
     unsafe {
@@ -151,7 +151,7 @@ pub(crate) fn tls_offset() -> u64 {
 /// One instruction clears both words: two stores could leave the fast path enabled without a thread
 /// id. If a signal handler between two stores recorded an event, it would set both words, and the
 /// second store would clear only the thread id.
-pub(crate) fn clear() {
+pub(crate) fn clear_thread_words() {
     // SAFETY: The instruction writes to this thread's static storage, which exists as long as the
     // thread, and is aligned to 16 bytes.
     unsafe {
@@ -163,7 +163,7 @@ pub(crate) fn clear() {
 
 /// Stores the two words of the thread, the id first. A signal handler that runs between the two
 /// stores finds the fast path still disabled, and stores the same values.
-fn set(rseq: u64, id: u64) {
+fn set_thread_words(rseq: u64, id: u64) {
     // SAFETY: The instructions write to this thread's static storage, which exists as long as the
     // thread.
     unsafe {

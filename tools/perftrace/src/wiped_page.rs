@@ -31,14 +31,14 @@ pub(crate) struct WipedPage {
 unsafe impl Sync for WipedPage {}
 
 /// The address of the page; null before the first use.
-static PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
+static WIPED_PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
 
 /// Returns the page. The first call maps the page, which is never unmapped. Returns `None` if the
 /// mapping fails.
-pub(crate) fn page() -> Option<&'static WipedPage> {
+pub(crate) fn get_or_map_page() -> Option<&'static WipedPage> {
     // Acquire: pairs with the compare-and-exchange in `map_page()`.
     // SAFETY: The pointer is null or points to a page that is never unmapped.
-    unsafe { PAGE.load(Acquire).as_ref() }.or_else(map_page)
+    unsafe { WIPED_PAGE.load(Acquire).as_ref() }.or_else(map_page)
 }
 
 #[cold]
@@ -58,8 +58,8 @@ fn map_page() -> Option<&'static WipedPage> {
             libc::munmap(at, bytes);
             return None;
         }
-        // AcqRel: pairs with the load in `page()`.
-        match PAGE.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire) {
+        // AcqRel: pairs with the load in `get_or_map_page()`.
+        match WIPED_PAGE.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire) {
             Ok(_) => at.cast::<WipedPage>().as_ref(),
             Err(other) => {
                 libc::munmap(at, bytes);
@@ -102,7 +102,7 @@ impl WipedPage {
     /// runs in the memory of its parent, and does not own that memory.
     pub(crate) fn is_owned_by_caller(&self) -> bool {
         match self.owner.load(Relaxed) {
-            0 => !device::shares_memory(),
+            0 => !device::shares_memory_with_parent(),
             owner => owner == device::getpid(),
         }
     }

@@ -13,21 +13,21 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{map_words, marker_number, set_affinity};
+use common::{map_shared_words, marker_number, set_affinity};
 use perftrace::event;
 use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
 
-const THREADS: u32 = 3;
-const CHILD: &str = "PERFTRACE_TEST_CHILD";
+const NR_WRITER_THREADS: u32 = 3;
+const CHILD_PROGRESS_ENV: &str = "PERFTRACE_TEST_CHILD";
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 /// Writes events until the process is killed. Stores the number of the last event in
 /// `last_written`.
-fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
+fn write_events_until_killed(thread_nr: u32, last_written: &AtomicU64) {
     for n in 1u64.. {
         if n % 500 == 0 {
             set_affinity((n / 500) as usize % common::nr_cpus());
@@ -42,30 +42,30 @@ fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
     }
 }
 
-/// Runs the threads that write events. `run_writers` is the main function of the processes that are
-/// killed.
-fn run_writers(progress: &str) {
+/// Runs the threads that write events. `run_writer_threads` is the main function of the processes
+/// that are killed.
+fn run_writer_threads(progress: &str) {
     let file = File::options()
         .read(true)
         .write(true)
         .open(progress)
         .expect("progress");
-    let last_written = map_words(&file);
+    let last_written = map_shared_words(&file);
     thread::scope(|scope| {
-        for thread_nr in 0..THREADS {
+        for thread_nr in 0..NR_WRITER_THREADS {
             let last_written = &last_written[thread_nr as usize];
-            scope.spawn(move || write_forever(thread_nr, last_written));
+            scope.spawn(move || write_events_until_killed(thread_nr, last_written));
         }
     });
 }
 
-struct Writer {
+struct WriterProcess {
     child: Child,
     kernel: Kernel,
     last_written: &'static [AtomicU64; 512],
 }
 
-impl Writer {
+impl WriterProcess {
     fn new(test: &str, flags: u32, tunables: &str, directory: &Path) -> Self {
         let progress = directory.join("progress");
         let file = File::options()
@@ -74,11 +74,11 @@ impl Writer {
             .create(true)
             .truncate(true)
             .open(&progress);
-        let last_written = map_words(&file.expect("a file"));
+        let last_written = map_shared_words(&file.expect("a file"));
         let mut command = Command::new(std::env::current_exe().expect("a program"));
         command
             .args(["--exact", test, "--nocapture"])
-            .env(CHILD, &progress);
+            .env(CHILD_PROGRESS_ENV, &progress);
         command
             .env("PERFTRACE_SIMULATE", directory)
             .env("GLIBC_TUNABLES", tunables);
@@ -93,10 +93,13 @@ impl Writer {
             .iter()
             .all(|last_written| last_written.load(Acquire) == 0)
         {
-            assert!(begin.elapsed() < patience(120), "it writes nothing");
+            assert!(
+                begin.elapsed() < scaled_time_limit(120),
+                "it writes nothing"
+            );
             thread::sleep(Duration::from_micros(100));
         }
-        let kernel = Kernel::open(&path).expect("its file");
+        let kernel = Kernel::open_file_of_process(&path).expect("its file");
         fs::remove_file(path).expect("its file");
         Self {
             child,
@@ -111,7 +114,7 @@ impl Writer {
     }
 
     /// Checks the marker of an event, and returns the numbers of the thread and of the event.
-    fn event(&self, record: &Record) -> (u32, u64) {
+    fn check_event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
         let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
         let name = match n % 3 {
@@ -123,7 +126,7 @@ impl Writer {
             marker_number(&self.kernel, name),
             "{record:?}"
         );
-        assert!(thread_nr < THREADS);
+        assert!(thread_nr < NR_WRITER_THREADS);
         (thread_nr, n)
     }
 }
@@ -131,13 +134,18 @@ impl Writer {
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
 /// records: it is called with `false`, repeatedly, while the writer runs, and once with `true`
 /// after the writer was killed.
-fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
-    if let Ok(progress) = std::env::var(CHILD) {
-        return run_writers(&progress);
+fn check_events_of_killed_writers(
+    test: &str,
+    flags: u32,
+    tunables: &str,
+    read: fn(&Kernel, bool) -> Vec<Record>,
+) {
+    if let Ok(progress) = std::env::var(CHILD_PROGRESS_ENV) {
+        return run_writer_threads(&progress);
     }
     let directory = tempfile::tempdir().expect("a directory");
-    for round in 0..if long_run() { 200 } else { 40 } {
-        let mut writer = Writer::new(test, flags, tunables, directory.path());
+    for round in 0..if is_long_run() { 200 } else { 40 } {
+        let mut writer = WriterProcess::new(test, flags, tunables, directory.path());
         let mut records = Vec::new();
         // The writer runs for 50 microseconds to 3 milliseconds; the time differs from writer to
         // writer.
@@ -148,8 +156,11 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
         }
         writer.kill();
         records.extend(read(&writer.kernel, true));
-        let mut next = [None; THREADS as usize];
-        let mut events: Vec<_> = records.iter().map(|r| (r.time, writer.event(r))).collect();
+        let mut next = [None; NR_WRITER_THREADS as usize];
+        let mut events: Vec<_> = records
+            .iter()
+            .map(|r| (r.time, writer.check_event(r)))
+            .collect();
         events.sort_unstable();
         for (_, (thread_nr, n)) in events {
             let next = &mut next[thread_nr as usize];
@@ -174,8 +185,11 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
     }
 }
 
-fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
-    kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
+fn read_all_buffers(kernel: &Kernel, _: bool) -> Vec<Record> {
+    kernel
+        .cpus()
+        .flat_map(|cpu| kernel.read_records(0, cpu))
+        .collect()
 }
 
 /// Returns the records of the flight recorders after the writer was killed. A flight recorder
@@ -183,13 +197,13 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
 /// overwritten ones may still be in the buffer of another CPU, on which the thread ran before. To
 /// avoid gaps in the events of a thread, leaves out all events that are older than the oldest event
 /// of any full buffer.
-fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
+fn read_flight_recorders(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
     }
     let per_cpu: Vec<Vec<Record>> = kernel
         .cpus()
-        .map(|cpu| kernel.read_flight(0, cpu))
+        .map(|cpu| kernel.read_flight_recorder(0, cpu))
         .collect();
     let full_buffers = per_cpu.iter().filter(|records| records.len() > 1000);
     let oldest = full_buffers
@@ -202,36 +216,41 @@ fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
         .collect()
 }
 
-const NO_RSEQ: &str = "glibc.pthread.rseq=0";
+const RSEQ_OFF_TUNABLE: &str = "glibc.pthread.rseq=0";
 
 #[test]
-fn r3_1_what_was_written_is_there_after_a_kill() {
-    check_kills(
-        "r3_1_what_was_written_is_there_after_a_kill",
+fn r3_1_written_events_survive_a_kill() {
+    check_events_of_killed_writers(
+        "r3_1_written_events_survive_a_kill",
         WAIT,
         "",
-        read_forward,
+        read_all_buffers,
     );
 }
 
 #[test]
-fn r3_11_and_in_a_flight_recorder() {
-    check_kills("r3_11_and_in_a_flight_recorder", FLIGHT, "", read_flight);
+fn r3_11_flight_recorder_events_survive_a_kill() {
+    check_events_of_killed_writers(
+        "r3_11_flight_recorder_events_survive_a_kill",
+        FLIGHT,
+        "",
+        read_flight_recorders,
+    );
 }
 
 #[test]
-fn r3_4_and_without_restartable_sequences() {
-    check_kills(
-        "r3_4_and_without_restartable_sequences",
+fn r3_4_events_survive_a_kill_without_rseq() {
+    check_events_of_killed_writers(
+        "r3_4_events_survive_a_kill_without_rseq",
         WAIT,
-        NO_RSEQ,
-        read_forward,
+        RSEQ_OFF_TUNABLE,
+        read_all_buffers,
     );
 }
 
 /// Returns a time limit of `seconds` seconds, multiplied by the environment variable PATIENCE if it
 /// is set. PATIENCE makes time limits longer on slow machines.
-fn patience(seconds: u64) -> Duration {
+fn scaled_time_limit(seconds: u64) -> Duration {
     let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
     Duration::from_secs(seconds * factor.unwrap_or(1u64))
 }

@@ -10,7 +10,7 @@ use protocols::filter::{check_fields, check_name};
 
 /// Returns true if the macro accepts a marker. In a constant, a failed check is a compile error; in
 /// this function, it is a panic.
-fn macro_accepts(name: &str, fields: &[String]) -> bool {
+fn macro_accepts_marker(name: &str, fields: &[String]) -> bool {
     let fields = fields
         .iter()
         .fold(String::new(), |text, field| text + " " + field);
@@ -20,30 +20,30 @@ fn macro_accepts(name: &str, fields: &[String]) -> bool {
 
 /// Returns true if the kernel accepts the marker, by the checks of `texts()` in
 /// `src/trace/process.rs`.
-fn kernel_accepts(name: &str, fields: &[String]) -> bool {
+fn kernel_accepts_marker(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
         && check_name(name.as_bytes())
         && check_fields(fields.join(" ").as_bytes())
 }
 
-fn check_both(name: &str, fields: &[String], accepted: bool) {
+fn check_macro_and_kernel(name: &str, fields: &[String], accepted: bool) {
     assert_eq!(
-        kernel_accepts(name, fields),
+        kernel_accepts_marker(name, fields),
         accepted,
         "the kernel: {name} {fields:?}"
     );
     assert_eq!(
-        macro_accepts(name, fields),
+        macro_accepts_marker(name, fields),
         accepted,
         "the macro: {name} {fields:?}"
     );
 }
 
 #[test]
-fn r3_7_a_name_that_compiles_is_one_that_the_kernel_takes() {
+fn r3_7_macro_and_kernel_accept_the_same_marker_names() {
     for length in 1..=70 {
-        check_both(&format!("a:{}", "n".repeat(length)), &[], length + 2 < 64);
-        check_both(&format!("{}:n", "a".repeat(length)), &[], length + 2 < 64);
+        check_macro_and_kernel(&format!("a:{}", "n".repeat(length)), &[], length + 2 < 64);
+        check_macro_and_kernel(&format!("{}:n", "a".repeat(length)), &[], length + 2 < 64);
     }
     for (name, good) in [
         ("kernel:event", false),
@@ -54,20 +54,20 @@ fn r3_7_a_name_that_compiles_is_one_that_the_kernel_takes() {
         ("a:r#type", false),
         ("_:_9", true),
     ] {
-        check_both(name, &[], good);
+        check_macro_and_kernel(name, &[], good);
     }
 }
 
 #[test]
-fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
+fn r3_7_macro_and_kernel_accept_the_same_fields() {
     let numbered = |nr: usize, length: usize| -> Vec<String> {
         (0..nr).map(|n| format!("{n:0>length$}:u8")).collect()
     };
     for length in 1..=70 {
-        check_both(
+        check_macro_and_kernel(
             "a:n",
             &[format!("{}:u8", "f".repeat(length))],
-            length <= max_field_name(),
+            length <= max_field_name_bytes(),
         );
     }
     // The text of the fields, with types and blanks, has 244 to 283 bytes; the limit is 255.
@@ -75,16 +75,20 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
         let mut fields = numbered(12, 16);
         fields.push(format!("{}:u8", "f".repeat(last)));
         let bytes = fields.join(" ").len();
-        check_both("a:n", &fields, bytes < 256 && last <= max_field_name());
+        check_macro_and_kernel(
+            "a:n",
+            &fields,
+            bytes < 256 && last <= max_field_name_bytes(),
+        );
     }
     let twice = ["one:u8", "two:u8", "one:s16"].map(String::from);
-    check_both("a:n", &twice, false);
+    check_macro_and_kernel("a:n", &twice, false);
     let begins_alike = ["one:u8", "on:u8", "onee:u8"].map(String::from);
-    check_both("a:n", &begins_alike, true);
-    check_both("a:n", &["r#type:u8".into()], false);
+    check_macro_and_kernel("a:n", &begins_alike, true);
+    check_macro_and_kernel("a:n", &["r#type:u8".into()], false);
 }
 
 /// Returns the maximum length of a field's name in bytes.
-const fn max_field_name() -> usize {
+const fn max_field_name_bytes() -> usize {
     protocols::filter::FIELD_NAME_MAX
 }

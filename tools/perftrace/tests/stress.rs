@@ -24,49 +24,50 @@ use common::{
 use perftrace::event;
 use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
 
-const THREADS: u32 = 8;
-const TRACE: u32 = 2;
+const NR_WRITER_THREADS: u32 = 8;
+const TRACE_SLOT: u32 = 2;
 
 /// Number of runs of the signal handler that have begun.
-static STARTED: AtomicU64 = AtomicU64::new(0);
+static NR_HANDLERS_STARTED: AtomicU64 = AtomicU64::new(0);
 /// Number of runs of the signal handler that have ended, whether or not they have written events.
-static RETURNED: AtomicU64 = AtomicU64::new(0);
+static NR_HANDLERS_RETURNED: AtomicU64 = AtomicU64::new(0);
 /// Number of runs of the signal handler that have written events.
-static WROTE: AtomicU64 = AtomicU64::new(0);
+static NR_HANDLERS_WROTE: AtomicU64 = AtomicU64::new(0);
 /// Set when the trace is about to end. A handler that begins while the flag is set writes no event.
-static ENDING: AtomicBool = AtomicBool::new(false);
-/// Maximum depth of nested handlers in a thread. Without `MAX_NESTING`, handlers that wait for room
-/// on a busy machine would be interrupted by further handlers until the stack is full.
-const MAX_NESTING: u32 = 8;
+static TRACE_IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// Maximum depth of nested handlers in a thread. Without `MAX_NESTED_HANDLERS`, handlers that wait
+/// for room on a busy machine would be interrupted by further handlers until the stack is full.
+const MAX_NESTED_HANDLERS: u32 = 8;
 
 thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static HANDLER_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-extern "C" fn handler(_: i32) {
-    let n = STARTED.fetch_add(1, SeqCst);
-    let depth = DEPTH.get();
-    // Check ENDING after incrementing STARTED: run_stress() sets ENDING, and then waits until
-    // RETURNED is equal to STARTED.
-    if depth >= MAX_NESTING || ENDING.load(SeqCst) {
-        RETURNED.fetch_add(1, SeqCst);
+extern "C" fn write_in_signal_handler(_: i32) {
+    let n = NR_HANDLERS_STARTED.fetch_add(1, SeqCst);
+    let depth = HANDLER_DEPTH.get();
+    // Check TRACE_IS_ENDING after incrementing NR_HANDLERS_STARTED: run_writers_under_signals()
+    // sets TRACE_IS_ENDING, and then waits until NR_HANDLERS_RETURNED is equal to
+    // NR_HANDLERS_STARTED.
+    if depth >= MAX_NESTED_HANDLERS || TRACE_IS_ENDING.load(SeqCst) {
+        NR_HANDLERS_RETURNED.fetch_add(1, SeqCst);
         return;
     }
-    DEPTH.set(depth + 1);
+    HANDLER_DEPTH.set(depth + 1);
     event!(stress, signal, n: u64 = n);
     // Nest another handler in this handler.
     if n % 64 == 0 {
         interrupt_self(libc::SIGALRM);
     }
     event!(stress, text, n: u64 = n, text: str = &"signal"[..(n % 7) as usize]);
-    DEPTH.set(depth);
-    WROTE.fetch_add(1, SeqCst);
-    RETURNED.fetch_add(1, SeqCst);
+    HANDLER_DEPTH.set(depth);
+    NR_HANDLERS_WROTE.fetch_add(1, SeqCst);
+    NR_HANDLERS_RETURNED.fetch_add(1, SeqCst);
 }
 
 /// The events that were read from all CPUs.
 #[derive(Default)]
-struct ReadEvents {
+struct EventsOfAllCpus {
     last_time: HashMap<u32, u64>,
     events: Vec<(u32, u64, u64)>,
     signals: Vec<u64>,
@@ -74,8 +75,8 @@ struct ReadEvents {
     reported_lost: HashMap<u32, u64>,
 }
 
-impl ReadEvents {
-    fn read(&mut self, kernel: &Kernel, key_words: usize) {
+impl EventsOfAllCpus {
+    fn read_new_events(&mut self, kernel: &Kernel, key_words: usize) {
         let number = |name| marker_number(kernel, name);
         let event = number("stress:event thread:u32 n:u64 check:u64");
         let (signal, text) = (
@@ -83,7 +84,7 @@ impl ReadEvents {
             number("stress:text n:u64 text:str"),
         );
         for cpu in kernel.cpus() {
-            for record in kernel.read(TRACE, cpu) {
+            for record in kernel.read_records(TRACE_SLOT, cpu) {
                 let last = self.last_time.entry(cpu).or_default();
                 assert!(record.time >= *last, "times fall on CPU {cpu}");
                 *last = record.time;
@@ -119,7 +120,7 @@ impl ReadEvents {
 }
 
 /// Checks that no number is in the list twice. Returns the number of entries.
-fn check_unique(mut all: Vec<u64>) -> usize {
+fn check_numbers_unique(mut all: Vec<u64>) -> usize {
     let count = all.len();
     all.sort_unstable();
     all.dedup();
@@ -127,15 +128,15 @@ fn check_unique(mut all: Vec<u64>) -> usize {
     count
 }
 
-fn run_stress(flags: u32, time: Duration) {
+fn run_writers_under_signals(flags: u32, time: Duration) {
     let kernel = attach_to(Config::default());
-    kernel.start(TRACE, flags, 16 << 10);
+    kernel.start(TRACE_SLOT, flags, 16 << 10);
     let stop = AtomicBool::new(false);
     // The thread of the reader must not get signals. A signal handler in this thread could wait for
     // room in a buffer forever, because only this thread makes room by reading.
     block_alarms();
-    set_alarm_timer(200, Some(handler));
-    let mut events_read = ReadEvents::default();
+    set_alarm_timer(200, Some(write_in_signal_handler));
+    let mut events_read = EventsOfAllCpus::default();
     let key_words = usize::from(flags & SHARED != 0);
     let written: u64 = thread::scope(|scope| {
         let stop = &stop;
@@ -151,7 +152,7 @@ fn run_stress(flags: u32, time: Duration) {
             }
             n
         };
-        let threads: Vec<_> = (0..THREADS)
+        let threads: Vec<_> = (0..NR_WRITER_THREADS)
             .map(|thread_nr| scope.spawn(move || write(thread_nr)))
             .collect();
         let begin = Instant::now();
@@ -159,12 +160,12 @@ fn run_stress(flags: u32, time: Duration) {
         // the first event of a handler may come late, because no thread is interrupted for some
         // time or because the buffer is full.
         while begin.elapsed() < time || events_read.signals.is_empty() {
-            events_read.read(kernel, key_words);
+            events_read.read_new_events(kernel, key_words);
             thread::sleep(Duration::from_micros(50));
         }
         stop.store(true, SeqCst);
         while !threads.iter().all(|thread| thread.is_finished()) {
-            events_read.read(kernel, key_words);
+            events_read.read_new_events(kernel, key_words);
         }
         let joined = threads
             .into_iter()
@@ -172,24 +173,27 @@ fn run_stress(flags: u32, time: Duration) {
         joined.sum()
     });
     set_alarm_timer(0, None);
-    ENDING.store(true, SeqCst);
+    TRACE_IS_ENDING.store(true, SeqCst);
     // SIGALRM may also have interrupted a thread of the test harness, which is then in the handler
     // or about to enter it. Wait until all handlers that have begun have returned.
     for pass in 0.. {
-        events_read.read(kernel, key_words);
+        events_read.read_new_events(kernel, key_words);
         thread::sleep(Duration::from_millis(1));
-        if pass > 20 && RETURNED.load(SeqCst) == STARTED.load(SeqCst) {
+        if pass > 20 && NR_HANDLERS_RETURNED.load(SeqCst) == NR_HANDLERS_STARTED.load(SeqCst) {
             break;
         }
     }
-    kernel.end(TRACE);
-    events_read.read(kernel, key_words);
-    let lost: u64 = kernel.cpus().map(|cpu| kernel.lost(TRACE, cpu)).sum();
+    kernel.end(TRACE_SLOT);
+    events_read.read_new_events(kernel, key_words);
+    let lost: u64 = kernel
+        .cpus()
+        .map(|cpu| kernel.nr_lost_events(TRACE_SLOT, cpu))
+        .sum();
     for (cpu, reported) in &events_read.reported_lost {
-        assert!(*reported <= kernel.lost(TRACE, *cpu));
+        assert!(*reported <= kernel.nr_lost_events(TRACE_SLOT, *cpu));
     }
     // If the events of a thread are sorted by time, their numbers must increase.
-    for thread_nr in 0..THREADS {
+    for thread_nr in 0..NR_WRITER_THREADS {
         let mut own_events: Vec<_> = events_read
             .events
             .iter()
@@ -201,15 +205,16 @@ fn run_stress(flags: u32, time: Duration) {
             "thread {thread_nr}"
         );
     }
-    let events = check_unique(
+    let events = check_numbers_unique(
         events_read
             .events
             .iter()
             .map(|e| (e.1 << 8) | u64::from(e.0))
             .collect(),
     );
-    let signals = check_unique(events_read.signals) + check_unique(events_read.texts);
-    let total = written + 2 * WROTE.load(SeqCst);
+    let signals =
+        check_numbers_unique(events_read.signals) + check_numbers_unique(events_read.texts);
+    let total = written + 2 * NR_HANDLERS_WROTE.load(SeqCst);
     println!("{total} events, {signals} of handlers, {lost} lost");
     assert_eq!(events as u64 + signals as u64 + lost, total);
     assert!(signals > 0);
@@ -217,7 +222,7 @@ fn run_stress(flags: u32, time: Duration) {
 }
 
 /// Runs a test in a separate process, because the markers belong to the process.
-fn in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
+fn run_in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
     if std::env::var_os("PERFTRACE_TEST_ALONE").is_some() {
         return test();
     }
@@ -236,45 +241,53 @@ fn in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-const NO_RSEQ: &str = "glibc.pthread.rseq=0";
+const RSEQ_OFF_TUNABLE: &str = "glibc.pthread.rseq=0";
 
 /// Returns the time for which the threads write.
-fn write_time() -> Duration {
-    Duration::from_millis(if long_run() { 2000 } else { 500 })
+fn writing_duration() -> Duration {
+    Duration::from_millis(if is_long_run() { 2000 } else { 500 })
 }
 
 #[test]
-fn r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted() {
-    let name = "r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted";
-    in_own_process(name, "", || run_stress(0, write_time()));
-}
-
-#[test]
-fn r3_4_nor_do_they_without_restartable_sequences() {
-    let name = "r3_4_nor_do_they_without_restartable_sequences";
-    in_own_process(name, NO_RSEQ, || run_stress(0, write_time()));
-}
-
-#[test]
-fn r3_3_threads_that_wait_lose_nothing() {
-    in_own_process("r3_3_threads_that_wait_lose_nothing", "", || {
-        run_stress(WAIT, write_time())
+fn r3_4_moving_interrupted_threads_count_each_lost_event() {
+    let name = "r3_4_moving_interrupted_threads_count_each_lost_event";
+    run_in_own_process(name, "", || {
+        run_writers_under_signals(0, writing_duration())
     });
 }
 
 #[test]
-fn r3_3_nor_without_restartable_sequences() {
-    in_own_process("r3_3_nor_without_restartable_sequences", NO_RSEQ, || {
-        run_stress(WAIT, write_time())
+fn r3_4_threads_without_rseq_count_each_lost_event() {
+    let name = "r3_4_threads_without_rseq_count_each_lost_event";
+    run_in_own_process(name, RSEQ_OFF_TUNABLE, || {
+        run_writers_under_signals(0, writing_duration())
     });
+}
+
+#[test]
+fn r3_3_threads_that_wait_for_room_lose_no_event() {
+    run_in_own_process("r3_3_threads_that_wait_for_room_lose_no_event", "", || {
+        run_writers_under_signals(WAIT, writing_duration())
+    });
+}
+
+#[test]
+fn r3_3_threads_that_wait_without_rseq_lose_no_event() {
+    run_in_own_process(
+        "r3_3_threads_that_wait_without_rseq_lose_no_event",
+        RSEQ_OFF_TUNABLE,
+        || run_writers_under_signals(WAIT, writing_duration()),
+    );
 }
 
 #[test]
 fn r3_2_shared_buffers_have_the_key_before_the_fields() {
     let name = "r3_2_shared_buffers_have_the_key_before_the_fields";
-    in_own_process(name, "", || run_stress(SHARED, write_time()));
+    run_in_own_process(name, "", || {
+        run_writers_under_signals(SHARED, writing_duration())
+    });
 }

@@ -9,56 +9,59 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use common::{gettid, in_child, marker_number, read_all, set_affinity};
+use common::{gettid, marker_number, read_trace_records, run_in_child_process, set_affinity};
 use perftrace::event;
-use perftrace::simulate::{attach_to, attached, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT};
+use perftrace::simulate::{
+    attach_to, attached_kernel, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT,
+};
 use protocols::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
-fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {
-    static LOCK: Mutex<()> = Mutex::new(());
-    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let kernel = attached().unwrap_or_else(|| attach_to(Config::default()));
+fn lock_simulated_kernel() -> (MutexGuard<'static, ()>, &'static Kernel) {
+    static TEST_LOCK: Mutex<()> = Mutex::new(());
+    let guard = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let kernel = attached_kernel().unwrap_or_else(|| attach_to(Config::default()));
     set_affinity(0);
     (guard, kernel)
 }
 
 /// Writes events with the numbers from `from` up to, but not including, `to`.
-fn write(from: u64, to: u64) {
+fn write_counted_events(from: u64, to: u64) {
     for n in from..to {
         event!(writer, count, n: u64 = n);
     }
 }
 
-/// Returns the number `n` from each of the `records`, which are events that `write()` has written.
-fn payload_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
+/// Returns the number `n` from each of the `records`, which are events that
+/// `write_counted_events()` has written.
+fn event_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
 
 #[test]
 fn r3_8_markers_are_registered_before_main_with_their_fields() {
-    let (_alone, kernel) = exclusive();
-    fn never() {
+    let (_alone, kernel) = lock_simulated_kernel();
+    fn never_called() {
         event!(writer, unused, a: u8 = 1, b: s16 = 2, c: x32 = 3, d: f64 = 4.0, e: str = "5");
     }
-    let _ = never as fn();
+    let _ = never_called as fn();
     marker_number(kernel, "writer:unused a:u8 b:s16 c:x32 d:f64 e:str");
 }
 
 #[test]
-fn r3_1_an_event_is_a_record_with_its_fields() {
-    let (_alone, kernel) = exclusive();
+fn r3_1_event_record_has_marker_thread_and_fields() {
+    let (_alone, kernel) = lock_simulated_kernel();
     let mut evaluated = 0;
-    let mut write = |value: u32| {
+    let mut write_pair = |value: u32| {
         event!(writer, pair, value: u32 = { evaluated += 1; value }, sum: u64 = 0x1122_3344_5566_7788);
     };
-    write(1);
+    write_pair(1);
     kernel.start(3, 0, 1 << 16);
-    write(0xaabb_ccdd);
+    write_pair(0xaabb_ccdd);
     kernel.end(3);
-    write(3);
+    write_pair(3);
     assert_eq!(evaluated, 1);
-    let records = read_all(kernel, 3);
+    let records = read_trace_records(kernel, 3);
     let [record] = &records[..] else {
         panic!("{records:?}")
     };
@@ -71,8 +74,8 @@ fn r3_1_an_event_is_a_record_with_its_fields() {
 }
 
 #[test]
-fn r3_1_fields_of_all_types_lie_without_holes() {
-    let (_alone, kernel) = exclusive();
+fn r3_1_fields_of_all_types_are_packed_without_holes() {
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(4, 0, 1 << 16);
     for _ in 0..2 {
         event!(writer, none);
@@ -81,7 +84,7 @@ fn r3_1_fields_of_all_types_lie_without_holes() {
         event!(writer, text, a: u16 = 0x4241, s: str = &format!("{}!", 12345), b: u8 = 9, t: str = "");
     }
     kernel.end(4);
-    let records = read_all(kernel, 4);
+    let records = read_trace_records(kernel, 4);
     let payloads: Vec<&[u64]> = records.iter().map(|record| &record.payload[..]).collect();
     let mut many = vec![1u8];
     many.extend(2u64.to_le_bytes());
@@ -102,14 +105,14 @@ fn r3_1_fields_of_all_types_lie_without_holes() {
 }
 
 #[test]
-fn r3_2_texts_that_are_too_long_are_cut() {
-    let (_alone, kernel) = exclusive();
+fn r3_2_texts_that_are_too_long_are_truncated() {
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(5, 0, 1 << 16);
     let long = "x".repeat(5000);
     event!(writer, long, s: str = &long, t: str = "y", a: u32 = 0x0707_0707);
     event!(writer, long, s: str = "a\0b", t: str = "y", a: u32 = 0x0707_0707);
     kernel.end(5);
-    let records = read_all(kernel, 5);
+    let records = read_trace_records(kernel, 5);
     let bytes = |n: usize| -> Vec<u8> {
         records[n]
             .payload
@@ -125,62 +128,62 @@ fn r3_2_texts_that_are_too_long_are_cut() {
 }
 
 #[test]
-fn r3_3_what_finds_no_room_is_counted_and_told_before_the_next_event() {
-    let (_alone, kernel) = exclusive();
+fn r3_3_lost_events_are_reported_before_the_next_event() {
+    let (_alone, kernel) = lock_simulated_kernel();
     let notified = kernel.nr_notified();
     // The buffer has room for 170 records of 24 bytes, and 16 bytes are left over.
     kernel.start(6, 0, 4096);
-    write(0, 100);
+    write_counted_events(0, 100);
     assert_eq!(kernel.nr_notified(), notified + 1, "half full");
-    write(100, 1000);
-    assert_eq!(kernel.lost(6, 0), 830);
+    write_counted_events(100, 1000);
+    assert_eq!(kernel.nr_lost_events(6, 0), 830);
     assert_eq!(kernel.nr_notified(), notified + 2, "full");
     assert_eq!(
-        payload_numbers(&kernel.read(6, 0)),
+        event_numbers(&kernel.read_records(6, 0)),
         (0..170).collect::<Vec<_>>()
     );
-    write(1000, 1003);
+    write_counted_events(1000, 1003);
     kernel.end(6);
-    let records = kernel.read(6, 0);
+    let records = kernel.read_records(6, 0);
     assert_eq!(records[0].marker, LOST);
-    assert_eq!(payload_numbers(&records), [830, 1000, 1001, 1002]);
+    assert_eq!(event_numbers(&records), [830, 1000, 1001, 1002]);
 }
 
 #[test]
-fn r3_1_a_buffer_is_used_round_and_round() {
-    let (_alone, kernel) = exclusive();
+fn r3_1_buffer_that_is_read_is_used_again_from_its_start() {
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(7, 0, 4096);
     for round in 0..1000 {
-        write(round * 10, round * 10 + 10);
+        write_counted_events(round * 10, round * 10 + 10);
         event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = round);
-        let records = kernel.read(7, 0);
+        let records = kernel.read_records(7, 0);
         assert_eq!(
-            payload_numbers(&records[..10]),
+            event_numbers(&records[..10]),
             (round * 10..round * 10 + 10).collect::<Vec<_>>()
         );
         assert_eq!(records[10].payload, [1, 2, round]);
     }
     kernel.end(7);
-    assert_eq!(kernel.lost(7, 0), 0);
+    assert_eq!(kernel.nr_lost_events(7, 0), 0);
 }
 
 #[test]
-fn r3_3_a_thread_waits_for_room() {
-    let (_alone, kernel) = exclusive();
+fn r3_3_thread_waits_for_room_until_the_trace_ends() {
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(8, WAIT, 4096);
     let mut records = Vec::new();
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write(0, 5000));
+        let writer = scope.spawn(|| write_counted_events(0, 5000));
         while !writer.is_finished() {
             thread::sleep(Duration::from_millis(1));
-            records.extend(read_all(kernel, 8));
+            records.extend(read_trace_records(kernel, 8));
         }
     });
-    records.extend(read_all(kernel, 8));
-    assert_eq!(payload_numbers(&records), (0..5000).collect::<Vec<_>>());
+    records.extend(read_trace_records(kernel, 8));
+    assert_eq!(event_numbers(&records), (0..5000).collect::<Vec<_>>());
     // The end of a trace also ends the wait of its writers.
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write(0, 5000));
+        let writer = scope.spawn(|| write_counted_events(0, 5000));
         thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
         kernel.end(8);
@@ -189,13 +192,16 @@ fn r3_3_a_thread_waits_for_room() {
 
 #[test]
 fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
-    let (_alone, kernel) = exclusive();
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(9, FLIGHT, 4096);
-    write(0, 5);
-    assert_eq!(payload_numbers(&kernel.read_flight(9, 0)), [4, 3, 2, 1, 0]);
+    write_counted_events(0, 5);
+    assert_eq!(
+        event_numbers(&kernel.read_flight_recorder(9, 0)),
+        [4, 3, 2, 1, 0]
+    );
     for to in [170, 171, 1000, 12345] {
-        write(0, to);
-        let newest = payload_numbers(&kernel.read_flight(9, 0));
+        write_counted_events(0, to);
+        let newest = event_numbers(&kernel.read_flight_recorder(9, 0));
         assert!(newest.len() >= 169, "{}", newest.len());
         let expected = (0..to).rev().take(newest.len().min(to as usize));
         assert_eq!(
@@ -206,44 +212,45 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
     for n in 0..100 {
         let text = "x".repeat(n * 13);
         event!(writer, long, s: str = &text, t: str = "", a: u32 = n as u32);
-        let newest = kernel.read_flight(9, 0);
+        let newest = kernel.read_flight_recorder(9, 0);
         assert_eq!(newest[0].payload.len(), (n * 13 + 6).div_ceil(8));
     }
     kernel.end(9);
-    assert_eq!(kernel.lost(9, 0), 0);
+    assert_eq!(kernel.nr_lost_events(9, 0), 0);
 }
 
 #[test]
-fn r3_11_traces_at_once_have_an_event_each() {
-    let (_alone, kernel) = exclusive();
+fn r3_11_each_of_16_traces_records_every_event() {
+    let (_alone, kernel) = lock_simulated_kernel();
     for trace in 0..16 {
         kernel.start(trace, if trace % 2 == 0 { 0 } else { FLIGHT }, 4096);
     }
-    write(0, 20);
+    write_counted_events(0, 20);
     for trace in 0..16 {
         kernel.end(trace);
         let mut numbers = match trace % 2 {
-            0 => payload_numbers(&kernel.read(trace, 0)),
-            _ => payload_numbers(&kernel.read_flight(trace, 0)),
+            0 => event_numbers(&kernel.read_records(trace, 0)),
+            _ => event_numbers(&kernel.read_flight_recorder(trace, 0)),
         };
         numbers.sort_unstable();
         assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "trace {trace}");
     }
-    write(0, 20);
+    write_counted_events(0, 20);
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
-    let (_alone, kernel) = exclusive();
+    let (_alone, kernel) = lock_simulated_kernel();
     // While a thread writes, the slot alternately holds a trace, is empty, and holds a trace of
     // another kind.
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
+        let writer = scope
+            .spawn(|| write_counted_events(0, if is_long_run() { 3_000_000 } else { 500_000 }));
         let mut rounds = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {
@@ -254,14 +261,14 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 // event after the end, while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
                 let numbers = match flags {
-                    0 => payload_numbers(&read_all(kernel, 10)),
+                    0 => event_numbers(&read_trace_records(kernel, 10)),
                     _ => {
                         let mut numbers: Vec<_> = kernel
                             .cpus()
-                            .flat_map(|c| kernel.read_flight(10, c))
+                            .flat_map(|c| kernel.read_flight_recorder(10, c))
                             .collect();
                         numbers.sort_by_key(|record| record.time);
-                        payload_numbers(&numbers)
+                        event_numbers(&numbers)
                     }
                 };
                 let is_rising = numbers.windows(2).all(|pair| pair[0] < pair[1]);
@@ -274,17 +281,17 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
 }
 
 #[test]
-fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
-    let (_alone, kernel) = exclusive();
+fn r3_5_late_loss_of_a_trace_breaks_no_record_of_the_next_one() {
+    let (_alone, kernel) = lock_simulated_kernel();
     for flags in [0, FLIGHT] {
         kernel.start(11, flags, 4096);
-        write(0, 5);
+        write_counted_events(0, 5);
         for from in (5..5000).step_by(150) {
             kernel.store_late_limit(11, 0);
-            write(from, from + 150);
+            write_counted_events(from, from + 150);
             let numbers = match flags {
-                0 => payload_numbers(&kernel.read(11, 0)),
-                _ => payload_numbers(&kernel.read_flight(11, 0))
+                0 => event_numbers(&kernel.read_records(11, 0)),
+                _ => event_numbers(&kernel.read_flight_recorder(11, 0))
                     .into_iter()
                     .rev()
                     .collect(),
@@ -293,7 +300,7 @@ fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
             assert_eq!(newest, (from..from + 150).collect::<Vec<_>>());
         }
         kernel.end(11);
-        assert_eq!(kernel.lost(11, 0), 0);
+        assert_eq!(kernel.nr_lost_events(11, 0), 0);
     }
 }
 
@@ -335,8 +342,8 @@ fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
-    let (_alone, kernel) = exclusive();
+fn r3_10_filter_tests_fields_thread_process_and_marker() {
+    let (_alone, kernel) = lock_simulated_kernel();
     let thread = u64::from(gettid());
     let process = u64::from(std::process::id());
     let trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
@@ -345,9 +352,9 @@ fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
         for n in 0..10 {
             event!(writer, filtered, number: u32 = n, name: str = if n % 2 == 0 { "even" } else { "odd" });
         }
-        write(0, 3);
+        write_counted_events(0, 3);
         kernel.end(11);
-        read_all(kernel, 11).len()
+        read_trace_records(kernel, 11).len()
     };
     assert_eq!(trace(&[(EQ, "number", 7, "")]), 1);
     assert_eq!(trace(&[(GLOB, "name", 0, "ev*")]), 5);
@@ -360,39 +367,39 @@ fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
 }
 
 #[test]
-fn r3_1_a_child_attaches_anew_and_does_not_write_into_its_parents_buffers() {
-    let (_alone, kernel) = exclusive();
+fn r3_1_child_process_writes_to_its_own_buffers() {
+    let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(12, 0, 1 << 16);
-    write(0, 3);
-    assert!(in_child(|| {
-        write(3, 5);
-        let child_kernel = attached().expect("it is attached");
+    write_counted_events(0, 3);
+    assert!(run_in_child_process(|| {
+        write_counted_events(3, 5);
+        let child_kernel = attached_kernel().expect("it is attached");
         assert!(!std::ptr::eq(child_kernel, kernel));
         child_kernel.start(12, 0, 1 << 16);
-        write(5, 8);
-        let records = read_all(child_kernel, 12);
-        payload_numbers(&records) == [5, 6, 7] && records[0].thread == gettid()
+        write_counted_events(5, 8);
+        let records = read_trace_records(child_kernel, 12);
+        event_numbers(&records) == [5, 6, 7] && records[0].thread == gettid()
     }));
-    write(8, 9);
+    write_counted_events(8, 9);
     kernel.end(12);
-    assert_eq!(payload_numbers(&read_all(kernel, 12)), [0, 1, 2, 8]);
+    assert_eq!(event_numbers(&read_trace_records(kernel, 12)), [0, 1, 2, 8]);
 }
 
 #[test]
-fn r3_6_where_the_time_stamp_counter_will_not_do_it_is_the_clock() {
-    let (_alone, _) = exclusive();
-    assert!(in_child(|| {
+fn r3_6_monotonic_clock_replaces_an_unusable_tsc() {
+    let (_alone, _) = lock_simulated_kernel();
+    assert!(run_in_child_process(|| {
         let kernel = attach_to(Config {
             clock: 1,
             ..Config::default()
         });
         kernel.start(13, 0, 1 << 16);
         let begin = std::time::Instant::now();
-        write(0, 1);
+        write_counted_events(0, 1);
         thread::sleep(Duration::from_millis(20));
-        write(1, 2);
+        write_counted_events(1, 2);
         let elapsed = begin.elapsed().as_nanos() as u64;
-        let times: Vec<u64> = read_all(kernel, 13)
+        let times: Vec<u64> = read_trace_records(kernel, 13)
             .iter()
             .map(|record| record.time)
             .collect();

@@ -26,7 +26,7 @@ use rustix::process::geteuid;
 
 /// The number of attempts to resolve the path of an output file. An attempt fails if another process
 /// replaces the file or a symbolic link at the same time.
-const MAX_ATTEMPTS: usize = 10;
+const MAX_RESOLVE_ATTEMPTS: usize = 10;
 
 /// A new file that replaces the destination when the new file is complete. If an `AtomicFile` is
 /// dropped before [`Self::commit`] or [`Self::publish`], the temporary file is removed. The
@@ -35,20 +35,20 @@ const MAX_ATTEMPTS: usize = 10;
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
-    location: Location,
+    location: ContentLocation,
     destination: PathBuf,
     /// The path of the new file, for messages: the path that the caller has given, or the path that
     /// [`Self::publish`] has chosen instead.
     path: PathBuf,
     /// The file that was at the destination when this `AtomicFile` was created. The file is kept
     /// open, so that no other file can get its inode number.
-    old: Option<File>,
+    replaced_file: Option<File>,
     is_recording: bool,
 }
 
 /// The file to which the path of an output file leads.
 #[derive(Debug)]
-enum Resolved {
+enum ResolvedOutput {
     /// There is no file at the path.
     Nothing,
     /// A regular file, opened with O_PATH, and the path of the file without symbolic links.
@@ -59,7 +59,7 @@ enum Resolved {
 
 /// The file that receives the new content until [`AtomicFile::publish`] is called.
 #[derive(Debug)]
-enum Location {
+enum ContentLocation {
     /// The destination itself, which is written directly.
     Direct,
     /// The temporary file, which has been renamed to the destination.
@@ -90,20 +90,20 @@ impl AtomicFile {
     }
 
     fn new(path: &Path, is_recording: bool) -> io::Result<Self> {
-        let (destination, old) = match resolve(path)? {
-            Resolved::Nothing => (path.to_path_buf(), None),
-            Resolved::RegularFile(old, destination) => (destination, Some(old)),
-            Resolved::Other => return Self::open_direct(path, is_recording),
+        let (destination, old) = match resolve_output_path(path)? {
+            ResolvedOutput::Nothing => (path.to_path_buf(), None),
+            ResolvedOutput::RegularFile(old, destination) => (destination, Some(old)),
+            ResolvedOutput::Other => return Self::open_for_direct_write(path, is_recording),
         };
         // Other users must not be able to open the new file before it gets the mode of the old file.
         let is_private = is_recording || old.is_some();
-        let (file, location) = create_temporary(&destination, is_private)?;
+        let (file, location) = create_temporary_file(&destination, is_private)?;
         if let Some(old) = &old {
-            copy_permissions(&old.metadata()?, &file, is_recording)?;
+            copy_owner_and_mode(&old.metadata()?, &file, is_recording)?;
         }
         if is_recording {
-            // The lock lasts as long as the file is open. See is_locked(). Not all file systems
-            // have locks.
+            // The lock lasts as long as the file is open. See is_locked_by_writer(). Not all file
+            // systems have locks.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         }
         Ok(Self {
@@ -111,12 +111,12 @@ impl AtomicFile {
             location,
             destination,
             path: path.to_path_buf(),
-            old,
+            replaced_file: old,
             is_recording,
         })
     }
 
-    fn open_direct(path: &Path, is_recording: bool) -> io::Result<Self> {
+    fn open_for_direct_write(path: &Path, is_recording: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -125,15 +125,15 @@ impl AtomicFile {
             .open(path)?;
         let metadata = file.metadata()?;
         if is_recording && metadata.is_file() && metadata.uid() != geteuid().as_raw() {
-            // Another user has created the file after `resolve` was called.
+            // Another user has created the file after `resolve_output_path` was called.
             return Err(ErrorKind::PermissionDenied.into());
         }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            location: Location::Direct,
+            location: ContentLocation::Direct,
             destination: path.into(),
             path: path.into(),
-            old: None,
+            replaced_file: None,
             is_recording,
         })
     }
@@ -153,7 +153,7 @@ impl AtomicFile {
 
     /// Writes `bytes` to the new file at `offset`. Returns the number of bytes that were written,
     /// even if a later part of the write failed.
-    pub fn write_part_at(&mut self, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
+    pub fn write_until_error_at(&mut self, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
         if let Err(error) = self.file.flush() {
             return (0, Err(error));
         }
@@ -184,7 +184,7 @@ impl AtomicFile {
         self.publish()?;
         // If the user has renamed the file, the recording is complete under its new name, and the
         // number of links is not 0.
-        let is_published = matches!(self.location, Location::Published);
+        let is_published = matches!(self.location, ContentLocation::Published);
         if self.is_recording && is_published && self.file.get_ref().metadata()?.nlink() == 0 {
             return Err(io::Error::other(
                 "the file was removed or replaced during the recording; \
@@ -199,23 +199,26 @@ impl AtomicFile {
     /// caller can write more content after this call.
     pub fn publish(&mut self) -> io::Result<()> {
         self.file.flush()?;
-        if let Location::Unnamed = self.location {
+        if let ContentLocation::Unnamed = self.location {
             // linkat() cannot replace an existing file. The new file gets a temporary name from
             // linkat(), and rename() moves the new file to the destination.
-            let name = |n| temporary_name(&self.destination, n);
+            let name = |n| temporary_file_path(&self.destination, n);
             let fd = self.file.get_ref();
-            self.location = Location::Named(try_names(name, |to| link_to(fd, to))?.1);
+            self.location = ContentLocation::Named(
+                use_first_unused_path(name, |to| link_file_to_path(fd, to))?.1,
+            );
         }
-        if let Location::Named(temporary) = &self.location {
-            if self.is_recording && self.is_taken()? {
-                let name = |n| Ok(alternative_name(&self.destination, n));
-                let (_, path) = try_names(name, |to| rename_to_unused(temporary, to))?;
+        if let ContentLocation::Named(temporary) = &self.location {
+            if self.is_recording && self.is_destination_taken()? {
+                let name = |n| Ok(alternative_recording_path(&self.destination, n));
+                let (_, path) =
+                    use_first_unused_path(name, |to| rename_to_unused_path(temporary, to))?;
                 self.destination.clone_from(&path);
                 self.path = path;
             } else {
                 fs::rename(temporary, &self.destination)?;
             }
-            self.location = Location::Published;
+            self.location = ContentLocation::Published;
         }
         Ok(())
     }
@@ -223,16 +226,16 @@ impl AtomicFile {
     /// Returns true if the file at the destination must not be replaced: another process has created
     /// the file after this `AtomicFile` was created, or another process writes a recording to the
     /// file.
-    fn is_taken(&self) -> io::Result<bool> {
+    fn is_destination_taken(&self) -> io::Result<bool> {
         let present = match fs::symlink_metadata(&self.destination) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
             present => present?,
         };
-        let is_old = match &self.old {
-            Some(old) => is_same_file(&old.metadata()?, &present),
+        let is_old = match &self.replaced_file {
+            Some(old) => has_same_device_and_inode(&old.metadata()?, &present),
             None => false,
         };
-        Ok(!is_old || is_locked(&self.destination))
+        Ok(!is_old || is_locked_by_writer(&self.destination))
     }
 }
 
@@ -248,7 +251,7 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if let Location::Named(temporary) = &self.location {
+        if let ContentLocation::Named(temporary) = &self.location {
             let _ = fs::remove_file(temporary);
         }
     }
@@ -257,8 +260,8 @@ impl Drop for AtomicFile {
 /// Follows the symbolic links of `path`. In open(), the kernel checks whether each link may be
 /// followed (fs.protected_symlinks). canonicalize() follows links without this check, so its path
 /// is used only if it leads to the opened file.
-fn resolve(path: &Path) -> io::Result<Resolved> {
-    for _ in 0..MAX_ATTEMPTS {
+fn resolve_output_path(path: &Path) -> io::Result<ResolvedOutput> {
+    for _ in 0..MAX_RESOLVE_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(opened) => File::from(opened),
@@ -266,34 +269,36 @@ fn resolve(path: &Path) -> io::Result<Resolved> {
                 let is_link = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 return Ok(match is_link {
                     // The file to which the dangling link points is created, and the link is kept.
-                    true => Resolved::Other,
-                    false => Resolved::Nothing,
+                    true => ResolvedOutput::Other,
+                    false => ResolvedOutput::Nothing,
                 });
             }
             Err(error) => return Err(error.into()),
         };
         let status = opened.metadata()?;
         if !status.is_file() {
-            return Ok(Resolved::Other);
+            return Ok(ResolvedOutput::Other);
         }
         if let Ok(destination) = path.canonicalize() {
-            if fs::symlink_metadata(&destination).is_ok_and(|m| is_same_file(&m, &status)) {
-                return Ok(Resolved::RegularFile(opened, destination));
+            if fs::symlink_metadata(&destination)
+                .is_ok_and(|m| has_same_device_and_inode(&m, &status))
+            {
+                return Ok(ResolvedOutput::RegularFile(opened, destination));
             }
         }
     }
     // The file has no path, for example if /dev/stdout is a removed file.
-    Ok(Resolved::Other)
+    Ok(ResolvedOutput::Other)
 }
 
-fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+fn has_same_device_and_inode(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Gives the new file the owner, the group and the mode of the old file, if `pfc` has the permission
 /// to set the owner and the group. The file of a recording keeps its own owner. If the owner of the
 /// old file is another user, the file of a recording also keeps its own group and mode.
-fn copy_permissions(old: &Metadata, new: &File, is_recording: bool) -> io::Result<()> {
+fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Result<()> {
     if is_recording && old.uid() != new.metadata()?.uid() {
         return Ok(());
     }
@@ -305,7 +310,7 @@ fn copy_permissions(old: &Metadata, new: &File, is_recording: bool) -> io::Resul
 
 /// Returns true if another process has locked a file, as [`AtomicFile::create_recording`] locks the
 /// file of a recording. Returns false if the file cannot be opened.
-fn is_locked(path: &Path) -> bool {
+fn is_locked_by_writer(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|file| {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
@@ -321,24 +326,27 @@ fn mode_of_new_file(is_private: bool) -> u32 {
 
 /// Creates the temporary file in the destination's directory. If `is_private` is true, the temporary
 /// file has mode 0600.
-fn create_temporary(destination: &Path, is_private: bool) -> io::Result<(File, Location)> {
+fn create_temporary_file(
+    destination: &Path,
+    is_private: bool,
+) -> io::Result<(File, ContentLocation)> {
     let mode = mode_of_new_file(is_private);
-    if let Some(file) = create_unnamed(destination, mode) {
-        return Ok((file, Location::Unnamed));
+    if let Some(file) = create_unnamed_file(destination, mode) {
+        return Ok((file, ContentLocation::Unnamed));
     }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
-    let (file, path) = try_names(
-        |n| temporary_name(destination, n),
+    let (file, path) = use_first_unused_path(
+        |n| temporary_file_path(destination, n),
         |path| options.open(path),
     )?;
-    Ok((file, Location::Named(path)))
+    Ok((file, ContentLocation::Named(path)))
 }
 
 /// Creates a temporary file without a name. Returns `None` if the file system does not support
 /// files without names. Returns `None` also if /proc is not mounted, because linkat() needs /proc
 /// to give the file a name.
-fn create_unnamed(destination: &Path, mode: u32) -> Option<File> {
+fn create_unnamed_file(destination: &Path, mode: u32) -> Option<File> {
     let directory = match destination.parent()? {
         parent if parent.as_os_str().is_empty() => Path::new("."),
         directory => directory,
@@ -348,7 +356,7 @@ fn create_unnamed(destination: &Path, mode: u32) -> Option<File> {
     Path::new("/proc/self/fd").exists().then(|| file.into())
 }
 
-fn link_to(file: &File, to: &Path) -> io::Result<()> {
+fn link_file_to_path(file: &File, to: &Path) -> io::Result<()> {
     let fd = format!("/proc/self/fd/{}", file.as_raw_fd());
     let follow = AtFlags::SYMLINK_FOLLOW;
     Ok(rustix::fs::linkat(CWD, fd, CWD, to, follow)?)
@@ -356,7 +364,7 @@ fn link_to(file: &File, to: &Path) -> io::Result<()> {
 
 /// Returns the path of a temporary file, `.NAME.PID.N.tmp` in the destination's directory. The
 /// leading dot and the suffix hide temporary files from programs that search for `*.prom`.
-fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
+fn temporary_file_path(destination: &Path, n: u32) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(destination.file_name().ok_or(ErrorKind::IsADirectory)?);
     name.push(format!(".{}.{n}.tmp", std::process::id()));
@@ -365,7 +373,7 @@ fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
 
 /// Returns the path of a recording whose destination belongs to another recording: `NAME.PID`, and
 /// `NAME.PID.N` if that path exists.
-fn alternative_name(destination: &Path, n: u32) -> PathBuf {
+fn alternative_recording_path(destination: &Path, n: u32) -> PathBuf {
     let mut name = destination.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     if n > 0 {
@@ -375,7 +383,7 @@ fn alternative_name(destination: &Path, n: u32) -> PathBuf {
 }
 
 /// Renames a file to a path that does not exist.
-fn rename_to_unused(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_to_unused_path(from: &Path, to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(ErrorKind::AlreadyExists.into()),
         Err(_) => fs::rename(from, to),
@@ -386,7 +394,7 @@ fn rename_to_unused(from: &Path, to: &Path) -> io::Result<()> {
 /// next path from `name`, up to 100 paths. Returns the first path that did not exist yet, with the
 /// result of `try_name`. The path of a temporary file can exist already: a killed process that had
 /// the same process ID may have left a file at the path.
-fn try_names<T>(
+fn use_first_unused_path<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,
 ) -> io::Result<(T, PathBuf)> {
@@ -411,7 +419,7 @@ mod tests {
         file
     }
 
-    fn read(path: &Path) -> String {
+    fn read_text(path: &Path) -> String {
         fs::read_to_string(path).expect("a text")
     }
 
@@ -425,16 +433,16 @@ mod tests {
         let mut second = begin_recording(&path, "second");
         second.publish().expect("a name");
         let other = second.path().to_path_buf();
-        assert_eq!(other, alternative_name(&path, 0));
+        assert_eq!(other, alternative_recording_path(&path, 0));
         first.commit().expect("complete");
         second.commit().expect("complete");
         assert_eq!(
-            (read(&path), read(&other)),
+            (read_text(&path), read_text(&other)),
             ("first".into(), "second".into())
         );
         // The first recording is complete, and can be replaced.
         begin_recording(&path, "third").commit().expect("complete");
-        assert_eq!(read(&path), "third");
+        assert_eq!(read_text(&path), "third");
     }
 
     #[test]
@@ -453,7 +461,7 @@ mod tests {
             let other = file.path().to_path_buf();
             file.commit().expect("complete");
             assert_eq!(
-                (read(&path), read(&other)),
+                (read_text(&path), read_text(&other)),
                 ("other".into(), "recording".into())
             );
             fs::remove_file(&path).expect("a file");
@@ -477,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn pfc_recording_is_private() {
+    fn pfc_recording_is_readable_only_by_owner() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
         let status = || {

@@ -17,7 +17,7 @@ use crate::trace::args::TraceArgs;
 mod samples;
 
 #[cfg(test)]
-pub use samples::InputArgs;
+pub use samples::SampleInputArgs;
 pub use samples::{FlamegraphArgs, ReportArgs, ScriptArgs, SortKey};
 
 /// Read kernel counters, count and sample events, account tasks, trace programs
@@ -278,7 +278,7 @@ Exit status: 0 no problem; 1 at least one problem.")]
 
 /// Arguments that select instances.
 #[derive(Debug, Args)]
-pub struct SelectArgs {
+pub struct InstanceSelectionArgs {
     /// Globs for names of instances, or parts of names
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -287,7 +287,7 @@ pub struct SelectArgs {
     pub all: bool,
 }
 
-impl SelectArgs {
+impl InstanceSelectionArgs {
     pub fn pattern(&self) -> Pattern {
         Pattern::new(&self.patterns).dormant(self.all)
     }
@@ -302,7 +302,7 @@ impl SelectArgs {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    pub select: SelectArgs,
+    pub select: InstanceSelectionArgs,
     /// Also show help texts and times
     #[arg(short, long)]
     pub verbose: bool,
@@ -315,7 +315,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     #[command(flatten)]
-    pub select: SelectArgs,
+    pub select: InstanceSelectionArgs,
     /// Also show the value of each CPU
     #[arg(short = 'A', long)]
     pub per_cpu: bool,
@@ -334,7 +334,7 @@ pub struct ReadArgs {
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]
-    pub select: SelectArgs,
+    pub select: InstanceSelectionArgs,
     /// Interval in milliseconds
     #[arg(short, long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
@@ -354,7 +354,7 @@ pub struct WatchArgs {
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     #[command(flatten)]
-    pub select: SelectArgs,
+    pub select: InstanceSelectionArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -372,7 +372,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIRECTORY", default_value = export::MMV_DIRECTORY)]
     pub mmv_directory: PathBuf,
     #[command(flatten)]
-    pub select: SelectArgs,
+    pub select: InstanceSelectionArgs,
     /// Export only totals over all CPUs
     #[arg(short, long)]
     pub sum: bool,

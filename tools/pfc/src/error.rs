@@ -86,12 +86,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
-            Self::Counters(error) => f.write_str(&counters_message(error)),
-            Self::Accounting(error) => f.write_str(&accounting_message(error)),
-            Self::Tracing(error) => f.write_str(&tracing_message(error)),
+            Self::Counters(error) => f.write_str(&counters_error_message(error)),
+            Self::Accounting(error) => f.write_str(&accounting_error_message(error)),
+            Self::Tracing(error) => f.write_str(&tracing_error_message(error)),
             Self::Write(e) => write!(f, "cannot write to standard output: {e}"),
             Self::Call(action, e) => {
-                let advice = limits::advice(e) + mount_advice(action, e);
+                let advice = limits::advice(e) + unmounted_filesystem_advice(action, e);
                 write!(f, "cannot {action}: {e}{advice}")
             }
             Self::Create(path, e) => {
@@ -170,7 +170,7 @@ impl Failure {
 
 /// Returns advice for a file of /sys or /proc that does not exist because /sys or /proc is not
 /// mounted. `action` contains the path of the file.
-fn mount_advice(action: &str, error: &io::Error) -> &'static str {
+fn unmounted_filesystem_advice(action: &str, error: &io::Error) -> &'static str {
     let is_mounted = |path: &str| Path::new(path).exists();
     if error.kind() != ErrorKind::NotFound {
         ""
@@ -185,7 +185,7 @@ fn mount_advice(action: &str, error: &io::Error) -> &'static str {
 
 /// Returns advice for the failure to open a device: the advice of [`limits::advice`] if a limit was
 /// reached, and otherwise the advice to check that the module is loaded.
-fn open_advice(error: &io::Error) -> String {
+fn device_open_advice(error: &io::Error) -> String {
     let advice = limits::advice(error);
     match advice.is_empty() {
         true => "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned(),
@@ -194,7 +194,7 @@ fn open_advice(error: &io::Error) -> String {
 }
 
 /// Returns the message for an error of the counter pages, with advice.
-fn counters_message(error: &Error) -> String {
+fn counters_error_message(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
             let remedy = match e.kind() {
@@ -204,7 +204,7 @@ fn counters_message(error: &Error) -> String {
                 ErrorKind::PermissionDenied => {
                     "; only root and group perfcounters may open it".to_owned()
                 }
-                _ => open_advice(e),
+                _ => device_open_advice(e),
             };
             // The returned message does not have the text "(os error 2)" that `io::Error` appends.
             let reason = match e.kind() {
@@ -224,7 +224,7 @@ fn counters_message(error: &Error) -> String {
 }
 
 /// Returns the message for an error of process accounting, with advice.
-fn accounting_message(error: &ppa::Error) -> String {
+fn accounting_error_message(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
@@ -235,7 +235,7 @@ fn accounting_message(error: &ppa::Error) -> String {
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(e) => format!("{error}{}", open_advice(e)),
+        Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
              for one of your own tasks use pfc ppa PID"
@@ -258,7 +258,7 @@ fn accounting_message(error: &ppa::Error) -> String {
 }
 
 /// Returns the message for an error of tracing, with advice.
-fn tracing_message(error: &perftrace_reader::Error) -> String {
+fn tracing_error_message(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
@@ -267,7 +267,7 @@ fn tracing_message(error: &perftrace_reader::Error) -> String {
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
         }
-        Error::Open(e) => format!("{error}{}", open_advice(e)),
+        Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
         Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
         Error::TooManyTraces | Error::TracesExist => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),

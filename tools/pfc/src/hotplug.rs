@@ -18,10 +18,10 @@ use crate::text_file;
 /// online CPUs when a CPU goes offline or comes online.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
-const OFFLINE_INTERVAL: Duration = Duration::from_millis(100);
+const OFFLINE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that
-/// comes online for the first time gets its first context within `IDLE_INTERVAL`.
-const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+/// comes online for the first time gets its first context within `IDLE_POLL_INTERVAL`.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +50,17 @@ pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
 #[derive(Debug)]
 pub struct MonitoredCpus {
     /// The CPUs that the user selected; `None` for all CPUs.
-    selected: Option<BTreeSet<u32>>,
-    attached: BTreeSet<u32>,
+    selected_cpus: Option<BTreeSet<u32>>,
+    attached_cpus: BTreeSet<u32>,
     /// The CPUs that have lost their context and have no new one yet, and for each of these CPUs
     /// the time since which it has had no context.
-    detached_at: BTreeMap<u32, u64>,
+    detached_at_ns: BTreeMap<u32, u64>,
     /// The gaps that have ended and that neither [`Self::take_gaps`] nor [`Self::take_ended_gaps`]
     /// has returned yet.
     ended_gaps: Vec<Gap>,
     /// The time at which monitoring began. If a CPU was offline when monitoring began, its first
-    /// gap starts at `began_at`.
-    began_at: u64,
+    /// gap starts at `began_at_ns`.
+    began_at_ns: u64,
     next_check: Instant,
 }
 
@@ -87,26 +87,26 @@ impl MonitoredCpus {
     pub fn new(attached: &[u32], selects_all: bool) -> Self {
         let attached: BTreeSet<u32> = attached.iter().copied().collect();
         Self {
-            selected: (!selects_all).then(|| attached.clone()),
-            attached,
-            detached_at: BTreeMap::new(),
+            selected_cpus: (!selects_all).then(|| attached.clone()),
+            attached_cpus: attached,
+            detached_at_ns: BTreeMap::new(),
             ended_gaps: Vec::new(),
-            began_at: now(),
-            next_check: Instant::now() + IDLE_INTERVAL,
+            began_at_ns: now(),
+            next_check: Instant::now() + IDLE_POLL_INTERVAL,
         }
     }
 
     /// Begins a gap in the monitoring of the CPU `cpu`, which is offline or has lost its context.
     pub fn detach(&mut self, cpu: u32) {
-        self.attached.remove(&cpu);
-        self.detached_at.insert(cpu, now());
+        self.attached_cpus.remove(&cpu);
+        self.detached_at_ns.insert(cpu, now());
         self.next_check = Instant::now();
     }
 
     /// Ends the gap in the monitoring of the CPU `cpu`. Called when the CPU has a context again.
     pub fn attach(&mut self, cpu: u32) {
-        let start = self.detached_at.remove(&cpu).unwrap_or(self.began_at);
-        self.attached.insert(cpu);
+        let start = self.detached_at_ns.remove(&cpu).unwrap_or(self.began_at_ns);
+        self.attached_cpus.insert(cpu);
         self.ended_gaps.push(Gap {
             cpu,
             start,
@@ -121,7 +121,7 @@ impl MonitoredCpus {
 
     /// Returns true if a CPU has lost its context and has no new one yet.
     pub fn has_open_gap(&self) -> bool {
-        !self.detached_at.is_empty()
+        !self.detached_at_ns.is_empty()
     }
 
     /// Returns true if a CPU has lost its context and has no new one yet, or if a gap in the
@@ -139,16 +139,19 @@ impl MonitoredCpus {
         }
         self.next_check = now
             + match self.has_open_gap() {
-                true => OFFLINE_INTERVAL,
-                false => IDLE_INTERVAL,
+                true => OFFLINE_POLL_INTERVAL,
+                false => IDLE_POLL_INTERVAL,
             };
-        self.select_detached(&online_cpus().unwrap_or_default())
+        self.select_cpus_without_context(&online_cpus().unwrap_or_default())
     }
 
-    fn select_detached(&self, online: &[u32]) -> Vec<u32> {
+    fn select_cpus_without_context(&self, online: &[u32]) -> Vec<u32> {
         let is_wanted = |cpu: &&u32| {
-            let is_selected = self.selected.as_ref().is_none_or(|all| all.contains(cpu));
-            is_selected && !self.attached.contains(cpu)
+            let is_selected = self
+                .selected_cpus
+                .as_ref()
+                .is_none_or(|all| all.contains(cpu));
+            is_selected && !self.attached_cpus.contains(cpu)
         };
         online.iter().filter(is_wanted).copied().collect()
     }
@@ -158,7 +161,7 @@ impl MonitoredCpus {
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();
-        for (cpu, start) in &mut self.detached_at {
+        for (cpu, start) in &mut self.detached_at_ns {
             gaps.push(Gap {
                 cpu: *cpu,
                 start: std::mem::replace(start, end),
@@ -179,17 +182,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hotplug_a_cpu_is_attached_again_and_its_gap_is_kept() {
+    fn hotplug_reattached_cpu_keeps_its_gap() {
         let mut cpus = MonitoredCpus::new(&[0, 1], true);
-        assert!(cpus.select_detached(&[0, 1]).is_empty() && !cpus.had_gap());
+        assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.had_gap());
         cpus.detach(1);
         assert!(cpus.has_open_gap());
         assert!(cpus.next_check() <= Instant::now());
-        assert!(cpus.select_detached(&[0]).is_empty());
-        assert_eq!(cpus.select_detached(&[0, 1]), [1]);
+        assert!(cpus.select_cpus_without_context(&[0]).is_empty());
+        assert_eq!(cpus.select_cpus_without_context(&[0, 1]), [1]);
         let first = cpus.take_gaps();
         cpus.attach(1);
-        assert!(cpus.select_detached(&[0, 1]).is_empty() && !cpus.has_open_gap());
+        assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.has_open_gap());
         let second = cpus.take_gaps();
         let [(a, b)] = [(first[0], second[0])];
         assert_eq!((first.len(), second.len(), a.cpu, b.cpu), (1, 1, 1, 1));
@@ -200,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn hotplug_a_new_cpu_is_attached_unless_cpus_were_selected() {
+    fn hotplug_new_cpu_attaches_unless_cpus_selected() {
         let mut all = MonitoredCpus::new(&[0], true);
-        assert_eq!(all.select_detached(&[0, 2]), [2]);
-        let began_at = all.began_at;
+        assert_eq!(all.select_cpus_without_context(&[0, 2]), [2]);
+        let began_at = all.began_at_ns;
         all.attach(2);
         assert_eq!(all.take_ended_gaps()[0].start, began_at);
         let listed = MonitoredCpus::new(&[0, 1], false);
-        assert!(listed.select_detached(&[0, 1, 2]).is_empty());
+        assert!(listed.select_cpus_without_context(&[0, 1, 2]).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// The maximum number of bytes that are read from a file that is not a regular file.
-const MAX_STREAM_SIZE: u64 = 4 << 30;
+const MAX_STREAM_BYTES: u64 = 4 << 30;
 
 /// Returns the contents of a file. If the file does not begin with `begin`, returns at most as many
 /// bytes as `begin` has, so that the caller can refuse the file.
@@ -21,17 +21,17 @@ pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let max_size = match file.metadata()? {
         metadata if metadata.is_file() => u64::MAX,
-        _ => MAX_STREAM_SIZE,
+        _ => MAX_STREAM_BYTES,
     };
-    read_limited(file, begin, max_size)
+    read_up_to_limit(file, begin, max_size)
 }
 
 /// Returns the contents of a stream, with the limits of [`read`] for a pipe or a device.
 pub fn read_stream(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
-    read_limited(stream, begin, MAX_STREAM_SIZE)
+    read_up_to_limit(stream, begin, MAX_STREAM_BYTES)
 }
 
-fn read_limited(mut stream: impl Read, begin: &[u8], max_size: u64) -> io::Result<Vec<u8>> {
+fn read_up_to_limit(mut stream: impl Read, begin: &[u8], max_size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut head = stream.by_ref().take(begin.len() as u64);
     head.read_to_end(&mut bytes)?;
@@ -63,14 +63,17 @@ mod tests {
         let zero = Path::new("/dev/zero");
         assert_eq!(read(zero, b"PERFILE2").expect("bytes"), [0; 8]);
         let endless = || io::repeat(b'x');
-        assert_eq!(read_limited(endless(), b"ab", 100).expect("bytes"), b"xx");
-        let error = read_limited(endless(), b"xx", 100).expect_err("too long");
+        assert_eq!(
+            read_up_to_limit(endless(), b"ab", 100).expect("bytes"),
+            b"xx"
+        );
+        let error = read_up_to_limit(endless(), b"xx", 100).expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]
     fn pfc_input_a_file_is_read_to_its_end() {
-        let read = |bytes: &[u8]| read_limited(bytes, b"ab", 6).expect("bytes");
+        let read = |bytes: &[u8]| read_up_to_limit(bytes, b"ab", 6).expect("bytes");
         assert_eq!(read(b"abcdef"), b"abcdef");
         assert_eq!(read(b"ab"), b"ab");
         assert_eq!(read(b"a"), b"a");

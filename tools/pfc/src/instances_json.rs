@@ -12,19 +12,19 @@ use serde_json::json;
 use crate::time;
 
 /// Writes the JSON object of `pfc list`, which has the instances without their values.
-pub fn write_list<'a>(
+pub fn write_instance_list<'a>(
     catalogue: &Catalogue,
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write!(out, "{{{}", format_identity(catalogue))?;
-    write_entries(instances.map(format_instance), out)
+    write!(out, "{{{}", format_catalogue_identity(catalogue))?;
+    write_instance_entries(instances.map(format_instance_fields), out)
 }
 
 /// Writes the JSON object of `pfc read` and `pfc snapshot`, which has the instances with their
 /// values. The JSON object also has the time stamps of the snapshot, and the possible and online
 /// CPUs.
-pub fn write_values<'a>(
+pub fn write_instance_values<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
@@ -34,24 +34,27 @@ pub fn write_values<'a>(
     write!(
         out,
         "{{{},\"realtime_ns\":{},\"monotonic_ns\":{},\"consistent\":{},\"cpus\":{},\"online\":{}",
-        format_identity(snapshot.catalogue()),
+        format_catalogue_identity(snapshot.catalogue()),
         stamp.realtime_ns,
         stamp.monotonic_ns,
         stamp.consistent,
-        format_array(snapshot.cpus()),
-        format_array(snapshot.online()),
+        format_json_array(snapshot.cpus()),
+        format_json_array(snapshot.online()),
     )?;
     let entry = |r: Reading<'_>| {
         format!(
             "{}{}",
-            format_instance(r.instance()),
-            format_reading(&r, per_cpu)
+            format_instance_fields(r.instance()),
+            format_value_fields(&r, per_cpu)
         )
     };
-    write_entries(readings.map(entry), out)
+    write_instance_entries(readings.map(entry), out)
 }
 
-fn write_entries(entries: impl Iterator<Item = String>, out: &mut impl Write) -> io::Result<()> {
+fn write_instance_entries(
+    entries: impl Iterator<Item = String>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     write!(out, ",\"instances\":[")?;
     for (n, entry) in entries.enumerate() {
         let comma = if n == 0 { "" } else { "," };
@@ -60,7 +63,7 @@ fn write_entries(entries: impl Iterator<Item = String>, out: &mut impl Write) ->
     writeln!(out, "\n]}}")
 }
 
-fn format_identity(catalogue: &Catalogue) -> String {
+fn format_catalogue_identity(catalogue: &Catalogue) -> String {
     format!(
         "\"generation\":{},\"boot_id\":\"{}\"",
         catalogue.generation(),
@@ -68,7 +71,7 @@ fn format_identity(catalogue: &Catalogue) -> String {
     )
 }
 
-fn format_instance(instance: &Instance) -> String {
+fn format_instance_fields(instance: &Instance) -> String {
     format!(
         "\"number\":{},\"name\":{},\"kind\":\"{}\",\"unit\":\"{}\",\"exponent\":{},\
          \"state\":\"{}\",\"incarnation\":{},\"created_ns\":{},\"ended_ns\":{},\"help\":{}",
@@ -88,26 +91,29 @@ fn format_instance(instance: &Instance) -> String {
 /// Formats the values of one instance as JSON. The field `value` of an instance is the total over
 /// all CPUs. For a histogram, `value` is the number of values that were counted, and the field
 /// `buckets` has the count of each bucket.
-fn format_reading(r: &Reading<'_>, per_cpu: bool) -> String {
+fn format_value_fields(r: &Reading<'_>, per_cpu: bool) -> String {
     let histogram = r.instance().kind == Kind::Histogram;
     let mut text = format!(",\"value\":{}", r.total());
     if histogram {
-        text.push_str(&format!(",\"buckets\":{}", format_array(&r.combined())));
+        text.push_str(&format!(
+            ",\"buckets\":{}",
+            format_json_array(&r.combined())
+        ));
     }
     if per_cpu {
         let cpus: Vec<String> = r
             .per_cpu()
             .map(|(_, slots)| match slots {
                 [value] if !histogram => value.to_string(),
-                slots => format_array(slots),
+                slots => format_json_array(slots),
             })
             .collect();
-        text.push_str(&format!(",\"per_cpu\":{}", format_array(&cpus)));
+        text.push_str(&format!(",\"per_cpu\":{}", format_json_array(&cpus)));
     }
     text
 }
 
-fn format_array<T: Display>(items: &[T]) -> String {
+fn format_json_array<T: Display>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(T::to_string).collect();
     format!("[{}]", items.join(","))
 }

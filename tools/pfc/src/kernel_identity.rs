@@ -9,7 +9,7 @@ use std::path::Path;
 use object::elf::NT_GNU_BUILD_ID;
 
 /// The size of a build ID in perf.data, in bytes. A longer build ID is cut.
-const MAX_BUILD_ID_SIZE: usize = 20;
+const MAX_BUILD_ID_BYTES: usize = 20;
 
 /// The identity of a kernel and of one boot of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl KernelIdentity {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
-            build_id: find_build_id(&read("/sys/kernel/notes")).unwrap_or_default(),
+            build_id: find_gnu_build_id(&read("/sys/kernel/notes")).unwrap_or_default(),
             boot_id: read("/proc/sys/kernel/random/boot_id")
                 .trim_ascii()
                 .to_vec(),
@@ -56,7 +56,7 @@ impl KernelIdentity {
 }
 
 /// Returns the build ID in the ELF notes of /sys/kernel/notes.
-fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+fn find_gnu_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     loop {
         let (header, rest) = notes.split_first_chunk::<12>()?;
         let word = |at: usize| {
@@ -67,7 +67,7 @@ fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
         let (name, rest) = rest.split_at_checked(size(0)?)?;
         let (contents, rest) = rest.split_at_checked(size(4)?)?;
         if name == b"GNU\0" && word(8) == NT_GNU_BUILD_ID {
-            let size = (word(4) as usize).min(MAX_BUILD_ID_SIZE);
+            let size = (word(4) as usize).min(MAX_BUILD_ID_BYTES);
             return Some(contents[..size].to_vec());
         }
         notes = rest;
@@ -78,7 +78,7 @@ fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn note(name: &[u8], kind: u32, contents: &[u8]) -> Vec<u8> {
+    fn make_elf_note(name: &[u8], kind: u32, contents: &[u8]) -> Vec<u8> {
         let mut to = Vec::new();
         for word in [name.len() as u32, contents.len() as u32, kind] {
             to.extend(word.to_ne_bytes());
@@ -91,23 +91,26 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_the_build_id_of_the_kernel_is_in_its_notes() {
+    fn r1_9_kernel_notes_contain_build_id() {
         let id: Vec<u8> = (1..=20).collect();
         let notes = [
-            note(b"Xen\0", 3, b"x"),
-            note(b"Linux\0", 3, b"abcde"),
-            note(b"GNU\0", 3, &id),
-            note(b"Linux\0", 1, b"y"),
+            make_elf_note(b"Xen\0", 3, b"x"),
+            make_elf_note(b"Linux\0", 3, b"abcde"),
+            make_elf_note(b"GNU\0", 3, &id),
+            make_elf_note(b"Linux\0", 1, b"y"),
         ]
         .concat();
-        assert_eq!(find_build_id(&notes), Some(id.clone()));
+        assert_eq!(find_gnu_build_id(&notes), Some(id.clone()));
         assert_eq!(
-            find_build_id(&note(b"GNU\0", 3, &[&id[..], &id[..]].concat())),
+            find_gnu_build_id(&make_elf_note(b"GNU\0", 3, &[&id[..], &id[..]].concat())),
             Some(id)
         );
-        assert_eq!(find_build_id(&note(b"GNU\0", 1, b"abcd")), None);
-        assert_eq!(find_build_id(&notes[..50]), None);
-        assert_eq!(find_build_id(&[0xff; 40]), None);
+        assert_eq!(
+            find_gnu_build_id(&make_elf_note(b"GNU\0", 1, b"abcd")),
+            None
+        );
+        assert_eq!(find_gnu_build_id(&notes[..50]), None);
+        assert_eq!(find_gnu_build_id(&[0xff; 40]), None);
     }
 
     #[test]

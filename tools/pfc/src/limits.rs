@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use signal_hook::consts::SIGXFSZ;
 
-/// The limits on the number of open files before [`raise`] changed them; not set if [`raise`]
-/// changed nothing.
-static FORMER_LIMITS: OnceLock<Rlimit> = OnceLock::new();
+/// The limits on the number of open files before [`raise_open_file_limit`] changed them; not set if
+/// [`raise_open_file_limit`] changed nothing.
+static FORMER_OPEN_FILE_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is
 /// counted or sampled needs a descriptor. From this call on, a write beyond the maximum size of a
 /// file fails with EFBIG instead of killing the process by SIGXFSZ.
-pub fn raise() {
+pub fn raise_open_file_limit() {
     let former = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: former.maximum,
@@ -25,18 +25,18 @@ pub fn raise() {
     // If the limit on open files cannot be raised, pfc continues. If a later system call of pfc
     // fails because of the limit on open files, the error message has advice about the limit.
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
-        let _ = FORMER_LIMITS.set(former);
+        let _ = FORMER_OPEN_FILE_LIMITS.set(former);
     }
     // SIGXFSZ gets a handler and is not ignored: exec resets a handled signal to the default
     // action, which the user's commands need, but keeps an ignored signal ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Restores the limits that were in force before [`raise`] changed them. Called in a child process
-/// before it executes a command of the user: a program that uses select(2) must not get descriptors
-/// above 1023.
+/// Restores the limits that were in force before [`raise_open_file_limit`] changed them. Called in
+/// a child process before it executes a command of the user: a program that uses select(2) must not
+/// get descriptors above 1023.
 pub fn restore() -> io::Result<()> {
-    match FORMER_LIMITS.get() {
+    match FORMER_OPEN_FILE_LIMITS.get() {
         Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
         None => Ok(()),
     }

@@ -23,7 +23,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
     }
     if args.json {
         return out.write_with(|out| {
-            instances_json::write_list(selection.catalogue(), selection.instances(), out)
+            instances_json::write_instance_list(selection.catalogue(), selection.instances(), out)
         });
     }
     let mut table = Table::new()

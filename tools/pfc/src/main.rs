@@ -106,8 +106,8 @@ fn main() -> ExitCode {
             };
         }
     };
-    limits::raise();
-    match run(&cli) {
+    limits::raise_open_file_limit();
+    match run_subcommand(&cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
@@ -124,7 +124,7 @@ fn print_usage_error(error: &clap::Error) {
     }
 }
 
-fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
     let file = cli.global.output.as_deref();
     let device = &cli.global.device;
     let mut code = ExitCode::SUCCESS;
@@ -147,8 +147,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Read(args) => read::run(device, args, &mut out)?,
         Command::Watch(args) => watch::run(device, args, &mut out)?,
         Command::Snapshot(args) => snapshot::run(device, args, &mut out)?,
-        Command::Completions { shell } => manual::print_completions(*shell, &mut out)?,
-        Command::Man { directory } => manual::write_pages(directory.as_deref(), &mut out)?,
+        Command::Completions { shell } => manual::print_shell_completions(*shell, &mut out)?,
+        Command::Man { directory } => manual::write_manual_pages(directory.as_deref(), &mut out)?,
         Command::Pmu(args) => pmu::run(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,

@@ -18,28 +18,28 @@ use std::io::{self, IsTerminal, Write};
 /// Prints a message as a line on standard error. The arguments are those of `format!`.
 macro_rules! message {
     ($($argument:tt)*) => {
-        $crate::message::print_line(format_args!($($argument)*))
+        $crate::message::print_message_line(format_args!($($argument)*))
     };
 }
 
 /// Prints a line on standard error, in a single write. Errors are ignored. Control characters are
 /// made visible, except for newlines, which separate the lines of some messages.
-pub fn print_line(text: fmt::Arguments<'_>) {
-    print(&format!("{}\n", visible::escape_lines(&text.to_string())));
+pub fn print_message_line(text: fmt::Arguments<'_>) {
+    write_to_stderr(&format!("{}\n", visible::escape_lines(&text.to_string())));
 }
 
 /// Prints a progress message over the previous one. The caller has checked that standard error is a
 /// terminal.
 pub fn print_progress(text: &str) {
-    print(&format!("\r{text}\x1b[K"));
+    write_to_stderr(&format!("\r{text}\x1b[K"));
 }
 
 /// Removes the progress message from the terminal.
 pub fn clear_progress() {
-    print("\r\x1b[K");
+    write_to_stderr("\r\x1b[K");
 }
 
-fn print(text: &str) {
+fn write_to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

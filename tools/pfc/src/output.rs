@@ -32,13 +32,13 @@ pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
 
 /// An output stream: standard output, standard error or a file.
 pub struct Out {
-    destination: Destination,
+    destination: OutputDestination,
     path: Option<PathBuf>,
     is_terminal: bool,
     is_coloured: bool,
 }
 
-enum Destination {
+enum OutputDestination {
     Stdout(BufWriter<Stdout>),
     /// Standard error, with failed writes ignored.
     Stderr(BufWriter<MessageStream>),
@@ -49,7 +49,7 @@ enum Destination {
         file: BufWriter<File>,
         is_truncated: bool,
         /// The size of the complete records that [`Out::write_record`] has written.
-        complete_bytes: u64,
+        complete_record_bytes: u64,
     },
     /// The state of the output stream after [`Out::finish`], in which writes fail.
     Done,
@@ -60,7 +60,7 @@ impl Out {
     /// content until [`Self::finish`].
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
-            AtomicFile::create(path).map(Destination::Atomic)
+            AtomicFile::create(path).map(OutputDestination::Atomic)
         })
     }
 
@@ -74,10 +74,10 @@ impl Out {
                 .create(true)
                 .truncate(false)
                 .open(path)?;
-            Ok(Destination::InPlace {
+            Ok(OutputDestination::InPlace {
                 file: BufWriter::new(file),
                 is_truncated: false,
-                complete_bytes: 0,
+                complete_record_bytes: 0,
             })
         })
     }
@@ -87,7 +87,7 @@ impl Out {
     /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: Destination::Stderr(BufWriter::new(MessageStream)),
+            destination: OutputDestination::Stderr(BufWriter::new(MessageStream)),
             path: None,
             is_terminal: message::is_terminal(),
             is_coloured: false,
@@ -96,7 +96,7 @@ impl Out {
 
     fn new(
         path: Option<&Path>,
-        destination: fn(&Path) -> io::Result<Destination>,
+        destination: fn(&Path) -> io::Result<OutputDestination>,
     ) -> Result<Self, Failure> {
         let (destination, is_terminal) = match path {
             Some(path) => {
@@ -105,7 +105,10 @@ impl Out {
             }
             None => {
                 let destination = BufWriter::with_capacity(1 << 16, stdout());
-                (Destination::Stdout(destination), stdout().is_terminal())
+                (
+                    OutputDestination::Stdout(destination),
+                    stdout().is_terminal(),
+                )
             }
         };
         let allows_colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -162,18 +165,18 @@ impl Out {
     /// regular file keeps the complete records that were written before.
     pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
         let result = match &mut self.destination {
-            Destination::InPlace {
+            OutputDestination::InPlace {
                 file,
                 is_truncated,
-                complete_bytes,
-            } => truncate_once(file.get_ref(), is_truncated).and_then(|()| {
+                complete_record_bytes,
+            } => truncate_before_first_write(file.get_ref(), is_truncated).and_then(|()| {
                 let file = file.get_mut();
                 let result = file.write_all(record.as_bytes());
                 match &result {
-                    Ok(()) => *complete_bytes += record.len() as u64,
+                    Ok(()) => *complete_record_bytes += record.len() as u64,
                     Err(_) if file.metadata().is_ok_and(|m| m.is_file()) => {
                         // If set_len() fails, the file ends with an incomplete record.
-                        let _ = file.set_len(*complete_bytes);
+                        let _ = file.set_len(*complete_record_bytes);
                     }
                     Err(_) => {}
                 }
@@ -190,8 +193,8 @@ impl Out {
     /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush()?;
-        match std::mem::replace(&mut self.destination, Destination::Done) {
-            Destination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
+        match std::mem::replace(&mut self.destination, OutputDestination::Done) {
+            OutputDestination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
             _ => Ok(()),
         }
     }
@@ -207,32 +210,32 @@ impl Out {
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.destination {
-            Destination::Stdout(stream) => stream.write(bytes),
-            Destination::Stderr(stream) => stream.write(bytes),
-            Destination::Atomic(file) => file.write(bytes),
-            Destination::InPlace {
+            OutputDestination::Stdout(stream) => stream.write(bytes),
+            OutputDestination::Stderr(stream) => stream.write(bytes),
+            OutputDestination::Atomic(file) => file.write(bytes),
+            OutputDestination::InPlace {
                 file, is_truncated, ..
             } => {
-                truncate_once(file.get_ref(), is_truncated)?;
+                truncate_before_first_write(file.get_ref(), is_truncated)?;
                 file.write(bytes)
             }
-            Destination::Done => Err(io::ErrorKind::NotConnected.into()),
+            OutputDestination::Done => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.destination {
-            Destination::Stdout(stream) => stream.flush(),
-            Destination::Stderr(stream) => stream.flush(),
-            Destination::Atomic(file) => file.flush(),
-            Destination::InPlace { file, .. } => file.flush(),
-            Destination::Done => Ok(()),
+            OutputDestination::Stdout(stream) => stream.flush(),
+            OutputDestination::Stderr(stream) => stream.flush(),
+            OutputDestination::Atomic(file) => file.flush(),
+            OutputDestination::InPlace { file, .. } => file.flush(),
+            OutputDestination::Done => Ok(()),
         }
     }
 }
 
 /// Truncates a regular file before its first write.
-fn truncate_once(file: &File, is_truncated: &mut bool) -> io::Result<()> {
+fn truncate_before_first_write(file: &File, is_truncated: &mut bool) -> io::Result<()> {
     if !std::mem::replace(is_truncated, true) && file.metadata()?.is_file() {
         file.set_len(0)?;
     }

@@ -10,12 +10,12 @@ use crate::text_file;
 
 /// Owner, group and mode of a device file.
 pub struct DevicePermissions {
-    user: String,
-    group: String,
+    owner_name: String,
+    group_name: String,
     gid: u32,
     mode: u32,
     /// True if the device's group is one of the supplementary groups of this process.
-    is_member: bool,
+    is_group_member: bool,
 }
 
 impl DevicePermissions {
@@ -29,28 +29,28 @@ impl DevicePermissions {
             all.any(|g| g == gid)
         });
         Some(Self {
-            user: lookup_name("/etc/passwd", file.uid()),
-            group: lookup_name("/etc/group", gid),
+            owner_name: find_user_or_group_name("/etc/passwd", file.uid()),
+            group_name: find_user_or_group_name("/etc/group", gid),
             gid,
             mode: file.mode() & 0o7777,
-            is_member,
+            is_group_member: is_member,
         })
     }
 
     /// Returns the mode, the owner and the group as text, for example `0660 root:perfcounters`.
-    pub fn describe(&self) -> String {
-        format!("{:04o} {}:{}", self.mode, self.user, self.group)
+    pub fn format_mode_and_owners(&self) -> String {
+        format!("{:04o} {}:{}", self.mode, self.owner_name, self.group_name)
     }
 
     /// Returns advice for a user who may not open the device for reading or, with `write`, for
     /// reading and writing.
-    pub fn remedy(&self, path: &str, write: bool) -> String {
-        let group = &self.group;
+    pub fn access_remedy(&self, path: &str, write: bool) -> String {
+        let group = &self.group_name;
         let (bits, word) = match write {
             true => (0o060, "rw"),
             false => (0o040, "r"),
         };
-        match (self.gid, self.mode & bits == bits, self.is_member) {
+        match (self.gid, self.mode & bits == bits, self.is_group_member) {
             (0, ..) => format!(
                 "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp perfcounters {path}"
             ),
@@ -67,10 +67,10 @@ impl DevicePermissions {
     }
 }
 
-/// Returns the advice of [`DevicePermissions::remedy`] for the device at `path`.
+/// Returns the advice of [`DevicePermissions::access_remedy`] for the device at `path`.
 pub fn remedy(path: &str, write: bool) -> String {
     match DevicePermissions::read(path) {
-        Some(permissions) => permissions.remedy(path, write),
+        Some(permissions) => permissions.access_remedy(path, write),
         None => "run this as root".to_owned(),
     }
 }
@@ -78,7 +78,7 @@ pub fn remedy(path: &str, write: bool) -> String {
 /// Returns the name for a user or group number from `file`, which is `/etc/passwd` or `/etc/group`.
 /// Returns the number as text if `file` has no entry for the number. getpwuid() and getgrgid() are
 /// not used: in a statically linked program, they need the shared libraries of NSS at run time.
-fn lookup_name(file: &str, number: u32) -> String {
+fn find_user_or_group_name(file: &str, number: u32) -> String {
     let all = text_file::read(file).unwrap_or_default();
     let found = all.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -93,17 +93,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pfc_says_who_may_open_a_device() {
+    fn pfc_device_remedy_fits_permissions() {
         let remedy = |gid, mode, member, write| {
             let (user, group) = ("root".to_owned(), "perfcounters".to_owned());
             let owners = DevicePermissions {
-                user,
-                group,
+                owner_name: user,
+                group_name: group,
                 gid,
                 mode,
-                is_member: member,
+                is_group_member: member,
             };
-            owners.remedy("/dev/perfmon", write)
+            owners.access_remedy("/dev/perfmon", write)
         };
         let join = "join its group: adduser USER perfcounters";
         assert!(remedy(100, 0o660, false, true).starts_with(join));

@@ -40,7 +40,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
-        let descriptions: Vec<Value> = map.descriptions().map(description_json).collect();
+        let descriptions: Vec<Value> = map.descriptions().map(pmu_description_json).collect();
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
@@ -60,7 +60,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     }
     for description in map.descriptions() {
         writeln!(out, "{}", description.name)?;
-        print_registers(description, out)?;
+        print_register_table(description, out)?;
         writeln!(out)?;
     }
     writeln!(out, "Matching event tables of libpfm4:")?;
@@ -74,7 +74,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     table.print(out)
 }
 
-fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
+fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new()
         .with_column("REGISTER", Align::Left)
         .with_column("NAME", Align::Left)
@@ -96,7 +96,7 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
         table.add_row(cells, None);
     }
     for r in &description.pmds {
-        let pmcs: Vec<String> = pmc_numbers(description, r.pmcs)
+        let pmcs: Vec<String> = pmc_numbers_in_mask(description, r.pmcs)
             .map(|n| format!("PMC{n}"))
             .collect();
         let width = match r.is_counter {
@@ -120,7 +120,7 @@ fn print_registers(description: &PmuDescription, out: &mut Out) -> Result<(), Fa
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
 /// for register 0 of a PMU. In a description of soft registers, which are numbered from
 /// [`perfmon::FIRST_SOFT`] on, bit 0 of a mask stands for the register with the lowest number.
-fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
+fn pmc_numbers_in_mask(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);
     let first = match pmcs.chain(pmds).min() {
@@ -132,7 +132,7 @@ fn pmc_numbers(description: &PmuDescription, mask: u64) -> impl Iterator<Item = 
         .map(move |n| first + n)
 }
 
-fn description_json(description: &PmuDescription) -> Value {
+fn pmu_description_json(description: &PmuDescription) -> Value {
     let pmcs: Vec<Value> = description
         .pmcs
         .iter()
@@ -146,8 +146,8 @@ fn description_json(description: &PmuDescription) -> Value {
         .iter()
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
-                "pmcs": pmc_numbers(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
-                "counter": r.is_counter, "scope": r.scope})
+                "pmcs": pmc_numbers_in_mask(description, r.pmcs).collect::<Vec<_>>(),
+                "rdpmc": r.rdpmc, "counter": r.is_counter, "scope": r.scope})
         })
         .collect();
     json!({"name": description.name, "pmcs": pmcs, "pmds": pmds})

@@ -16,17 +16,19 @@ use crate::units::{bucket_bounds, format_bucket_bound, quantile_bucket, ScaledUn
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
     let snapshot = counters.snapshot_any(&args.select.pattern())?;
-    let is_selected = |r: &Reading<'_>| !args.nonzero || !is_zero(r);
+    let is_selected = |r: &Reading<'_>| !args.nonzero || !is_every_value_zero(r);
     if !snapshot.readings().any(|r| is_selected(&r)) {
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let readings = snapshot.readings().filter(is_selected);
     if args.json {
-        out.write_with(|out| instances_json::write_values(&snapshot, readings, args.per_cpu, out))?;
+        out.write_with(|out| {
+            instances_json::write_instance_values(&snapshot, readings, args.per_cpu, out)
+        })?;
     } else if args.csv {
-        print_csv(readings, args.per_cpu, out)?;
+        print_values_as_csv(readings, args.per_cpu, out)?;
     } else {
-        print_table(&snapshot, readings, args.per_cpu, out)?;
+        print_instance_table(&snapshot, readings, args.per_cpu, out)?;
     }
     warn_if_inconsistent(&snapshot);
     Ok(())
@@ -43,13 +45,13 @@ pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     }
 }
 
-fn is_zero(reading: &Reading<'_>) -> bool {
+fn is_every_value_zero(reading: &Reading<'_>) -> bool {
     reading.per_cpu().all(|(_, s)| s.iter().all(|v| *v == 0))
 }
 
 /// Prints the instances of a snapshot as a table. In the table, the buckets of a histogram follow
 /// the row of the histogram.
-pub fn print_table<'a>(
+pub fn print_instance_table<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
@@ -85,7 +87,7 @@ pub fn print_table<'a>(
         let dormant = instance.state == State::Dormant;
         table.add_row(cells, dormant.then_some(Style::Dim));
         if instance.is_histogram() {
-            add_histogram(&reading, &mut table);
+            add_histogram_lines(&reading, &mut table);
         }
     }
     table.print(out)
@@ -94,8 +96,8 @@ pub fn print_table<'a>(
 /// Adds the buckets of a histogram to a table, with bars, from the first to the last bucket that is
 /// not zero. A line above the buckets has the bounds below which half, 90 % and 99 % of the values
 /// lie.
-fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
-    const BAR: i64 = 40;
+fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
+    const MAX_BAR_LENGTH: i64 = 40;
     let unit = ScaledUnit::of_instance(reading.instance());
     let buckets = reading.combined();
     let is_nonzero = |n: &i64| *n != 0;
@@ -129,7 +131,9 @@ fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
             (Some(_), None) => format!("{:>10} ..", format_bound(from)),
             (Some(_), Some(_)) => format!("{:>10} .. {}", format_bound(from), format_bound(to)),
         };
-        let bar = (*n as f64 / max as f64 * BAR as f64).ceil().max(0.0) as usize;
+        let bar = (*n as f64 / max as f64 * MAX_BAR_LENGTH as f64)
+            .ceil()
+            .max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
         table.add_line(line.trim_end().to_owned());
     }
@@ -137,7 +141,7 @@ fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
 
 /// Prints one line of CSV per value. The values in CSV are exact, and the order of the columns is
 /// fixed.
-fn print_csv<'a>(
+fn print_values_as_csv<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
     out: &mut Out,
@@ -150,7 +154,7 @@ fn print_csv<'a>(
         let instance = reading.instance();
         let head = format!(
             "{},{},{},{},{},{}",
-            csv_quote(&instance.name),
+            quote_csv_field(&instance.name),
             instance.number,
             instance.incarnation,
             instance.kind_name(),
@@ -180,7 +184,7 @@ fn print_csv<'a>(
     Ok(())
 }
 
-fn csv_quote(text: &str) -> String {
+fn quote_csv_field(text: &str) -> String {
     if text.contains(['"', ',']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -16,11 +16,11 @@ use crate::output::Out;
 use crate::profile::{export, Frame, Profile, Sample};
 
 /// A node of the caller tree: a function in the call paths of samples.
-struct Caller {
+struct CallerNode {
     name: Rc<str>,
     /// The sum of the periods of the samples whose call path contains this node.
-    period: u64,
-    /// The functions that called this function, as indices in [`CallerTree::all`].
+    period_sum: u64,
+    /// The functions that called this function, as indices in [`CallerTree::nodes`].
     callers: Vec<usize>,
 }
 
@@ -30,22 +30,22 @@ struct Caller {
 struct CallerTree {
     /// The functions of the tree. A function comes later in the list than the function that it
     /// called. The first element of the list is the root.
-    all: Vec<Caller>,
-    /// The index of each function in `all`, by the index of the function that it called and by its
-    /// own name.
-    indices: HashMap<(usize, Rc<str>), usize>,
+    nodes: Vec<CallerNode>,
+    /// The index of each function in `nodes`, by the index of the function that it called and by
+    /// its own name.
+    index_by_callee_and_name: HashMap<(usize, Rc<str>), usize>,
 }
 
 /// A row of the report: the samples that have equal values of all sort keys.
-pub struct Row {
+pub struct ReportRow {
     pub cells: Vec<String>,
-    pub period: u64,
-    samples: u64,
+    pub period_sum: u64,
+    nr_samples: u64,
     callers: CallerTree,
 }
 
 impl SortKey {
-    fn title(self) -> &'static str {
+    fn column_title(self) -> &'static str {
         match self {
             Self::Comm => "Command",
             Self::Dso => "Shared Object",
@@ -73,7 +73,7 @@ impl SortKey {
         match self {
             Self::Comm => sample.command.to_string(),
             Self::Dso => frame.short_object().to_owned(),
-            Self::Sym => format_symbol(frame),
+            Self::Sym => format_symbol_with_mode(frame),
             Self::Pid => sample.pid.to_string(),
             Self::Tid => sample.tid.to_string(),
             Self::Cpu => sample.cpu.map_or("-".to_owned(), |n| n.to_string()),
@@ -81,9 +81,9 @@ impl SortKey {
     }
 }
 
-impl Row {
+impl ReportRow {
     /// Returns the cells with control characters made visible.
-    pub fn shown_cells(&self) -> Vec<Cow<'_, str>> {
+    pub fn escaped_cells(&self) -> Vec<Cow<'_, str>> {
         self.cells
             .iter()
             .map(|cell| visible::escape(cell))
@@ -92,12 +92,12 @@ impl Row {
 }
 
 /// Returns the symbol with perf's mark: `[k]` for the kernel, `[.]` for user mode.
-fn format_symbol(frame: &Frame) -> String {
+fn format_symbol_with_mode(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
     format!("[{mark}] {}", frame.symbol)
 }
 
-fn caller_name(frame: &Frame) -> String {
+fn format_caller_name(frame: &Frame) -> String {
     match frame.is_known() {
         true => frame.marked_symbol(),
         false => format!("{} ({})", frame.symbol, frame.short_object()),
@@ -106,22 +106,28 @@ fn caller_name(frame: &Frame) -> String {
 
 /// Groups the samples by the sort keys. The rows of the report are ordered by the sum of periods,
 /// largest first, and then by the texts of the cells.
-pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
-    let mut rows_by_cells: HashMap<Vec<String>, Row> = HashMap::new();
+pub fn group_samples_into_rows(
+    profile: &Profile,
+    samples: &[&Sample],
+    keys: &[SortKey],
+) -> Vec<ReportRow> {
+    let mut rows_by_cells: HashMap<Vec<String>, ReportRow> = HashMap::new();
     let mut names: HashMap<(&str, &str, bool), Rc<str>> = HashMap::new();
     for sample in samples {
         let cells: Vec<String> = keys
             .iter()
             .map(|key| key.format_cell(profile, sample))
             .collect();
-        let row = rows_by_cells.entry(cells).or_insert_with_key(|cells| Row {
-            cells: cells.clone(),
-            period: 0,
-            samples: 0,
-            callers: CallerTree::new(),
-        });
-        row.samples += 1;
-        row.period = row.period.saturating_add(sample.period);
+        let row = rows_by_cells
+            .entry(cells)
+            .or_insert_with_key(|cells| ReportRow {
+                cells: cells.clone(),
+                period_sum: 0,
+                nr_samples: 0,
+                callers: CallerTree::new(),
+            });
+        row.nr_samples += 1;
+        row.period_sum = row.period_sum.saturating_add(sample.period);
         // The row of the report shows the innermost function that is not inlined. If this function
         // is the first frame of a sample, the callers begin after the first frame. If the first
         // frame is inlined, the callers begin with the inlined functions. The function of the row
@@ -137,48 +143,52 @@ pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> V
             let key = (&*frame.symbol, &*frame.object, frame.is_inlined);
             let name = names
                 .entry(key)
-                .or_insert_with(|| caller_name(frame).into());
+                .or_insert_with(|| format_caller_name(frame).into());
             name.clone()
         });
-        row.callers.add(callers, sample.period);
+        row.callers.add_call_path(callers, sample.period);
     }
-    let mut rows: Vec<Row> = rows_by_cells.into_values().collect();
-    rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| a.cells.cmp(&b.cells)));
+    let mut rows: Vec<ReportRow> = rows_by_cells.into_values().collect();
+    rows.sort_by(|a, b| {
+        b.period_sum
+            .cmp(&a.period_sum)
+            .then_with(|| a.cells.cmp(&b.cells))
+    });
     rows
 }
 
 impl CallerTree {
     fn new() -> Self {
-        let root = Caller {
+        let root = CallerNode {
             name: "".into(),
-            period: 0,
+            period_sum: 0,
             callers: Vec::new(),
         };
         Self {
-            all: vec![root],
-            indices: HashMap::new(),
+            nodes: vec![root],
+            index_by_callee_and_name: HashMap::new(),
         }
     }
 
     /// Adds a period to the root, and to each function of a call path.
-    fn add(&mut self, path: impl Iterator<Item = Rc<str>>, period: u64) {
+    fn add_call_path(&mut self, path: impl Iterator<Item = Rc<str>>, period: u64) {
         let mut at = 0;
-        let add = |all: &mut [Caller], at: usize| {
-            let sum = &mut all[at].period;
+        let add = |all: &mut [CallerNode], at: usize| {
+            let sum = &mut all[at].period_sum;
             *sum = sum.saturating_add(period);
         };
-        add(&mut self.all, at);
+        add(&mut self.nodes, at);
         for name in path {
-            let all = &mut self.all;
+            let all = &mut self.nodes;
             at = *self
-                .indices
+                .index_by_callee_and_name
                 .entry((at, name))
                 .or_insert_with_key(|(of, name)| {
                     let new = all.len();
                     all[*of].callers.push(new);
-                    all.push(Caller {
+                    all.push(CallerNode {
                         name: name.clone(),
-                        period: 0,
+                        period_sum: 0,
                         callers: Vec::new(),
                     });
                     new
@@ -188,11 +198,13 @@ impl CallerTree {
     }
 
     /// Returns the callers of a function, those with the largest periods first.
-    fn sorted(&self, of: usize) -> Vec<usize> {
-        let mut callers = self.all[of].callers.clone();
+    fn callers_by_period(&self, of: usize) -> Vec<usize> {
+        let mut callers = self.nodes[of].callers.clone();
         callers.sort_by(|a, b| {
-            let (a, b) = (&self.all[*a], &self.all[*b]);
-            b.period.cmp(&a.period).then_with(|| a.name.cmp(&b.name))
+            let (a, b) = (&self.nodes[*a], &self.nodes[*b]);
+            b.period_sum
+                .cmp(&a.period_sum)
+                .then_with(|| a.name.cmp(&b.name))
         });
         callers
     }
@@ -201,24 +213,24 @@ impl CallerTree {
     /// printed caller. Callers whose share is below `min_percent` percent are left out. If a caller
     /// has the same period as the function that it called, the caller is printed without a
     /// percentage.
-    fn print(&self, total: f64, min_percent: f64, out: &mut Out) -> Result<(), Failure> {
+    fn print_callers(&self, total: f64, min_percent: f64, out: &mut Out) -> Result<(), Failure> {
         // A stack of the callers that are still to be printed: the index of the called function,
         // the index of the caller, and the caller's indentation.
         let mut left = Vec::new();
         let add = |left: &mut Vec<(usize, usize, usize)>, of: usize, depth: usize| {
-            let callers = self.sorted(of).into_iter().rev();
+            let callers = self.callers_by_period(of).into_iter().rev();
             left.extend(callers.map(|caller| (of, caller, depth)));
         };
         add(&mut left, 0, 0);
         while let Some((of, at, depth)) = left.pop() {
-            let caller = &self.all[at];
-            let share = percent(caller.period, total);
+            let caller = &self.nodes[at];
+            let share = percent(caller.period_sum, total);
             if share < min_percent {
                 continue;
             }
             let indent = "  ".repeat(depth);
             let name = visible::escape(&caller.name);
-            match caller.period == self.all[of].period {
+            match caller.period_sum == self.nodes[of].period_sum {
                 true => writeln!(out, "            {indent}{name}")?,
                 false => writeln!(out, "            {indent}{share:.2}% {name}")?,
             }
@@ -230,17 +242,19 @@ impl CallerTree {
     }
 
     /// Returns the callers of the root as JSON, each with its own callers.
-    fn json(&self) -> Value {
-        let mut values: Vec<Value> = vec![Value::Null; self.all.len()];
+    fn callers_json(&self) -> Value {
+        let mut values: Vec<Value> = vec![Value::Null; self.nodes.len()];
         // In the list, the callers of a function come after that function, so the loop goes
         // backwards.
-        for at in (0..self.all.len()).rev() {
-            let callers = self.sorted(at).into_iter();
+        for at in (0..self.nodes.len()).rev() {
+            let callers = self.callers_by_period(at).into_iter();
             let callers: Value = callers.map(|caller| values[caller].take()).collect();
-            let Caller { name, period, .. } = &self.all[at];
+            let CallerNode {
+                name, period_sum, ..
+            } = &self.nodes[at];
             values[at] = match at {
                 0 => return callers,
-                _ => json!({ "symbol": &**name, "period": period, "callers": callers }),
+                _ => json!({ "symbol": &**name, "period": period_sum, "callers": callers }),
             };
         }
         Value::Null
@@ -269,27 +283,27 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
 /// Writes the report of a profile, or the profile in the format of another program.
 pub fn write(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     match (args.json, args.firefox, args.pprof) {
-        (true, ..) => print_json(profile, args, out),
+        (true, ..) => print_report_json(profile, args, out),
         (_, true, _) => out.write_with(|out| export::write_firefox(profile, out)),
         (_, _, true) => out.write_with(|out| export::write_pprof(profile, out)),
         _ => {
             for (event, samples) in profile.by_event() {
-                print_table(profile, event, &samples, args, out)?;
+                print_report_table(profile, event, &samples, args, out)?;
             }
             Ok(())
         }
     }
 }
 
-fn print_table(
+fn print_report_table(
     profile: &Profile,
     event: usize,
     samples: &[&Sample],
     args: &ReportArgs,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let rows = group_rows(profile, samples, &args.sort);
-    let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period));
+    let rows = group_samples_into_rows(profile, samples, &args.sort);
+    let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period_sum));
     let total = count as f64;
     writeln!(out, "# Total Lost Samples: {}", profile.lost)?;
     if profile.throttled > 0 {
@@ -308,14 +322,17 @@ fn print_table(
         samples.len(),
         visible::escape(&profile.events[event])
     )?;
-    let shown: Vec<(&Row, Vec<Cow<'_, str>>)> = rows
+    let shown: Vec<(&ReportRow, Vec<Cow<'_, str>>)> = rows
         .iter()
-        .filter(|r| percent(r.period, total) >= args.limit)
-        .map(|r| (r, r.shown_cells()))
+        .filter(|r| percent(r.period_sum, total) >= args.limit)
+        .map(|r| (r, r.escaped_cells()))
         .collect();
     let width = |n: usize| {
         let cells = shown.iter().map(|(_, cells)| cells[n].chars().count());
-        cells.chain([args.sort[n].title().len()]).max().unwrap_or(0)
+        cells
+            .chain([args.sort[n].column_title().len()])
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..args.sort.len()).map(width).collect();
     let line = |cells: &[&str]| {
@@ -326,18 +343,18 @@ fn print_table(
             .collect();
         cells.join("  ").trim_end().to_owned()
     };
-    let titles: Vec<&str> = args.sort.iter().map(|k| k.title()).collect();
+    let titles: Vec<&str> = args.sort.iter().map(|k| k.column_title()).collect();
     let dots: Vec<String> = widths.iter().map(|n| ".".repeat(*n)).collect();
     let dots: Vec<&str> = dots.iter().map(String::as_str).collect();
     writeln!(out, "# Overhead  {}", line(&titles))?;
     writeln!(out, "# ........  {}\n#", line(&dots))?;
     for (row, cells) in shown {
         let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-        let share = format!("{:.2}%", percent(row.period, total));
+        let share = format!("{:.2}%", percent(row.period_sum, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
-        if args.stacks && row.callers.all.len() > 1 {
-            let min_percent = args.min_caller_percent() * percent(row.period, total) / 100.0;
-            row.callers.print(total, min_percent, out)?;
+        if args.stacks && row.callers.nodes.len() > 1 {
+            let min_percent = args.min_caller_percent() * percent(row.period_sum, total) / 100.0;
+            row.callers.print_callers(total, min_percent, out)?;
             writeln!(out)?;
         }
     }
@@ -345,22 +362,24 @@ fn print_table(
     Ok(())
 }
 
-fn print_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let mut events = Vec::new();
     for (event, samples) in profile.by_event() {
-        let rows = group_rows(profile, &samples, &args.sort);
-        let total = rows.iter().fold(0, |n: u64, r| n.saturating_add(r.period));
-        let row = |row: &Row| {
+        let rows = group_samples_into_rows(profile, &samples, &args.sort);
+        let total = rows
+            .iter()
+            .fold(0, |n: u64, r| n.saturating_add(r.period_sum));
+        let row = |row: &ReportRow| {
             let mut line = json!({
-                "overhead": percent(row.period, total as f64),
-                "period": row.period,
-                "samples": row.samples,
+                "overhead": percent(row.period_sum, total as f64),
+                "period": row.period_sum,
+                "samples": row.nr_samples,
             });
             for (key, cell) in args.sort.iter().zip(&row.cells) {
                 line[key.json_name()] = cell.clone().into();
             }
             if args.stacks {
-                line["callers"] = row.callers.json();
+                line["callers"] = row.callers.callers_json();
             }
             line
         };
@@ -390,32 +409,36 @@ mod tests {
     use crate::profile::tests::synthetic;
 
     #[test]
-    fn r1_10_the_most_comes_first() {
+    fn r1_10_rows_are_sorted_by_period() {
         let profile = synthetic();
         let samples = &profile.by_event()[&0];
         let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
-        let rows = group_rows(&profile, samples, &keys);
+        let rows = group_samples_into_rows(&profile, samples, &keys);
         let cells: Vec<String> = rows.iter().map(|r| r.cells.join(" ")).collect();
         assert_eq!(
             cells,
             ["prog prog [.] f", "prog [kernel.kallsyms] [k] sys_read"]
         );
-        assert_eq!((rows[0].period, rows[0].samples), (300, 3));
+        assert_eq!((rows[0].period_sum, rows[0].nr_samples), (300, 3));
         let tree = &rows[0].callers;
-        let callers: Vec<&Caller> = tree.sorted(0).into_iter().map(|at| &tree.all[at]).collect();
-        assert_eq!((&*callers[0].name, callers[0].period), ("main", 200));
+        let callers: Vec<&CallerNode> = tree
+            .callers_by_period(0)
+            .into_iter()
+            .map(|at| &tree.nodes[at])
+            .collect();
+        assert_eq!((&*callers[0].name, callers[0].period_sum), ("main", 200));
         assert_eq!(&*callers[1].name, "a;b");
-        let by_cpu = super::group_rows(&profile, samples, &[SortKey::Cpu]);
+        let by_cpu = super::group_samples_into_rows(&profile, samples, &[SortKey::Cpu]);
         assert_eq!(by_cpu.len(), 1);
     }
 
     #[test]
-    fn r1_10_the_table_is_perfs() {
+    fn r1_10_report_table_has_perfs_format() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let path = file.path();
         let profile = synthetic();
         let args = ReportArgs {
-            input: crate::cli::InputArgs {
+            input: crate::cli::SampleInputArgs {
                 file: None,
                 event: None,
                 no_inline: false,
@@ -429,7 +452,7 @@ mod tests {
             pprof: false,
         };
         let mut out = Out::open(Some(path)).expect("a file");
-        print_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
+        print_report_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(path).expect("a file");
         assert_eq!(
@@ -443,7 +466,7 @@ mod tests {
              50.00% main\n            25.00% a;b\n\n\n"
         );
         let mut out = Out::open(Some(path)).expect("a file");
-        print_json(&profile, &args, &mut out).expect("room");
+        print_report_json(&profile, &args, &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(path).expect("a file");
         let all: Value = serde_json::from_str(&text).expect("JSON");

@@ -44,7 +44,7 @@ pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), 
     Ok(())
 }
 
-fn format_frame(frame: &Frame) -> String {
+fn format_frame_line(frame: &Frame) -> String {
     let symbol = match frame.is_known() && !frame.is_inlined {
         true => format!("{}+{:#x}", visible::escape(&frame.symbol), frame.offset),
         false => visible::escape(&frame.symbol).into_owned(),
@@ -69,12 +69,12 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
         visible::escape(&profile.events[sample.event]),
     )?;
     if !profile.has_stacks {
-        writeln!(out, "{}", format_frame(profile.leaf_frame(sample)))?;
+        writeln!(out, "{}", format_frame_line(profile.leaf_frame(sample)))?;
         return Ok(());
     }
     writeln!(out)?;
     for frame in profile.stack(sample) {
-        writeln!(out, "\t{}", format_frame(frame))?;
+        writeln!(out, "\t{}", format_frame_line(frame))?;
     }
     writeln!(out)?;
     Ok(())
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::profile::tests::synthetic;
 
-    fn printed(profile: &Profile) -> String {
+    fn print_first_sample(profile: &Profile) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut out = Out::open(Some(file.path())).expect("a file");
         print_sample(profile, &profile.samples[0], &mut out).expect("room");
@@ -123,16 +123,16 @@ mod tests {
         let head = "            prog      11 [001]     0.001000:        100 cycles: ";
         let frames =
             "\t            1004 f+0x4 (/bin/prog)\n\t            2008 main+0x8 (/bin/prog)\n";
-        assert_eq!(printed(&profile), format!("{head}\n{frames}\n"));
+        assert_eq!(print_first_sample(&profile), format!("{head}\n{frames}\n"));
         profile.has_stacks = false;
         assert_eq!(
-            printed(&profile),
+            print_first_sample(&profile),
             format!("{head}            1004 f+0x4 (/bin/prog)\n")
         );
     }
 
     #[test]
-    fn r1_10_samples_are_exact_in_json() {
+    fn r1_10_sample_json_has_exact_values() {
         let profile = synthetic();
         let value = sample_json(&profile, &profile.samples[3]);
         assert_eq!(value["time"], 4_000_000);

@@ -21,7 +21,7 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
     }
     if args.json {
         return out.write_with(|out| {
-            instances_json::write_values(&snapshot, snapshot.readings(), true, out)
+            instances_json::write_instance_values(&snapshot, snapshot.readings(), true, out)
         });
     }
     let stamp = snapshot.stamp();
@@ -51,5 +51,5 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         snapshot.selection().instances().len()
     )?;
     writeln!(out)?;
-    read::print_table(&snapshot, snapshot.readings(), true, out)
+    read::print_instance_table(&snapshot, snapshot.readings(), true, out)
 }

@@ -17,10 +17,10 @@ pub enum Align {
 /// A table with a title for each column. Each column is as wide as its widest cell.
 pub struct Table {
     columns: Vec<(String, Align)>,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
-enum Row {
+enum TableRow {
     Cells(Vec<String>, Option<Style>),
     /// A line of text that is not divided into columns. Lines of text and rows of cells are printed
     /// in the order in which they were added to the table.
@@ -47,11 +47,11 @@ impl Table {
                 *cell = shown;
             }
         }
-        self.rows.push(Row::Cells(cells, style));
+        self.rows.push(TableRow::Cells(cells, style));
     }
 
     pub fn add_line(&mut self, line: String) {
-        self.rows.push(Row::Line(line));
+        self.rows.push(TableRow::Line(line));
     }
 
     pub fn print(&self, out: &mut Out) -> Result<(), Failure> {
@@ -61,39 +61,41 @@ impl Table {
             .enumerate()
             .map(|(n, (title, _))| {
                 let cells = self.rows.iter().filter_map(|row| match row {
-                    Row::Cells(cells, _) => cells.get(n),
-                    Row::Line(_) => None,
+                    TableRow::Cells(cells, _) => cells.get(n),
+                    TableRow::Line(_) => None,
                 });
                 cells
                     .chain([title])
-                    .map(|t| text_width(t))
+                    .map(|t| width_in_terminal_columns(t))
                     .max()
                     .unwrap_or(0)
             })
             .collect();
         let titles: Vec<String> = self.columns.iter().map(|(t, _)| t.clone()).collect();
-        let line = self.format_line(&titles, &widths);
+        let line = self.format_row(&titles, &widths);
         writeln!(out, "{}", out.paint(Style::Title, &line))?;
         for row in &self.rows {
             match row {
-                Row::Cells(cells, None) => writeln!(out, "{}", self.format_line(cells, &widths))?,
-                Row::Cells(cells, Some(style)) => {
-                    let line = self.format_line(cells, &widths);
+                TableRow::Cells(cells, None) => {
+                    writeln!(out, "{}", self.format_row(cells, &widths))?
+                }
+                TableRow::Cells(cells, Some(style)) => {
+                    let line = self.format_row(cells, &widths);
                     writeln!(out, "{}", out.paint(*style, &line))?;
                 }
-                Row::Line(line) => writeln!(out, "{line}")?,
+                TableRow::Line(line) => writeln!(out, "{line}")?,
             }
         }
         Ok(())
     }
 
-    fn format_line(&self, cells: &[String], widths: &[usize]) -> String {
+    fn format_row(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
         for ((cell, (_, align)), column_width) in cells.iter().zip(&self.columns).zip(widths) {
             if !line.is_empty() {
                 line.push_str("  ");
             }
-            let pad = column_width.saturating_sub(text_width(cell));
+            let pad = column_width.saturating_sub(width_in_terminal_columns(cell));
             if *align == Align::Right {
                 line.extend(std::iter::repeat_n(' ', pad));
             }
@@ -109,6 +111,6 @@ impl Table {
 
 /// Returns the width of a text in terminal columns. Names are mostly ASCII, so one column for each
 /// character is accurate enough.
-fn text_width(text: &str) -> usize {
+fn width_in_terminal_columns(text: &str) -> usize {
     text.chars().count()
 }

@@ -13,9 +13,9 @@ use rustix::thread::sched_getcpu;
 
 /// The longest time for which [`on_target`] repeats a call while a CPU goes offline. On an idle
 /// machine, a CPU needs only some milliseconds to go offline.
-const MAX_OFFLINE_TIME: Duration = Duration::from_secs(10);
+const MAX_OFFLINE_RETRY_TIME: Duration = Duration::from_secs(10);
 /// The time between two calls of [`on_target`] for a CPU that is going offline.
-const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+const OFFLINE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Calls `work`. If `target` is a CPU, `work` runs on that CPU. If the CPU is offline, its context
 /// has ended, and `work` runs on any CPU.
@@ -30,12 +30,12 @@ pub fn on_target<T>(
 ) -> io::Result<T> {
     match scope {
         Scope::Thread => work(),
-        Scope::System => on_cpu_or_any(target, &mut work),
+        Scope::System => call_on_cpu_or_any(target, &mut work),
     }
 }
 
-fn on_cpu_or_any<T>(cpu: u32, work: &mut impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + MAX_OFFLINE_TIME;
+fn call_on_cpu_or_any<T>(cpu: u32, work: &mut impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + MAX_OFFLINE_RETRY_TIME;
     loop {
         let mut ran_elsewhere = true;
         let mut observed_work = || {
@@ -49,7 +49,7 @@ fn on_cpu_or_any<T>(cpu: u32, work: &mut impl FnMut() -> io::Result<T>) -> io::R
         };
         match result {
             Err(e) if is_ebusy(&e) && ran_elsewhere && Instant::now() < deadline => {
-                sleep(RETRY_INTERVAL);
+                sleep(OFFLINE_RETRY_INTERVAL);
             }
             done => return done,
         }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pfc_dates_are_right() {
+    fn pfc_formats_dates_and_times_of_day() {
         assert_eq!(format_utc(0, 0), "1970-01-01T00:00:00Z");
         assert_eq!(
             format_utc(951_782_399_000_000_000, 0),

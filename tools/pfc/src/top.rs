@@ -23,19 +23,19 @@ use crate::live::{self, next_due, Screen};
 use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, now, prepare, Contexts};
-use crate::report::{group_rows, percent, Row};
+use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{select_target, syscall_failure, Target, WAIT};
 
 /// Maximum time between two reads of the ring buffers of samples.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-const KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
+const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const TABLE_SORT_KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
 /// The samples of one interval, added up by thread name, object and function.
-struct Table {
-    rows: Vec<Row>,
-    samples: usize,
-    lost: u64,
+struct SampleTable {
+    rows: Vec<ReportRow>,
+    nr_samples: usize,
+    nr_lost: u64,
     /// The time in nanoseconds for which each CPU was not sampled because it was offline.
     offline_ns: BTreeMap<u32, u64>,
 }
@@ -49,7 +49,7 @@ struct LiveProfile {
 }
 
 impl LiveProfile {
-    fn collect_table(&mut self) -> Result<Table, Failure> {
+    fn collect_table(&mut self) -> Result<SampleTable, Failure> {
         // pfc reads the ring buffers one after the other. Only records with times up to `until`,
         // the start of the first read, are certainly in `records` after all reads. Records
         // after `until` are kept for the next table, because a record that precedes one of them,
@@ -66,24 +66,28 @@ impl LiveProfile {
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
         let profile = &mut self.reader.profile;
-        let table = Table {
-            rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
-            samples: profile.samples.len(),
-            lost: std::mem::take(&mut self.contexts.drained.lost),
+        let table = SampleTable {
+            rows: group_samples_into_rows(
+                profile,
+                &profile.samples.iter().collect::<Vec<_>>(),
+                &TABLE_SORT_KEYS,
+            ),
+            nr_samples: profile.samples.len(),
+            nr_lost: std::mem::take(&mut self.contexts.drained.lost),
             offline_ns: std::mem::take(&mut profile.offline_ns),
         };
         self.reader.end_table();
         Ok(table)
     }
 
-    fn title(&self, table: &Table, interval: Duration) -> String {
+    fn format_table_title(&self, table: &SampleTable, interval: Duration) -> String {
         let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
         let mut title = format!(
             "{} samples of {} in {:.1} s, {} lost",
-            table.samples,
+            table.nr_samples,
             names.join(", "),
             interval.as_secs_f64(),
-            table.lost
+            table.nr_lost
         );
         for (cpu, ns) in &table.offline_ns {
             let seconds = *ns as f64 / 1e9;
@@ -93,16 +97,16 @@ impl LiveProfile {
     }
 }
 
-fn format_lines(table: &Table, max_lines: usize) -> Vec<String> {
+fn format_table_lines(table: &SampleTable, max_lines: usize) -> Vec<String> {
     let total = table
         .rows
         .iter()
-        .fold(0_u64, |n, r| n.saturating_add(r.period));
-    let line = |row: &Row| {
-        let [command, object, symbol] = &row.shown_cells()[..] else {
+        .fold(0_u64, |n, r| n.saturating_add(r.period_sum));
+    let line = |row: &ReportRow| {
+        let [command, object, symbol] = &row.escaped_cells()[..] else {
             return String::new();
         };
-        let share = percent(row.period, total as f64);
+        let share = percent(row.period_sum, total as f64);
         format!("{share:>7.2}%  {command:<15}  {object:<24}  {symbol}")
     };
     table.rows.iter().take(max_lines).map(line).collect()
@@ -147,19 +151,23 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         records: Vec::new(),
     };
     if args.plain || !out.is_terminal() {
-        return run_plain(&mut profile, args, out);
+        return print_plain_tables(&mut profile, args, out);
     }
     let mut screen = TopScreen {
         live: profile,
         interval: Duration::from_millis(args.interval),
         is_coloured: out.is_coloured(),
         is_paused: false,
-        text: vec!["sampling ...".to_owned()],
+        title_and_lines: vec!["sampling ...".to_owned()],
     };
     live::run(&mut screen, args.count)
 }
 
-fn run_plain(live: &mut LiveProfile, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
+fn print_plain_tables(
+    live: &mut LiveProfile,
+    args: &TopArgs,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let interval = Duration::from_millis(args.interval);
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let mut due = Instant::now();
@@ -168,14 +176,14 @@ fn run_plain(live: &mut LiveProfile, args: &TopArgs, out: &mut Out) -> Result<()
         due = next_due(due, interval, Instant::now());
         while Instant::now() < due {
             live.contexts.poll();
-            let until = due.min(Instant::now() + POLL_INTERVAL);
+            let until = due.min(Instant::now() + RING_POLL_INTERVAL);
             if !event_loop.sleep_until(until).trying_to(WAIT)? {
                 return Ok(());
             }
         }
         let table = live.collect_table()?;
-        writeln!(out, "# {}", live.title(&table, interval))?;
-        for line in format_lines(&table, args.lines) {
+        writeln!(out, "# {}", live.format_table_title(&table, interval))?;
+        for line in format_table_lines(&table, args.lines) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
@@ -191,21 +199,21 @@ struct TopScreen {
     is_coloured: bool,
     is_paused: bool,
     /// The title of the last table, and its lines.
-    text: Vec<String>,
+    title_and_lines: Vec<String>,
 }
 
 impl Screen for TopScreen {
-    const POLL_INTERVAL: Option<Duration> = Some(POLL_INTERVAL);
+    const POLL_INTERVAL: Option<Duration> = Some(RING_POLL_INTERVAL);
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let keys = if self.is_paused { "paused; " } else { "" };
-        let mut lines = self.text.iter();
+        let mut lines = self.title_and_lines.iter();
         let title = lines.next().map_or("", String::as_str);
         let title = format!("{title}   {keys}space: pause, q: quit");
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let mut all = vec![Line::styled(title, bold)];
         for line in lines.take(frame.area().height.into()) {
-            all.push(style_line(line, self.is_coloured));
+            all.push(style_table_line(line, self.is_coloured));
         }
         frame.render_widget(Paragraph::new(all), frame.area());
     }
@@ -228,13 +236,13 @@ impl Screen for TopScreen {
         // overflow.
         let table = self.live.collect_table()?;
         if !self.is_paused {
-            self.text = vec![self.live.title(&table, self.interval)];
-            self.text.extend(format_lines(&table, 200));
+            self.title_and_lines = vec![self.live.format_table_title(&table, self.interval)];
+            self.title_and_lines.extend(format_table_lines(&table, 200));
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn poll(&mut self) -> Result<(), Failure> {
+    fn poll_between_updates(&mut self) -> Result<(), Failure> {
         self.live.contexts.poll();
         Ok(())
     }
@@ -242,7 +250,7 @@ impl Screen for TopScreen {
 
 /// Returns a line of the table with its style for the terminal. Lines of kernel functions are
 /// yellow if `is_coloured` is true.
-fn style_line(line: &str, is_coloured: bool) -> Line<'_> {
+fn style_table_line(line: &str, is_coloured: bool) -> Line<'_> {
     match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),
         false => Line::from(line),

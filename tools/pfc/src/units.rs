@@ -57,13 +57,13 @@ impl ScaledUnit {
     pub fn format_amount(self, value: f64) -> String {
         let value = value * 10f64.powi(i32::from(self.exponent));
         match self.unit {
-            Unit::Seconds => format_seconds(value),
-            Unit::Bytes => format_scaled(
+            Unit::Seconds => format_seconds_with_unit(value),
+            Unit::Bytes => format_with_scaled_suffix(
                 value,
                 1024.0,
                 &[" B", " KiB", " MiB", " GiB", " TiB", " PiB"],
             ),
-            _ => format_scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"]),
+            _ => format_with_scaled_suffix(value, 1000.0, &["", "k", "M", "G", "T", "P"]),
         }
     }
 
@@ -121,28 +121,28 @@ impl ScaledUnit {
     }
 }
 
-fn format_seconds(value: f64) -> String {
+fn format_seconds_with_unit(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
-        v if v < 0.999_95e-6 => format!("{} ns", format_significant(value * 1e9)),
-        v if v < 0.999_95e-3 => format!("{} us", format_significant(value * 1e6)),
-        v if v < 0.999_95 => format!("{} ms", format_significant(value * 1e3)),
-        _ => format!("{} s", format_significant(value)),
+        v if v < 0.999_95e-6 => format!("{} ns", format_three_significant_digits(value * 1e9)),
+        v if v < 0.999_95e-3 => format!("{} us", format_three_significant_digits(value * 1e6)),
+        v if v < 0.999_95 => format!("{} ms", format_three_significant_digits(value * 1e3)),
+        _ => format!("{} s", format_three_significant_digits(value)),
     }
 }
 
-fn format_scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
+fn format_with_scaled_suffix(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     let mut at = 0;
     while value.abs() >= 999.95 && at + 1 < suffixes.len() {
         value /= step;
         at += 1;
     }
-    format!("{}{}", format_significant(value), suffixes[at])
+    format!("{}{}", format_three_significant_digits(value), suffixes[at])
 }
 
 /// Formats a number with three significant digits. An integer below one million is formatted
 /// exactly.
-fn format_significant(value: f64) -> String {
+fn format_three_significant_digits(value: f64) -> String {
     let text = match value.abs() {
         v if v == v.trunc() && v < 1e6 => return format!("{value:.0}"),
         v if v >= 99.95 => format!("{value:.0}"),
@@ -159,7 +159,7 @@ fn format_significant(value: f64) -> String {
 
 /// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, and in
 /// the form `7e127` for other exponents.
-pub fn format_decimal(value: i128, exponent: i8) -> String {
+pub fn format_exact_decimal(value: i128, exponent: i8) -> String {
     let digits = value.unsigned_abs().to_string();
     let sign = if value < 0 { "-" } else { "" };
     match exponent {
@@ -182,7 +182,7 @@ pub fn format_decimal(value: i128, exponent: i8) -> String {
 
 /// Formats value * 10^exponent exactly, in the canonical form that OpenMetrics requires for the
 /// bound of a bucket: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
-pub fn format_canonical(value: u64, exponent: i8) -> String {
+pub fn format_canonical_bound(value: u64, exponent: i8) -> String {
     if value == 0 {
         return "0.0".to_owned();
     }
@@ -251,7 +251,7 @@ pub fn format_bucket_bound(unit: ScaledUnit, b: usize, buckets: usize) -> String
 mod tests {
     use super::*;
 
-    const NS: ScaledUnit = ScaledUnit {
+    const NANOSECONDS: ScaledUnit = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -9,
     };
@@ -265,13 +265,13 @@ mod tests {
     };
 
     #[test]
-    fn pfc_units_are_humanised() {
-        assert_eq!(NS.format_value(0), "0 s");
-        assert_eq!(NS.format_value(1), "1 ns");
-        assert_eq!(NS.format_value(1_234), "1.23 us");
-        assert_eq!(NS.format_value(999_999), "1.00 ms");
-        assert_eq!(NS.format_value(12_345_678), "12.3 ms");
-        assert_eq!(NS.format_value(-1_500_000_000), "-1.50 s");
+    fn pfc_units_format_values_for_readers() {
+        assert_eq!(NANOSECONDS.format_value(0), "0 s");
+        assert_eq!(NANOSECONDS.format_value(1), "1 ns");
+        assert_eq!(NANOSECONDS.format_value(1_234), "1.23 us");
+        assert_eq!(NANOSECONDS.format_value(999_999), "1.00 ms");
+        assert_eq!(NANOSECONDS.format_value(12_345_678), "12.3 ms");
+        assert_eq!(NANOSECONDS.format_value(-1_500_000_000), "-1.50 s");
         assert_eq!(BYTES.format_value(1023), "1.00 KiB");
         assert_eq!(BYTES.format_value(999), "999 B");
         assert_eq!(BYTES.format_value(3 << 30), "3 GiB");
@@ -282,9 +282,9 @@ mod tests {
     }
 
     #[test]
-    fn pfc_units_have_a_word() {
+    fn pfc_units_have_raw_unit_names() {
         let raw_unit = |unit, exponent| ScaledUnit { unit, exponent }.raw_unit();
-        assert_eq!(NS.raw_unit(), "ns");
+        assert_eq!(NANOSECONDS.raw_unit(), "ns");
         assert_eq!(BYTES.raw_unit(), "bytes");
         assert_eq!(raw_unit(Unit::None, 0), "-");
         assert_eq!(raw_unit(Unit::Pages, 3), "10^3 pages");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn pfc_units_are_exact_in_decimals() {
+    fn pfc_units_format_exact_decimals() {
         for (value, exponent, text) in [
             (0, -9, "0"),
             (1, 0, "1"),
@@ -307,7 +307,11 @@ mod tests {
             (7, 127, "7e127"),
             (-7, -128, "-7e-128"),
         ] {
-            assert_eq!(format_decimal(value, exponent), text, "{value} {exponent}");
+            assert_eq!(
+                format_exact_decimal(value, exponent),
+                text,
+                "{value} {exponent}"
+            );
             let back: f64 = text.parse().expect("a number");
             let near = value as f64 * 10f64.powi(exponent.into());
             assert!((back - near).abs() <= near.abs() * 1e-12, "{text}");
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn pfc_units_have_one_spelling_as_bounds() {
+    fn pfc_units_format_canonical_bounds() {
         for (value, exponent, text) in [
             (0, -9, "0.0"),
             (1, 0, "1.0"),
@@ -336,7 +340,7 @@ mod tests {
             (1, -128, "1e-128"),
         ] {
             assert_eq!(
-                format_canonical(value, exponent),
+                format_canonical_bound(value, exponent),
                 text,
                 "{value} {exponent}"
             );
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn pfc_buckets_are_powers_of_two() {
+    fn pfc_bucket_bounds_are_powers_of_two() {
         assert_eq!(bucket_bounds(0, 64), (None, Some(1)));
         assert_eq!(bucket_bounds(1, 64), (Some(1), Some(2)));
         assert_eq!(bucket_bounds(4, 64), (Some(8), Some(16)));

@@ -9,12 +9,12 @@ use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, TaskHistory, NR_V
 use proptest::prelude::*;
 use protocols::sync::Word;
 
-const TASKS: usize = 3;
+const NR_TASKS: usize = 3;
 /// Index of the idle task.
-const IDLE: usize = TASKS;
+const IDLE_TASK_INDEX: usize = NR_TASKS;
 
 #[derive(Clone, Debug)]
-enum Event {
+enum AccountingEvent {
     Advance(u64),
     /// A switch to a task: the index of the task, and the index of the reason.
     Switch(usize, u8),
@@ -36,19 +36,20 @@ enum Event {
     Read,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = AccountingEvent> {
     prop_oneof![
-        (1u64..1000).prop_map(Event::Advance),
-        (0..=TASKS, 0u8..3).prop_map(|(t, reason)| Event::Switch(t, reason)),
-        Just(Event::SyscallEnter),
-        Just(Event::SyscallExit),
-        Just(Event::SyscallCheck),
-        Just(Event::EnterKernel),
-        (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
-        (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
-        (0..TASKS).prop_map(Event::Wake),
-        (0..TASKS).prop_map(Event::Replace),
-        Just(Event::Read),
+        (1u64..1000).prop_map(AccountingEvent::Advance),
+        (0..=NR_TASKS, 0u8..3).prop_map(|(t, reason)| AccountingEvent::Switch(t, reason)),
+        Just(AccountingEvent::SyscallEnter),
+        Just(AccountingEvent::SyscallExit),
+        Just(AccountingEvent::SyscallCheck),
+        Just(AccountingEvent::EnterKernel),
+        (1u64..500, 1u8..4)
+            .prop_map(|(ticks, handlers)| AccountingEvent::Interrupt(ticks, handlers)),
+        (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| AccountingEvent::Softirq(a, b, c)),
+        (0..NR_TASKS).prop_map(AccountingEvent::Wake),
+        (0..NR_TASKS).prop_map(AccountingEvent::Replace),
+        Just(AccountingEvent::Read),
     ]
 }
 
@@ -59,36 +60,38 @@ struct Model {
     interrupts: u64,
     idle: u64,
     softirq: u64,
-    sched: [u64; TASKS],
-    syscall_time: [u64; TASKS],
-    interrupted: [u64; TASKS],
-    switches: [[u64; 3]; TASKS],
-    latency: [u64; TASKS],
-    runq: [u64; TASKS],
+    sched: [u64; NR_TASKS],
+    syscall_time: [u64; NR_TASKS],
+    interrupted: [u64; NR_TASKS],
+    switches: [[u64; 3]; NR_TASKS],
+    latency: [u64; NR_TASKS],
+    runq: [u64; NR_TASKS],
 }
 
-fn words() -> Vec<Word> {
+fn zero_values() -> Vec<Word> {
     (0..NR_VALUES).map(|_| Word::new(0)).collect()
 }
 
-fn task() -> Task<Vec<Word>> {
+fn new_task() -> Task<Vec<Word>> {
     Task::new(Vec::new(), 1)
 }
 
 proptest! {
     #[test]
-    fn r4_5_each_tick_is_where_it_belongs(events in prop::collection::vec(event(), 1..200)) {
+    fn r4_5_each_tick_is_counted_where_the_model_counts_it(
+        events in prop::collection::vec(any_event(), 1..200),
+    ) {
         let clock = Cell::new(1_000_000u64);
         let cpu = Cpu::new(0);
-        let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
-        let mut histories: Vec<_> = (0..TASKS).map(|_| None).collect();
+        let mut tasks: Vec<_> = (0..NR_TASKS).map(|_| new_task()).collect();
+        let mut histories: Vec<_> = (0..NR_TASKS).map(|_| None).collect();
         let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
-        let mut running = IDLE;
+        let mut running = IDLE_TASK_INDEX;
         // For each task: whether its time is system time, and whether the system time ends at the
         // return to user mode.
-        let (mut in_syscall, mut in_kernel) = ([false; TASKS], [false; TASKS]);
-        let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
+        let (mut in_syscall, mut in_kernel) = ([false; NR_TASKS], [false; NR_TASKS]);
+        let (mut woken, mut ready) = ([None::<(u64, bool)>; NR_TASKS], [None; NR_TASKS]);
         let mut interrupts = 0;
         for task in &tasks {
             task.begin(false, true, clock.get());
@@ -98,10 +101,10 @@ proptest! {
         let advance = |ticks: u64| clock.set(clock.get() + ticks);
         for event in events {
             match event {
-                Event::Advance(ticks) => {
+                AccountingEvent::Advance(ticks) => {
                     advance(ticks);
                     match running {
-                        IDLE => model.idle += ticks,
+                        IDLE_TASK_INDEX => model.idle += ticks,
                         t => {
                             model.sched[t] += ticks;
                             if in_syscall[t] {
@@ -113,7 +116,7 @@ proptest! {
                         }
                     }
                 }
-                Event::Switch(next, reason) => {
+                AccountingEvent::Switch(next, reason) => {
                     if next == running {
                         continue;
                     }
@@ -129,7 +132,7 @@ proptest! {
                         ready[t] = (switch_reason != SwitchReason::Blocked).then_some(now);
                         woken[t] = woken[t].filter(|_| switch_reason == SwitchReason::Blocked);
                     }
-                    if next != IDLE {
+                    if next != IDLE_TASK_INDEX {
                         if let Some((then, _)) = woken[next].take() {
                             model.latency[next] += now - then;
                         } else if let Some(then) = ready[next] {
@@ -139,7 +142,7 @@ proptest! {
                     }
                     let prev = (tasks.get(running), switch_reason);
                     let after = (tasks.get(next), &bounds);
-                    let idle = || next == IDLE;
+                    let idle = || next == IDLE_TASK_INDEX;
                     cpu.begin_switch();
                     if let Some(task) = tasks.get(next) {
                         task.begin_switch_in();
@@ -148,34 +151,34 @@ proptest! {
                         Some(own) => cpu.switch_fast(own, prev, after, idle, now),
                         None => cpu.switch(prev, after, idle, now),
                     };
-                    prop_assert_eq!(returns, next != IDLE && in_kernel[next]);
+                    prop_assert_eq!(returns, next != IDLE_TASK_INDEX && in_kernel[next]);
                     running = next;
                 }
-                Event::SyscallEnter => {
-                    if running != IDLE {
+                AccountingEvent::SyscallEnter => {
+                    if running != IDLE_TASK_INDEX {
                         cpu.syscall_enter(tasks.get(running), || clock.get());
                         (in_syscall[running], in_kernel[running]) = (true, false);
                     }
                 }
-                Event::SyscallExit => {
-                    if running != IDLE {
+                AccountingEvent::SyscallExit => {
+                    if running != IDLE_TASK_INDEX {
                         cpu.syscall_exit(tasks.get(running), || clock.get());
                         (in_syscall[running], in_kernel[running]) = (false, false);
                     }
                 }
-                Event::SyscallCheck => {
-                    if running != IDLE {
+                AccountingEvent::SyscallCheck => {
+                    if running != IDLE_TASK_INDEX {
                         cpu.syscall_check(|| clock.get());
                         in_syscall[running] = true;
                     }
                 }
-                Event::EnterKernel => {
-                    if running != IDLE {
+                AccountingEvent::EnterKernel => {
+                    if running != IDLE_TASK_INDEX {
                         cpu.enter_kernel(|| clock.get());
                         (in_syscall[running], in_kernel[running]) = (true, true);
                     }
                 }
-                Event::Interrupt(ticks, handlers) => {
+                AccountingEvent::Interrupt(ticks, handlers) => {
                     for handler in 0..handlers {
                         cpu.irq_enter(handler == 0, || clock.get());
                         advance(ticks);
@@ -184,11 +187,11 @@ proptest! {
                     let ticks = ticks * u64::from(handlers);
                     interrupts += 1;
                     model.interrupts += ticks;
-                    if running != IDLE {
+                    if running != IDLE_TASK_INDEX {
                         model.interrupted[running] += ticks;
                     }
                 }
-                Event::Softirq(before, inside, after) => {
+                AccountingEvent::Softirq(before, inside, after) => {
                     cpu.softirq_enter(1, false, || clock.get());
                     advance(before);
                     cpu.irq_enter(true, || clock.get());
@@ -200,11 +203,11 @@ proptest! {
                     let all = before + inside + after;
                     model.interrupts += all;
                     model.softirq += before + after;
-                    if running != IDLE {
+                    if running != IDLE_TASK_INDEX {
                         model.interrupted[running] += all;
                     }
                 }
-                Event::Wake(t) => {
+                AccountingEvent::Wake(t) => {
                     tasks[t].wake(clock.get());
                     // If a task is woken more than once, its latency begins with the last wakeup. A
                     // task that is ready to run has not slept, so its wakeup is ignored.
@@ -212,8 +215,8 @@ proptest! {
                         woken[t] = Some((clock.get(), t != running));
                     }
                 }
-                Event::Replace(t) => {
-                    let (old, now) = (std::mem::replace(&mut tasks[t], task()), clock.get());
+                AccountingEvent::Replace(t) => {
+                    let (old, now) = (std::mem::replace(&mut tasks[t], new_task()), clock.get());
                     tasks[t].begin(false, true, now);
                     let copied = tasks[t].copy_wait(&old);
                     if running == t {
@@ -222,11 +225,11 @@ proptest! {
                     }
                     old.end(now);
                     tasks[t].correct_wait(copied, &old);
-                    let history = TaskHistory::new(words(), 1);
+                    let history = TaskHistory::new(zero_values(), 1);
                     history.append(&old, histories[t].as_ref());
                     histories[t] = Some(history);
                 }
-                Event::Read => {
+                AccountingEvent::Read => {
                     let v = cpu.values(true, || clock.get()).expect("nobody changes it");
                     prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - start);
                 }
@@ -265,7 +268,7 @@ proptest! {
 }
 
 #[test]
-fn r4_4_lengths_of_latencies() {
+fn r4_4_latencies_fall_into_their_histogram_buckets() {
     // The clock of this test has ticks of 10 ns.
     let bounds = LatencyBounds::new(100_000);
     let us = 100;
@@ -286,7 +289,7 @@ fn r4_4_lengths_of_latencies() {
 }
 
 #[test]
-fn r4_2_an_end_without_a_beginning_is_nothing() {
+fn r4_2_exit_without_entry_counts_no_time() {
     let cpu = Cpu::new(0);
     cpu.begin(true, 1000);
     cpu.irq_exit(|| 1010);
@@ -299,8 +302,8 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
 }
 
 #[test]
-fn r4_9_no_time_falls_where_a_call_begins() {
-    let (cpu, task) = (Cpu::new(0), task());
+fn r4_9_times_do_not_decrease_at_the_begin_of_a_call() {
+    let (cpu, task) = (Cpu::new(0), new_task());
     let bounds = LatencyBounds::new(100);
     cpu.begin(true, 1000);
     cpu.begin_switch();
@@ -331,8 +334,8 @@ fn r4_9_no_time_falls_where_a_call_begins() {
 }
 
 #[test]
-fn r4_9_a_cpu_that_is_off_has_no_time() {
-    let (cpu, last, first) = (Cpu::new(0), task(), task());
+fn r4_9_offline_cpu_accumulates_no_time() {
+    let (cpu, last, first) = (Cpu::new(0), new_task(), new_task());
     let bounds = LatencyBounds::new(100);
     let all = |online, now| {
         let v = cpu.values(online, || now).expect("nobody changes it");
@@ -374,7 +377,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
 }
 
 #[test]
-fn r4_4_each_group_of_cpus_has_its_part() {
+fn r4_4_time_is_counted_for_each_group_of_cpus() {
     let cpus: Vec<Cpu> = (0..5).map(Cpu::new).collect();
     let other_groups = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
     let task: Task<Vec<Word>> = Task::new(other_groups, 2);
@@ -431,8 +434,8 @@ fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: Switc
 }
 
 #[test]
-fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
-    let (cpu, task) = (Cpu::new(0), task());
+fn r4_4_wait_begins_at_the_last_wakeup() {
+    let (cpu, task) = (Cpu::new(0), new_task());
     let latency = |now| {
         let read = task.read(|| now, |_| Some(&cpu));
         read.expect("nobody changes it").values[value::LATENCY]
@@ -465,8 +468,8 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
 }
 
 #[test]
-fn r4_2_time_of_a_suspend_is_not_counted() {
-    let (cpu, task) = (Cpu::new(0), task());
+fn r4_2_time_of_a_suspend_is_not_counted_for_tasks() {
+    let (cpu, task) = (Cpu::new(0), new_task());
     let own = |now| {
         let read = task.read(|| now, |_| Some(&cpu));
         read.expect("nobody changes it").values[value::SCHED]
@@ -489,7 +492,7 @@ fn r4_2_time_of_a_suspend_is_not_counted() {
 }
 
 #[test]
-fn r4_9_a_wait_that_was_told_does_not_fall() {
+fn r4_9_latency_that_was_read_does_not_decrease() {
     let cpus = [Cpu::new(0), Cpu::new(1)];
     let other_groups = (0..NR_VALUES).map(|_| Word::new(0)).collect();
     let task: Task<Vec<Word>> = Task::new(other_groups, 1);

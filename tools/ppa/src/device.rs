@@ -19,7 +19,7 @@ pub const DEVICE: &str = "/dev/ppa";
 pub const CPUS: &str = "/proc/rawsysppa";
 
 /// Number of bytes per read(): room for 2,000 tasks or 7,000 CPUs.
-const READ_BYTES: usize = 1 << 20;
+const READ_BUFFER_BYTES: usize = 1 << 20;
 
 /// The opened device `/dev/ppa`.
 #[derive(Debug)]
@@ -73,21 +73,21 @@ impl Device {
         file.seek(SeekFrom::Start(0))
             .map_err(|e| Error::Read(DEVICE, e))?;
         let mut tasks = Vec::new();
-        read_to_end(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
+        read_in_large_blocks(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
         Ok(latest_per_task(tasks))
     }
 
     /// Checks that the caller may call [`Self::tasks`], even while accounting is off. The check
     /// does not read ended tasks, so the kernel keeps their values.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
-        may_read(&self.file)
+        check_read_permission(&self.file)
     }
 
     /// Returns the values of each possible CPU.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
         let mut all = Vec::new();
-        read_to_end(&file, CPUS, |bytes| {
+        read_in_large_blocks(&file, CPUS, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -96,12 +96,12 @@ impl Device {
 }
 
 /// Reads a file to its end in large blocks, so that all values were read at nearly the same time.
-fn read_to_end(
+fn read_in_large_blocks(
     mut file: impl Read,
     path: &'static str,
     mut consume: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut buffer = vec![0; READ_BYTES];
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -113,7 +113,7 @@ fn read_to_end(
 }
 
 /// Checks the permission to read tasks by a read() into a buffer that is too small for a task.
-fn may_read(mut file: impl Read) -> Result<(), Error> {
+fn check_read_permission(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
         _ => Ok(()),
@@ -155,7 +155,7 @@ mod tests {
         let read = |last: Result<Vec<u8>, ErrorKind>| {
             let parts = vec![last, Err(ErrorKind::Interrupted), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = read_to_end(ChunkReader(parts), CPUS, |bytes| {
+            let result = read_in_large_blocks(ChunkReader(parts), CPUS, |bytes| {
                 all.extend_from_slice(bytes);
                 Ok(())
             });
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn r4_9_who_may_not_read_tasks_is_known_beforehand() {
-        let check = |kind| may_read(ChunkReader(vec![Err(kind)]));
+    fn r4_9_missing_permission_is_found_before_reading() {
+        let check = |kind| check_read_permission(ChunkReader(vec![Err(kind)]));
         let error = check(ErrorKind::PermissionDenied).expect_err("may not");
         assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
         assert!(check(ErrorKind::InvalidInput).is_ok());
     }
 
     #[test]
-    fn r4_6_ticks_without_a_length_are_refused() {
+    fn r4_6_tick_frequency_0_is_refused() {
         let info = |version, khz| {
             check_info(Info {
                 version,

@@ -12,7 +12,7 @@ use crate::Task;
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 /// Computes the values that pfc shows for the difference of two states of a task.
-fn evaluate(task: &Task, before: &Task) {
+fn compute_shown_values(task: &Task, before: &Task) {
     let since = task.since(Some(before));
     let _ = (since.name(), since.total(), since.user(), since.system());
     let _ = (since.waiting(), since.switches(), since.wakeups());
@@ -35,7 +35,7 @@ fn r4_4_fuzz_tasks_and_cpus() {
         let mut tasks = Vec::new();
         let _ = parse_tasks(bytes, &mut tasks);
         for two in tasks.windows(2) {
-            evaluate(&two[1], &two[0]);
+            compute_shown_values(&two[1], &two[0]);
         }
         let _ = latest_per_task(tasks);
         let cpus = parse_cpus(bytes).unwrap_or_default();

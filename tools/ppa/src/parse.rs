@@ -9,9 +9,9 @@ use crate::values::{Cpu, NR_CPU_VALUES};
 
 /// Reads integers from bytes, one after the other. If fewer bytes are left than an integer needs,
 /// the integer is 0.
-struct Cursor<'a>(&'a [u8]);
+struct BytesCursor<'a>(&'a [u8]);
 
-impl Cursor<'_> {
+impl BytesCursor<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((first, rest)) => {
@@ -34,7 +34,7 @@ impl Cursor<'_> {
 /// Appends the tasks of one read() to `tasks`.
 pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
     while !bytes.is_empty() {
-        let size = Cursor(bytes).u32() as usize;
+        let size = BytesCursor(bytes).u32() as usize;
         if bytes.len() < 4 || bytes.len() < size {
             return Err(Error::Corrupt("truncated record of a task".to_owned()));
         }
@@ -51,7 +51,7 @@ pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(),
 }
 
 fn parse_task(bytes: &[u8]) -> Task {
-    let mut cursor = Cursor(bytes);
+    let mut cursor = BytesCursor(bytes);
     // Read the fields in the order of the structure.
     Task {
         size: cursor.u32(),
@@ -83,7 +83,7 @@ pub(crate) fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
         )));
     }
     let cpu = |bytes: &[u8]| {
-        let mut cursor = Cursor(bytes);
+        let mut cursor = BytesCursor(bytes);
         Cpu {
             values: std::array::from_fn(|_| cursor.u64()),
         }
@@ -123,14 +123,14 @@ mod tests {
         to
     }
 
-    fn parse(bytes: &[u8]) -> Result<Vec<Task>, Error> {
+    fn parse_all_tasks(bytes: &[u8]) -> Result<Vec<Task>, Error> {
         let mut tasks = Vec::new();
         parse_tasks(bytes, &mut tasks).map(|()| tasks)
     }
 
     #[test]
-    fn r4_4_all_raw_values_are_read() {
-        let tasks = parse(&task_bytes(42, 0)).expect("a task");
+    fn r4_4_all_task_values_are_parsed() {
+        let tasks = parse_all_tasks(&task_bytes(42, 0)).expect("a task");
         let [task] = &tasks[..] else {
             panic!("{tasks:?}")
         };
@@ -147,32 +147,32 @@ mod tests {
     }
 
     #[test]
-    fn r4_4_a_later_kernel_has_longer_tasks() {
+    fn r4_4_longer_task_records_are_parsed() {
         let mut list = task_bytes(1, 64);
         list.extend(task_bytes(2, 0));
         list.extend(task_bytes(3, 8));
-        let tasks = parse(&list).expect("three tasks");
+        let tasks = parse_all_tasks(&list).expect("three tasks");
         let pids: Vec<u32> = tasks.iter().map(|t| t.pid).collect();
         assert_eq!(pids, [1, 2, 3]);
         assert_eq!(tasks[0].name(), "cat");
     }
 
     #[test]
-    fn r4_4_tasks_that_are_cut_off_are_refused() {
+    fn r4_4_truncated_task_records_are_refused() {
         let valid = task_bytes(1, 8);
         for len in 1..valid.len() {
-            let error = parse(&valid[..len]).expect_err("it is cut off");
+            let error = parse_all_tasks(&valid[..len]).expect_err("it is cut off");
             assert!(matches!(error, Error::Corrupt(_)), "{len}: {error}");
         }
-        assert_eq!(parse(&[]).expect("nothing is well").len(), 0);
+        assert_eq!(parse_all_tasks(&[]).expect("nothing is well").len(), 0);
     }
 
     #[test]
-    fn r4_4_sizes_that_cannot_be_are_refused() {
+    fn r4_4_invalid_record_sizes_are_refused() {
         for size in [0_u32, 4, 480, 487, 489, 492, 496, 1 << 20, u32::MAX] {
             let mut list = task_bytes(1, 0);
             list[..4].copy_from_slice(&size.to_ne_bytes());
-            assert!(parse(&list).is_err(), "{size}");
+            assert!(parse_all_tasks(&list).is_err(), "{size}");
         }
     }
 

@@ -40,7 +40,7 @@ pub fn delta(now: u64, before: u64) -> u64 {
     }
 }
 
-fn deltas<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
+fn count_increments<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
     std::array::from_fn(|n| delta(now[n], before[n]))
 }
 
@@ -109,12 +109,12 @@ impl Task {
     /// Returns the average wakeup latency of the task in ticks. If [`Self::wakeups`] is 0, divides
     /// by 1, because the first wakeup may not be counted yet.
     pub fn avg_latency(&self) -> f64 {
-        average(self.values[SCHLATACCUM], self.wakeups().max(1))
+        average_or_0(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Returns how many ticks a switch to the task takes on average.
     pub fn avg_switch(&self) -> f64 {
-        average(self.values[AVGCTXT], self.switches())
+        average_or_0(self.values[AVGCTXT], self.switches())
     }
 
     /// Returns true if the accounting of the task began after the time `time`, which shows that
@@ -146,13 +146,13 @@ impl Task {
         // If the histogram of latencies was enabled after the first of the two reads, its counts
         // started at 0, so the increments are the counts themselves.
         let latencies = match before.has_flag(TASK_LATENCIES) {
-            true => deltas(&self.latencies, &before.latencies),
+            true => count_increments(&self.latencies, &before.latencies),
             false => self.latencies,
         };
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
-            values: deltas(&self.values, &before.values),
+            values: count_increments(&self.values, &before.values),
             runq: delta(self.runq, before.runq),
             latencies,
             signals: std::array::from_fn(signals),
@@ -161,7 +161,7 @@ impl Task {
     }
 }
 
-fn average(sum: u64, count: u64) -> f64 {
+fn average_or_0(sum: u64, count: u64) -> f64 {
     match count {
         0 => 0.0,
         count => sum as f64 / count as f64,
@@ -229,7 +229,7 @@ impl Cpu {
     /// a CPU then began again at 0, and do not show when.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            values: deltas(&self.values, &before.values),
+            values: count_increments(&self.values, &before.values),
         }
     }
 

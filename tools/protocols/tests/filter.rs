@@ -7,7 +7,7 @@
 
 mod filter_model;
 
-use filter_model::{field_value, naive_glob, naive_step, steps, PATTERNS};
+use filter_model::{any_field_value, any_steps, naive_glob, naive_step, GLOB_PATTERNS};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocols::filter::{
@@ -60,7 +60,7 @@ fn check_filter(bytes: &[u8]) -> Result<(), u32> {
     check(bytes, &mut position).map_err(|()| position)
 }
 
-const EVENT: Event<'_> = Event {
+const SAMPLE_EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str count:u8 price:s32 weight:f64 half:f32",
     payload: b"pear\0\x03\xf6\xff\xff\xff\0\0\0\0\0\0\x04\x40\0\0\0\x3f",
@@ -71,13 +71,13 @@ const EVENT: Event<'_> = Event {
 fn accepts_number(op: u8, field: &str, value: u64) -> bool {
     let bytes = build_filter(&[step(op, 0, value)], &[field]);
     assert_eq!(check_filter(&bytes), Ok(()));
-    Filter::new(&bytes[..]).accepts(&EVENT)
+    Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT)
 }
 
 fn accepts_text(field: &str, pattern: &str) -> bool {
     let bytes = build_filter(&[step(GLOB, 0, 1)], &[field, pattern]);
     assert_eq!(check_filter(&bytes), Ok(()));
-    Filter::new(&bytes[..]).accepts(&EVENT)
+    Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT)
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn r3_10_fractions_are_compared_as_doubles() {
 }
 
 #[test]
-fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
+fn r3_10_comparison_with_a_missing_field_is_false() {
     for op in EQ..=ANY {
         assert!(!accepts_number(op, "size", 3), "{op}");
         assert!(!accepts_number(op, "piece", 3), "{op}");
@@ -137,14 +137,14 @@ fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
         let event = Event {
             fields,
             payload,
-            ..EVENT
+            ..SAMPLE_EVENT
         };
         assert!(!filter.accepts(&event), "{fields:?}");
     }
 }
 
 #[test]
-fn r3_10_steps_lead_to_one_another() {
+fn r3_10_steps_branch_to_other_steps() {
     // The filter is: count == 3 && (price > 0 || piece ~ "p*").
     let steps = [
         Step {
@@ -160,25 +160,25 @@ fn r3_10_steps_lead_to_one_another() {
     let texts = ["count", "price", "piece", "p*"];
     let bytes = build_filter(&steps, &texts);
     assert_eq!(check_filter(&bytes), Ok(()));
-    assert!(Filter::new(&bytes[..]).accepts(&EVENT));
+    assert!(Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT));
     // The bytes that follow the filter in its page are ignored.
     let mut page = bytes.clone();
     page.resize(FILTER_MAX, 0xaa);
-    assert!(Filter::new(&page[..]).accepts(&EVENT));
+    assert!(Filter::new(&page[..]).accepts(&SAMPLE_EVENT));
     assert_eq!(Filter::new(&page[..]).check(&mut 0), Ok(()));
     assert_eq!(check_filter(&page), Err(u32::MAX));
-    let words = words(&page);
-    assert!(Filter::new(&words[..]).accepts(&EVENT));
+    let words = bytes_to_words(&page);
+    assert!(Filter::new(&words[..]).accepts(&SAMPLE_EVENT));
     assert_eq!(Filter::new(&words[..]).check(&mut 0), Ok(()));
 }
 
-fn words(bytes: &[u8]) -> Vec<Word> {
+fn bytes_to_words(bytes: &[u8]) -> Vec<Word> {
     let eight = |chunk: &[u8]| Word::new(u64::from_le_bytes(chunk.try_into().unwrap()));
     bytes.chunks_exact(8).map(eight).collect()
 }
 
 #[test]
-fn r3_10_a_bad_filter_is_refused_with_its_step() {
+fn r3_10_invalid_filter_is_refused_with_its_step() {
     let good = build_filter(
         &[
             Step {
@@ -254,7 +254,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
 }
 
 #[test]
-fn r3_10_a_filter_has_at_most_a_page() {
+fn r3_10_filter_larger_than_a_page_is_refused() {
     let long = "x".repeat(FILTER_MAX - HEADER - STEP - 3);
     let largest = build_filter(&[step(GLOB, 0, 1)], &["a", &long]);
     assert_eq!(largest.len(), FILTER_MAX);
@@ -275,7 +275,7 @@ fn r3_10_a_filter_has_at_most_a_page() {
 }
 
 #[test]
-fn r3_10_globs() {
+fn r3_10_globs_match_texts() {
     let is = |pattern: &str, text: &str| glob(pattern.as_bytes(), text.as_bytes());
     for (pattern, text) in [
         ("", ""),
@@ -330,7 +330,7 @@ fn thread_cpu_ns() -> u64 {
 }
 
 #[test]
-fn r3_10_many_stars_take_no_longer_than_the_product() {
+fn r3_10_glob_with_many_stars_takes_product_of_lengths() {
     let pattern = b"*a".repeat(2000);
     let text = [&b"a".repeat(1999)[..], b"b"].concat();
     let began = thread_cpu_ns();
@@ -339,7 +339,7 @@ fn r3_10_many_stars_take_no_longer_than_the_product() {
 }
 
 #[test]
-fn r3_8_names_and_fields_of_markers() {
+fn r3_8_names_and_fields_of_markers_are_checked() {
     let longest = format!("p:{}", "e".repeat(NAME_MAX - 3));
     for good in ["a:b", "Shop-1.x:sold_2", &longest] {
         assert!(check_name(good.as_bytes()), "{good}");
@@ -407,17 +407,20 @@ fn r3_8_names_and_fields_of_markers() {
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long_run() { 4000 } else { 400 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 4000 } else { 400 }))]
 
     #[test]
-    fn r3_10_agrees_with_a_naive_model(steps in steps(), held in vec(field_value(), 0..4)) {
+    fn r3_10_filter_agrees_with_a_naive_model(
+        steps in any_steps(),
+        held in vec(any_field_value(), 0..4),
+    ) {
         let names = ["a", "b", "c", "d"];
-        let texts = [&names[..], &PATTERNS[..]].concat();
+        let texts = [&names[..], &GLOB_PATTERNS[..]].concat();
         let bytes = build_filter(&steps, &texts);
         prop_assert_eq!(check_filter(&bytes), Ok(()));
         let fields: Vec<String> = held
@@ -428,7 +431,7 @@ proptest! {
         let fields = fields.join(" ");
         prop_assert!(check_fields(fields.as_bytes()));
         let payload: Vec<u8> = held.iter().flat_map(|(_, bytes, _)| bytes.clone()).collect();
-        let event = Event { fields: fields.as_bytes(), payload: &payload, ..EVENT };
+        let event = Event { fields: fields.as_bytes(), payload: &payload, ..SAMPLE_EVENT };
         let mut at = 0;
         while at < ACCEPT - 1 {
             let step = &steps[usize::from(at)];
@@ -438,7 +441,7 @@ proptest! {
         prop_assert_eq!(Filter::new(&bytes[..]).accepts(&event), at == ACCEPT);
         let mut page = bytes;
         page.resize(FILTER_MAX, 0);
-        prop_assert_eq!(Filter::new(&words(&page)[..]).accepts(&event), at == ACCEPT);
+        prop_assert_eq!(Filter::new(&bytes_to_words(&page)[..]).accepts(&event), at == ACCEPT);
     }
 
     #[test]
@@ -450,19 +453,19 @@ proptest! {
     }
 
     #[test]
-    fn r3_10_random_bytes_harm_nobody(
+    fn r3_10_random_bytes_as_a_filter_cause_no_panic(
         bytes in vec(any::<u8>(), 0..600),
         steps in 0u16..40,
         marker in vec(any::<u8>(), 0..70),
         fields in vec(any::<u8>(), 0..300),
         payload in vec(any::<u8>(), 0..300),
     ) {
-        let event = Event { marker: &marker, fields: &fields, payload: &payload, ..EVENT };
+        let event = Event { marker: &marker, fields: &fields, payload: &payload, ..SAMPLE_EVENT };
         let evaluate = |bytes: &[u8]| {
             let _ = check_filter(bytes);
             let _ = Filter::new(bytes).accepts(&event);
-            let _ = Filter::new(&words(bytes)[..]).accepts(&event);
-            let _ = Filter::new(bytes).accepts(&EVENT);
+            let _ = Filter::new(&bytes_to_words(bytes)[..]).accepts(&event);
+            let _ = Filter::new(bytes).accepts(&SAMPLE_EVENT);
         };
         evaluate(&bytes);
         let mut bytes = bytes;
@@ -479,23 +482,23 @@ proptest! {
     }
 
     #[test]
-    fn r3_10_a_good_filter_with_one_byte_changed_harms_nobody(
-        steps in steps(),
+    fn r3_10_filter_with_a_changed_byte_causes_no_panic(
+        steps in any_steps(),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {
-        let texts = [&["count", "price", "piece", "weight"][..], &PATTERNS[..]].concat();
+        let texts = [&["count", "price", "piece", "weight"][..], &GLOB_PATTERNS[..]].concat();
         let mut bytes = build_filter(&steps, &texts);
         let at = at.index(bytes.len());
         bytes[at] = byte;
         let _ = check_filter(&bytes);
-        let _ = Filter::new(&bytes[..]).accepts(&EVENT);
+        let _ = Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT);
     }
 
     #[test]
-    fn r3_8_fields_that_are_accepted_can_be_walked(fields in "([a-c]{1,2}:[usf](8|16|32|tr) ?){0,4}") {
+    fn r3_8_evaluation_walks_any_fields(fields in "([a-c]{1,2}:[usf](8|16|32|tr) ?){0,4}") {
         let bytes = build_filter(&[step(GE, 0, 0)], &["zz"]);
-        let event = Event { fields: fields.as_bytes(), payload: &[0; 64], ..EVENT };
+        let event = Event { fields: fields.as_bytes(), payload: &[0; 64], ..SAMPLE_EVENT };
         prop_assert!(!Filter::new(&bytes[..]).accepts(&event));
         let _ = check_fields(fields.as_bytes());
     }

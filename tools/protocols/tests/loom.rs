@@ -8,7 +8,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p protocols --test loom --release
 //! ```
 //!
-//! The constant PREEMPTIONS limits the number of preemptions that loom tries.
+//! The constant MAX_PREEMPTIONS limits the number of preemptions that loom tries.
 //! `Documentation/barriers.md` has the run time of these tests.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
@@ -34,10 +34,10 @@ use protocols::sync::{fence_acquire, fence_release, Word};
 
 /// Maximum number of preemptions that loom tries, which is enough to detect every broken protocol
 /// below. A higher number of preemptions would take hours for nested updates.
-const PREEMPTIONS: usize = 3;
-const PREEMPTIONS_NESTED: usize = 2;
+const MAX_PREEMPTIONS: usize = 3;
+const MAX_PREEMPTIONS_NESTED: usize = 2;
 
-fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+fn run_in_loom(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(f);
@@ -107,7 +107,7 @@ struct CpuWriter<'a> {
 }
 
 /// Number of points in an update at which the tests let an interrupt occur.
-const POINTS: usize = 5;
+const NR_UPDATE_POINTS: usize = 5;
 
 /// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
 /// nested update occurs.
@@ -149,62 +149,66 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     interrupt_at(4);
 }
 
-type Copy = (u64, u64, u64);
+type CpuCopy = (u64, u64, u64);
 
-fn copy(cpu: &Cpu) -> Copy {
+fn copy_cpu(cpu: &Cpu) -> CpuCopy {
     let flag = cpu.flag.load_relaxed();
     (flag, cpu.a.load_relaxed(), cpu.b.load_relaxed())
 }
 
-fn read(cpu: &Cpu) -> Option<Copy> {
-    try_read(&cpu.flag, || copy(cpu))
+fn read_by_protocol(cpu: &Cpu) -> Option<CpuCopy> {
+    try_read(&cpu.flag, || copy_cpu(cpu))
 }
 
 /// Reads without step C of the seqflag protocol: the loads of the values may be executed before the
 /// first load of the flag.
-fn read_without_c(cpu: &Cpu) -> Option<Copy> {
+fn read_without_c(cpu: &Cpu) -> Option<CpuCopy> {
     let before = cpu.flag.load_relaxed();
     if !is_idle(before) {
         return None;
     }
-    let copied = copy(cpu);
+    let copied = copy_cpu(cpu);
     fence_acquire();
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
 /// Reads without step D of the seqflag protocol: the second load of the flag may be executed before
 /// the loads of the values.
-fn read_without_d(cpu: &Cpu) -> Option<Copy> {
+fn read_without_d(cpu: &Cpu) -> Option<CpuCopy> {
     let before = cpu.flag.load_acquire();
     if !is_idle(before) {
         return None;
     }
-    let copied = copy(cpu);
+    let copied = copy_cpu(cpu);
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
 /// Reads by the protocol of the 2002 proposal: checks that no update is in flight before and after
 /// the values are copied. The 2002 protocol does not detect an update that begins after the first
 /// check of the flag and completes before the second check.
-fn read_without_count(cpu: &Cpu) -> Option<Copy> {
+fn read_without_count(cpu: &Cpu) -> Option<CpuCopy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
     }
-    let copied = copy(cpu);
+    let copied = copy_cpu(cpu);
     fence_acquire();
     is_idle(cpu.flag.load_relaxed()).then_some(copied)
 }
 
 /// Runs a writer with nested updates, and concurrently a reader that reads once or twice.
-fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
+fn race_writer(
+    writer: WriterDefect,
+    reader: fn(&Cpu) -> Option<CpuCopy>,
+    nested: &'static [usize],
+) {
     // If two updates are nested, read only once: exploring all orders with a second read takes too
     // long.
     let (preemptions, nr_reads) = match nested.len() {
-        0 => (PREEMPTIONS, 2),
-        1 => (PREEMPTIONS_NESTED, 2),
-        _ => (PREEMPTIONS_NESTED, 1),
+        0 => (MAX_PREEMPTIONS, 2),
+        1 => (MAX_PREEMPTIONS_NESTED, 2),
+        _ => (MAX_PREEMPTIONS_NESTED, 1),
     };
-    model(preemptions, move || {
+    run_in_loom(preemptions, move || {
         let cpu = Cpu::new();
         let writer_thread = {
             let cpu = Arc::clone(&cpu);
@@ -235,24 +239,28 @@ fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static
 }
 
 #[test]
-fn r0_9_seqflag_no_group_is_seen_half() {
-    race(WriterDefect::None, read, &[]);
+fn r0_9_seqflag_reader_sees_no_half_update() {
+    race_writer(WriterDefect::None, read_by_protocol, &[]);
 }
 
 #[test]
 fn r0_8_seqflag_interrupts_nest_at_every_point() {
-    for point in 0..POINTS {
-        race(WriterDefect::None, read, Box::leak(Box::new([point])));
+    for point in 0..NR_UPDATE_POINTS {
+        race_writer(
+            WriterDefect::None,
+            read_by_protocol,
+            Box::leak(Box::new([point])),
+        );
     }
 }
 
 #[test]
 fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
-    for interrupt in 0..POINTS {
-        for nmi in 0..POINTS {
-            race(
+    for interrupt in 0..NR_UPDATE_POINTS {
+        for nmi in 0..NR_UPDATE_POINTS {
+            race_writer(
                 WriterDefect::None,
-                read,
+                read_by_protocol,
                 Box::leak(Box::new([interrupt, nmi])),
             );
         }
@@ -262,43 +270,43 @@ fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_begin() {
-    race(WriterDefect::NoA, read, &[]);
+    race_writer(WriterDefect::NoA, read_by_protocol, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_barrier_after_begin() {
-    race(WriterDefect::NoBarrierAfterA, read, &[]);
+    race_writer(WriterDefect::NoBarrierAfterA, read_by_protocol, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_that_is_not_a_release() {
-    race(WriterDefect::BNotRelease, read, &[]);
+    race_writer(WriterDefect::BNotRelease, read_by_protocol, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_before_the_values() {
-    race(WriterDefect::BBeforeValues, read, &[]);
+    race_writer(WriterDefect::BBeforeValues, read_by_protocol, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_c() {
-    race(WriterDefect::None, read_without_c, &[]);
+    race_writer(WriterDefect::None, read_without_c, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_d() {
-    race(WriterDefect::None, read_without_d, &[]);
+    race_writer(WriterDefect::None, read_without_d, &[]);
 }
 
 #[test]
 #[should_panic]
-fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
-    race(WriterDefect::None, read_without_count, &[]);
+fn loom_finds_a_flag_that_does_not_count_updates() {
+    race_writer(WriterDefect::None, read_without_count, &[]);
 }
 
 /// The two generation words in the header of the file, and two words that stand for the
@@ -359,8 +367,8 @@ fn change_twice(header: &Header, changer: ChangeWriter) {
 }
 
 /// Makes two changes of the set of instances, concurrently with a reader that reads twice.
-fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
-    model(PREEMPTIONS, move || {
+fn race_changes(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
+    run_in_loom(MAX_PREEMPTIONS, move || {
         let header = Header::new();
         let writer_thread = {
             let header = Arc::clone(&header);
@@ -389,33 +397,33 @@ fn holds(h: &Header, entered: u64) -> bool {
 }
 
 #[test]
-fn r0_6_generation_what_holds_is_of_one_generation() {
-    change(ChangeWriter::Correct, enter, holds);
-    change(ChangeWriter::Module, enter, holds);
+fn r0_6_generation_checked_copy_is_of_one_generation() {
+    race_changes(ChangeWriter::Correct, enter, holds);
+    race_changes(ChangeWriter::Module, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_change_without_barrier_after_gen1() {
-    change(ChangeWriter::NoBarrierAfterA, enter, holds);
+    race_changes(ChangeWriter::NoBarrierAfterA, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_gen2_that_is_not_a_release() {
-    change(ChangeWriter::BNotRelease, enter, holds);
+    race_changes(ChangeWriter::BNotRelease, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_enter_that_does_not_acquire() {
-    change(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
+    race_changes(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
 }
 
 #[test]
 #[should_panic]
-fn loom_finds_a_look_at_gen1_that_does_not_wait() {
-    change(ChangeWriter::Correct, enter, |h, entered| {
+fn loom_finds_a_check_of_gen1_without_fence() {
+    race_changes(ChangeWriter::Correct, enter, |h, entered| {
         h.gen1.load_relaxed() == entered
     });
 }
@@ -423,9 +431,9 @@ fn loom_finds_a_look_at_gen1_that_does_not_wait() {
 /// Models growth of the file: a writer initializes the two words of a chunk, and then raises the
 /// count of chunks. In this model the memory of the chunk exists from the start. A reader that sees
 /// the raised count must not see a word that is still uninitialized (0).
-fn growth(count_last: bool, barrier: bool) {
-    const READY: u64 = 1;
-    model(PREEMPTIONS, move || {
+fn race_growth(count_last: bool, barrier: bool) {
+    const INITIALIZED: u64 = 1;
+    run_in_loom(MAX_PREEMPTIONS, move || {
         let words = Arc::new([Word::new(0), Word::new(0), Word::new(0)]);
         let writer_thread = {
             let words = Arc::clone(&words);
@@ -434,8 +442,8 @@ fn growth(count_last: bool, barrier: bool) {
                 if !count_last {
                     count.store_relaxed(1);
                 }
-                a.store_relaxed(READY);
-                b.store_relaxed(READY);
+                a.store_relaxed(INITIALIZED);
+                b.store_relaxed(INITIALIZED);
                 if barrier {
                     fence_release();
                 }
@@ -446,28 +454,28 @@ fn growth(count_last: bool, barrier: bool) {
         };
         let [a, b, count] = &*words;
         if count.load_acquire() == 1 {
-            assert_eq!(a.load_relaxed(), READY, "counted, and not there");
-            assert_eq!(b.load_relaxed(), READY, "counted, and not there");
+            assert_eq!(a.load_relaxed(), INITIALIZED, "counted, and not there");
+            assert_eq!(b.load_relaxed(), INITIALIZED, "counted, and not there");
         }
         writer_thread.join().expect("the writer ends");
     });
 }
 
 #[test]
-fn r0_4_growth_what_is_counted_exists() {
-    growth(true, true);
+fn r0_4_growth_counted_chunk_is_initialized() {
+    race_growth(true, true);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_chunk_that_is_counted_before_it_exists() {
-    growth(false, true);
+    race_growth(false, true);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_count_without_barrier() {
-    growth(true, false);
+    race_growth(true, false);
 }
 
 /// A way to revive a deleted instance: the correct way, or a way with a defect.
@@ -487,7 +495,7 @@ enum Revival {
 ///
 /// Joining a thread models the grace period: all updates of the joined thread have ended after the
 /// join. A second thread makes the updates that begin after the deletion.
-fn revive(revival: Revival) {
+fn race_revival(revival: Revival) {
     struct Instance {
         header: Header,
         live: Word,
@@ -502,7 +510,7 @@ fn revive(revival: Revival) {
         }
         live
     }
-    model(PREEMPTIONS_NESTED, move || {
+    run_in_loom(MAX_PREEMPTIONS_NESTED, move || {
         let header = Header {
             gen1: Word::new(0),
             gen2: Word::new(0),
@@ -568,24 +576,24 @@ fn revive(revival: Revival) {
 }
 
 #[test]
-fn r0_10_revival_shows_no_value_of_the_life_before() {
-    revive(Revival::Correct);
+fn r0_10_revival_shows_no_value_of_the_earlier_incarnation() {
+    race_revival(Revival::Correct);
 }
 
 #[test]
 #[should_panic]
-fn loom_finds_a_revival_that_does_not_wait() {
-    revive(Revival::NoSettle);
+fn loom_finds_a_revival_during_updates_in_flight() {
+    race_revival(Revival::NoSettle);
 }
 
 #[test]
 #[should_panic]
-fn loom_finds_a_revival_that_counts_before_it_is_zero() {
-    revive(Revival::LiveBeforeZero);
+fn loom_finds_a_revival_that_is_live_before_zeroing() {
+    race_revival(Revival::LiveBeforeZero);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_revival_outside_of_a_change() {
-    revive(Revival::ZeroBeforeChange);
+    race_revival(Revival::ZeroBeforeChange);
 }

@@ -15,28 +15,28 @@ use protocols::ring::{
 };
 use protocols::sync::Word;
 
-const WORDS: usize = 4;
-const BYTES: u64 = 8 * WORDS as u64;
-const SAMPLE: u16 = 1;
-const PREEMPTIONS: usize = 4;
+const RING_WORDS: usize = 4;
+const RING_BYTES: u64 = 8 * RING_WORDS as u64;
+const SAMPLE_KIND: u16 = 1;
+const MAX_PREEMPTIONS: usize = 4;
 
-fn model(f: impl Fn() + Sync + Send + 'static) {
+fn run_in_loom(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(MAX_PREEMPTIONS);
     builder.check(f);
 }
 
 struct Ring {
     page: Page,
     tail: Word,
-    data: [Word; WORDS],
+    data: [Word; RING_WORDS],
     flags: u32,
 }
 
 impl Ring {
     fn new(flags: u32) -> Arc<Self> {
         let page = Page::new();
-        page.init(flags, 0, BYTES);
+        page.init(flags, 0, RING_BYTES);
         Arc::new(Self {
             page,
             tail: Word::new(0),
@@ -56,11 +56,11 @@ impl Ring {
     /// Writes a record for each size in `records`; sizes are in words. Each word after the header
     /// of a record is the number of the record, from 1 on. Returns the number of lost records.
     fn write(&self, records: &[usize]) -> u64 {
-        let mut writer = Writer::new(self.flags, BYTES, 0);
+        let mut writer = Writer::new(self.flags, RING_BYTES, 0);
         let mut lost = 0;
         for (n, words) in (1..).zip(records) {
-            let payload = [n; WORDS];
-            let result = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
+            let payload = [n; RING_WORDS];
+            let result = writer.write(&self.shared(), SAMPLE_KIND, &[&payload[..words - 1]]);
             lost += u64::from(result == WriteResult::Lost);
         }
         lost
@@ -83,15 +83,15 @@ fn check_record(copied: &[u64], records: &[usize]) -> u64 {
 
 /// Takes snapshots of a backward ring. A snapshot must consist of whole records, newest first and
 /// without gaps, and must not contain a record that is newer than the head.
-fn backward(records: &'static [usize]) {
-    model(move || {
+fn check_backward_snapshots(records: &'static [usize]) {
+    run_in_loom(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
         let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
         let take_snapshot = || {
-            let mut to = [0; WORDS];
+            let mut to = [0; RING_WORDS];
             let head = head(&ring.shared());
             // Because the sizes of the records are known, the head determines how many records were
             // written before the head was stored.
@@ -108,7 +108,7 @@ fn backward(records: &'static [usize]) {
             let end = loop {
                 match read(&ring.shared(), head, at, &mut to) {
                     ReadResult::Record { words, kind } => {
-                        assert_eq!(kind, SAMPLE);
+                        assert_eq!(kind, SAMPLE_KIND);
                         assert_eq!(check_record(&to[..words], records), newer - 1);
                         newer -= 1;
                         at = at.wrapping_add(8 * words as u64);
@@ -125,7 +125,7 @@ fn backward(records: &'static [usize]) {
         take_snapshot();
         writer_thread.join().expect("the writer ends");
         // After the writer has ended, the snapshot holds the newest records that fit into the ring.
-        let mut left = WORDS;
+        let mut left = RING_WORDS;
         let fit = records.iter().rev().take_while(|words| {
             let fits = **words <= left;
             left = left.saturating_sub(**words);
@@ -137,24 +137,24 @@ fn backward(records: &'static [usize]) {
 
 #[test]
 fn r2_5_backward_records_of_one_size() {
-    backward(&[2, 2, 2, 2]);
+    check_backward_snapshots(&[2, 2, 2, 2]);
 }
 
 #[test]
 fn r2_5_backward_records_across_the_end() {
-    backward(&[3, 3, 2]);
+    check_backward_snapshots(&[3, 3, 2]);
 }
 
 #[test]
-fn r2_5_backward_a_small_one_over_a_large_one() {
-    backward(&[4, 2, 3]);
+fn r2_5_backward_small_record_over_a_large_one() {
+    check_backward_snapshots(&[4, 2, 3]);
 }
 
 /// Checks that a consumer of a forward ring gets all records that were not lost, whole and in
 /// order, and the number of lost records. The consumer reads `nr_reads` times while the writer
 /// writes.
-fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
-    model(move || {
+fn check_forward_consumer(records: &'static [usize], nr_reads: usize) {
+    run_in_loom(move || {
         let ring = Ring::new(0);
         let writer_thread = {
             let ring = Arc::clone(&ring);
@@ -162,7 +162,7 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
         };
         let (mut at, mut last, mut reported_lost) = (0u64, 0, 0);
         let mut consume = || {
-            let mut to = [0; WORDS];
+            let mut to = [0; RING_WORDS];
             let head = head(&ring.shared());
             while at != head {
                 let found = read(&ring.shared(), head, at, &mut to);
@@ -200,18 +200,18 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
 
 #[test]
 fn r2_7_forward_with_a_tail_records_of_one_size() {
-    forward_with_tail(&[2, 2, 2, 2], 2);
+    check_forward_consumer(&[2, 2, 2, 2], 2);
 }
 
 #[test]
 fn r2_7_forward_with_a_tail_records_across_the_end() {
-    forward_with_tail(&[3, 3, 2], 2);
+    check_forward_consumer(&[3, 3, 2], 2);
 }
 
 /// Checks a consumer of a backward ring, which runs three times. In each run, the consumer reads
 /// from the newest record back to the records that it has already read.
-fn backward_with_tail(records: &'static [usize]) {
-    model(move || {
+fn check_backward_consumer(records: &'static [usize]) {
+    run_in_loom(move || {
         let ring = Ring::new(BACKWARD);
         let writer_thread = {
             let ring = Arc::clone(&ring);
@@ -219,7 +219,7 @@ fn backward_with_tail(records: &'static [usize]) {
         };
         let (mut tail, mut last, mut nr_read) = (0u64, 0, 0);
         let mut consume = || {
-            let mut to = [0; WORDS];
+            let mut to = [0; RING_WORDS];
             let head = head(&ring.shared());
             let (mut at, mut newest) = (head, None);
             while at != tail {
@@ -227,7 +227,7 @@ fn backward_with_tail(records: &'static [usize]) {
                 let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
-                if kind == SAMPLE {
+                if kind == SAMPLE_KIND {
                     let n = check_record(&to[..words], records);
                     assert!(n > last, "an old one");
                     newest = newest.or(Some(n));
@@ -249,28 +249,28 @@ fn backward_with_tail(records: &'static [usize]) {
 
 #[test]
 fn r2_7_backward_with_a_tail() {
-    backward_with_tail(&[2, 2, 2, 2]);
-    backward_with_tail(&[3, 3, 2]);
+    check_backward_consumer(&[2, 2, 2, 2]);
+    check_backward_consumer(&[3, 3, 2]);
 }
 
 /// Checks a reader of a forward ring whose writer overwrites unread records. The reader reads one
 /// record after the other. When the writer has overtaken the reader, the reader continues at the
 /// head.
-fn forward_overwritten(records: &'static [usize]) {
-    model(move || {
+fn check_overwritten_forward_reader(records: &'static [usize]) {
+    run_in_loom(move || {
         let ring = Ring::new(OVERWRITE);
         let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let mut to = [0; WORDS];
+        let mut to = [0; RING_WORDS];
         let (mut at, mut last) = (0u64, 0);
         for _ in 0..2 {
             let head = head(&ring.shared());
             while at != head {
                 match read(&ring.shared(), head, at, &mut to) {
                     ReadResult::Record { words, kind } => {
-                        assert_eq!(kind, SAMPLE);
+                        assert_eq!(kind, SAMPLE_KIND);
                         let n = check_record(&to[..words], records);
                         assert!(n > last, "an old one");
                         last = n;
@@ -287,10 +287,10 @@ fn forward_overwritten(records: &'static [usize]) {
 
 #[test]
 fn r2_5_forward_overwritten_records_of_one_size() {
-    forward_overwritten(&[2, 2, 2, 2]);
+    check_overwritten_forward_reader(&[2, 2, 2, 2]);
 }
 
 #[test]
 fn r2_5_forward_overwritten_records_across_the_end() {
-    forward_overwritten(&[3, 3, 2]);
+    check_overwritten_forward_reader(&[3, 3, 2]);
 }

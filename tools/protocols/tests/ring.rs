@@ -12,8 +12,8 @@ use protocols::ring::{
 };
 use protocols::sync::Word;
 
-const SAMPLE: u16 = 1;
-const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
+const SAMPLE_KIND: u16 = 1;
+const GUARD_VALUE: u64 = 0x00ca_9a47_00ca_9a47;
 /// Number of guard words before and after the ring's data, which must not change.
 const GUARD_WORDS: usize = 64;
 
@@ -42,7 +42,7 @@ struct TestRing {
 
 impl TestRing {
     fn new(flags: u32, words: usize, begin: u64) -> Self {
-        let canaries = || (0..GUARD_WORDS).map(|_| Word::new(CANARY));
+        let canaries = || (0..GUARD_WORDS).map(|_| Word::new(GUARD_VALUE));
         let data = (0..words).map(|_| Word::new(0));
         let page = Page::new();
         let bytes = words as u64 * 8;
@@ -135,7 +135,7 @@ impl TestRing {
 
         let mut writer = self.writer;
         let (first, second) = payload.split_at(payload.len() / 2);
-        let result = writer.write(&self.shared(), SAMPLE, &[first, &[], second]);
+        let result = writer.write(&self.shared(), SAMPLE_KIND, &[first, &[], second]);
         self.writer = writer;
 
         self.written += 1;
@@ -149,7 +149,7 @@ impl TestRing {
                 self.append((LOST, vec![self.unreported_lost]));
                 self.unreported_lost = 0;
             }
-            self.append((SAMPLE, payload));
+            self.append((SAMPLE_KIND, payload));
             self.kept += 1;
         } else {
             self.lost += 1;
@@ -176,7 +176,7 @@ impl TestRing {
         }
         assert!(self.memory_words()[..GUARD_WORDS]
             .iter()
-            .all(|w| *w == CANARY));
+            .all(|w| *w == GUARD_VALUE));
         // Check that the writer has not overwritten words that the reader has not released.
         assert!(
             grown <= room,
@@ -214,7 +214,7 @@ impl TestRing {
 
     /// Reads a whole backward ring, and checks that the reader gets exactly the records that are
     /// not overwritten, newest first.
-    fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
+    fn check_snapshot(&self, head: u64, log: &[(u64, Record)]) {
         let mut at = head;
         let mut left = self.bytes();
         for (position, record) in log.iter().rev() {
@@ -242,7 +242,7 @@ impl TestRing {
 
 /// An operation on a ring.
 #[derive(Clone, Debug)]
-enum Step {
+enum RingStep {
     /// Write a record of this size in words.
     Write(usize),
     /// Read this number of records.
@@ -254,7 +254,7 @@ enum Step {
     TailOffset(i64),
 }
 
-fn ring() -> impl Strategy<Value = (usize, u64)> {
+fn any_ring_size_and_begin() -> impl Strategy<Value = (usize, u64)> {
     let words = (1u32..7).prop_map(|n| 1usize << n);
     let begin = prop_oneof![
         Just(0u64),
@@ -266,33 +266,33 @@ fn ring() -> impl Strategy<Value = (usize, u64)> {
     (words, begin)
 }
 
-fn record_size() -> impl Strategy<Value = usize> {
+fn any_record_words() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 1usize..6, 2 => 1usize..20, 1 => 1usize..70]
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn any_steps() -> impl Strategy<Value = Vec<RingStep>> {
     let step = prop_oneof![
-        6 => record_size().prop_map(Step::Write),
-        3 => (1usize..8).prop_map(Step::Read),
-        1 => any::<bool>().prop_map(Step::Pause),
+        6 => any_record_words().prop_map(RingStep::Write),
+        3 => (1usize..8).prop_map(RingStep::Read),
+        1 => any::<bool>().prop_map(RingStep::Pause),
     ];
     prop::collection::vec(step, 1..120)
 }
 
-fn hostile_steps() -> impl Strategy<Value = Vec<Step>> {
+fn any_hostile_steps() -> impl Strategy<Value = Vec<RingStep>> {
     let step = prop_oneof![
-        4 => record_size().prop_map(Step::Write),
-        2 => any::<u64>().prop_map(Step::Tail),
-        2 => (-600i64..600).prop_map(Step::TailOffset),
+        4 => any_record_words().prop_map(RingStep::Write),
+        2 => any::<u64>().prop_map(RingStep::Tail),
+        2 => (-600i64..600).prop_map(RingStep::TailOffset),
     ];
     prop::collection::vec(step, 1..120)
 }
 
 proptest! {
     #[test]
-    fn r2_7_a_forward_ring_with_a_tail_gives_every_record_in_order(
-        (words, begin) in ring(),
-        steps in steps(),
+    fn r2_7_forward_ring_with_tail_returns_every_record_in_order(
+        (words, begin) in any_ring_size_and_begin(),
+        steps in any_steps(),
     ) {
         let mut b = TestRing::new(0, words, begin);
         let mut unread: VecDeque<(u64, Record)> = VecDeque::new();
@@ -300,14 +300,14 @@ proptest! {
         let mut reported_lost = 0;
         for step in steps {
             match step {
-                Step::Write(words) => {
+                RingStep::Write(words) => {
                     let nr_before = b.written_records.len();
                     b.write(words);
                     unread.extend(b.written_records[nr_before..].iter().cloned());
                 }
-                Step::Pause(paused) => b.pause(paused),
+                RingStep::Pause(paused) => b.pause(paused),
                 _ => {
-                    let n = match step { Step::Read(n) => n, _ => 0 };
+                    let n = match step { RingStep::Read(n) => n, _ => 0 };
                     let head = head(&b.shared());
                     for _ in 0..n {
                         let Some((place, record)) = unread.pop_front() else {
@@ -331,17 +331,17 @@ proptest! {
     }
 
     #[test]
-    fn r2_7_a_forward_ring_that_is_overwritten_gives_what_is_not_gone(
-        (words, begin) in ring(),
-        steps in steps(),
+    fn r2_7_overwritten_forward_ring_returns_intact_records(
+        (words, begin) in any_ring_size_and_begin(),
+        steps in any_steps(),
     ) {
         let mut b = TestRing::new(OVERWRITE, words, begin);
         let mut next = 0;
         for step in steps {
             match step {
-                Step::Write(words) => { b.write(words); }
-                Step::Pause(paused) => b.pause(paused),
-                Step::Read(n) => {
+                RingStep::Write(words) => { b.write(words); }
+                RingStep::Pause(paused) => b.pause(paused),
+                RingStep::Read(n) => {
                     for _ in 0..n {
                         let head = head(&b.shared());
                         let Some((at, record)) = b.written_records.get(next) else { break };
@@ -363,27 +363,27 @@ proptest! {
     }
 
     #[test]
-    fn r2_3_a_backward_ring_gives_exactly_the_newest_that_fit(
-        (words, begin) in ring(),
-        steps in steps(),
+    fn r2_3_backward_ring_returns_the_newest_records_that_fit(
+        (words, begin) in any_ring_size_and_begin(),
+        steps in any_steps(),
     ) {
         let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
         for step in steps {
             match step {
-                Step::Write(words) => { b.write(words); }
-                Step::Pause(paused) => b.pause(paused),
-                _ => b.snapshot(head(&b.shared()), &b.written_records),
+                RingStep::Write(words) => { b.write(words); }
+                RingStep::Pause(paused) => b.pause(paused),
+                _ => b.check_snapshot(head(&b.shared()), &b.written_records),
             }
         }
-        b.snapshot(head(&b.shared()), &b.written_records);
+        b.check_snapshot(head(&b.shared()), &b.written_records);
     }
 
     /// Reads a snapshot after the writer has written more records.
     #[test]
-    fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
-        (words, begin) in ring(),
-        before in prop::collection::vec(record_size(), 1..40),
-        after in prop::collection::vec(record_size(), 0..10),
+    fn r2_5_old_snapshot_returns_intact_records_only(
+        (words, begin) in any_ring_size_and_begin(),
+        before in prop::collection::vec(any_record_words(), 1..40),
+        after in prop::collection::vec(any_record_words(), 0..10),
     ) {
         let mut b = TestRing::new(BACKWARD | OVERWRITE, words, begin);
         for words in before {
@@ -408,9 +408,9 @@ proptest! {
     }
 
     #[test]
-    fn r2_7_a_backward_ring_with_a_tail_gives_every_record(
-        (words, begin) in ring(),
-        steps in steps(),
+    fn r2_7_backward_ring_with_tail_returns_every_record(
+        (words, begin) in any_ring_size_and_begin(),
+        steps in any_steps(),
     ) {
         let mut b = TestRing::new(BACKWARD, words, begin);
         let mut nr_consumed = 0;
@@ -418,8 +418,8 @@ proptest! {
         let mut open: Option<(u64, usize)> = None;
         for step in steps {
             match step {
-                Step::Write(words) => { b.write(words); }
-                Step::Pause(paused) => b.pause(paused),
+                RingStep::Write(words) => { b.write(words); }
+                RingStep::Pause(paused) => b.pause(paused),
                 _ => match open.take() {
                     None => open = Some((head(&b.shared()), b.written_records.len())),
                     Some((head, known)) => {
@@ -442,15 +442,15 @@ proptest! {
     /// A hostile reader stores arbitrary values in the tail. TestRing::write() checks that the
     /// writer writes only free words.
     #[test]
-    fn r1_9_a_hostile_tail_only_loses_records(
+    fn r1_9_hostile_tail_only_causes_lost_records(
         backward in any::<bool>(),
-        (words, begin) in ring(),
-        steps in hostile_steps(),
+        (words, begin) in any_ring_size_and_begin(),
+        steps in any_hostile_steps(),
     ) {
         let mut b = TestRing::new(if backward { BACKWARD } else { 0 }, words, begin);
         for step in steps {
             match step {
-                Step::Write(words) => {
+                RingStep::Write(words) => {
                     let used = match backward {
                         false => b.head.wrapping_sub(b.tail.load_relaxed()),
                         true => b.tail.load_relaxed().wrapping_sub(b.head),
@@ -460,8 +460,8 @@ proptest! {
                         assert_eq!(result, WriteResult::Lost, "the tail makes no sense");
                     }
                 }
-                Step::Tail(tail) => b.tail.store_relaxed(tail),
-                Step::TailOffset(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
+                RingStep::Tail(tail) => b.tail.store_relaxed(tail),
+                RingStep::TailOffset(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
                 _ => {}
             }
         }
@@ -472,7 +472,7 @@ proptest! {
     }
 
     #[test]
-    fn r2_5_hostile_memory_is_only_copied(
+    fn r2_5_read_of_hostile_memory_causes_no_panic(
         fields in prop::collection::vec(any_number(), 6),
         flags in 0u32..4,
         data in prop::collection::vec(any_number(), 0..70),
@@ -484,7 +484,7 @@ proptest! {
         let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
         let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
-        hostile.write(&nowhere, SAMPLE, &[&[1, 2, 3]]);
+        hostile.write(&nowhere, SAMPLE_KIND, &[&[1, 2, 3]]);
         let data: Vec<Word> = data.into_iter().map(Word::new).collect();
         let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
         for (head, mut at) in [
@@ -492,12 +492,12 @@ proptest! {
             (fields[5], fields[4]),
             (fields[4], fields[4]),
         ] {
-            let mut to = vec![CANARY; 80];
+            let mut to = vec![GUARD_VALUE; 80];
             // Like every reader, the loop reads at most as many records as the ring has words.
             for n in 0.. {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
-                assert!(to[room..].iter().all(|w| *w == CANARY));
+                assert!(to[room..].iter().all(|w| *w == GUARD_VALUE));
                 let ReadResult::Record { words, .. } = found else { break };
                 assert!(words > 0 && words <= room && words <= data.len());
                 assert_eq!(to[0] & 0xffff_ffff, words as u64 * 8);
@@ -519,7 +519,7 @@ fn any_number() -> impl Strategy<Value = u64> {
 }
 
 #[test]
-fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
+fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
     let page = Page::new();
     let data: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
     let tail = Word::new(0);
@@ -529,7 +529,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         data: &data[..],
     };
     let mut write = Writer::new(0, 128, 64);
-    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(4), write(3), write(1)],
         [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
@@ -546,7 +546,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut late = Writer::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
-    let mut write_late = |words: usize| late.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    let mut write_late = |words: usize| late.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
     assert_eq!(
         [write_late(4), write_late(4)],
         [WriteResult::Kept, WriteResult::Kept]
@@ -561,7 +561,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
-    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(5), write(5), write(5)],
         [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
@@ -569,7 +569,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
 }
 
 #[test]
-fn r2_4_paused_nothing_is_written_and_all_is_counted() {
+fn r2_4_paused_ring_counts_all_records_as_lost() {
     for flags in 0..4 {
         let mut b = TestRing::new(flags, 16, 0);
         b.write(3);

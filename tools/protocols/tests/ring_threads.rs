@@ -10,7 +10,7 @@ use protocols::ring::{
 };
 use protocols::sync::Word;
 
-const SAMPLE: u16 = 1;
+const SAMPLE_KIND: u16 = 1;
 
 /// Flags by which the reader and the writer of a test tell each other when to end.
 #[derive(Default)]
@@ -24,7 +24,11 @@ struct StopFlags {
 /// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
 /// The writer keeps writing until the reader has read enough records, because on a loaded machine
 /// the writer could write `records` records before the reader is scheduled.
-fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
+fn run_writer_and_reader_threads(
+    flags: u32,
+    records: u64,
+    mut reader: impl FnMut(&Shared<'_>, &StopFlags),
+) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
     page.init(flags, 4096, 512);
@@ -43,7 +47,7 @@ fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &St
                 n += 1;
                 let payload = [n; 12];
                 let words = 1 + (n * 7 % 12) as usize;
-                match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
+                match writer.write(&ring, SAMPLE_KIND, &[&payload[..words]]) {
                     WriteResult::Lost => std::thread::yield_now(),
                     _ => kept += 1,
                 }
@@ -56,13 +60,13 @@ fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &St
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn long_run() -> bool {
+fn is_long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Checks that a record was written by `run_threads` and is not torn, and returns the number of the
-/// record.
-fn record_number(copied: &[u64]) -> u64 {
+/// Checks that a record was written by `run_writer_and_reader_threads` and is not torn, and returns
+/// the number of the record.
+fn intact_record_number(copied: &[u64]) -> u64 {
     let n = copied[1];
     assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
     assert_eq!(copied.len() as u64, 2 + n * 7 % 12, "torn: {copied:?}");
@@ -70,9 +74,9 @@ fn record_number(copied: &[u64]) -> u64 {
 }
 
 #[test]
-fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
-    let records = if long_run() { 300_000 } else { 60_000 };
-    run_threads(BACKWARD | OVERWRITE, records, |ring, ends| {
+fn r2_5_reader_accepts_no_torn_record_during_writes() {
+    let records = if is_long_run() { 300_000 } else { 60_000 };
+    run_writer_and_reader_threads(BACKWARD | OVERWRITE, records, |ring, ends| {
         let mut to = [0; 64];
         let mut nr_records = 0u64;
         while !ends.done.load(Ordering::Acquire) {
@@ -80,8 +84,8 @@ fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
             let mut at = head;
             let mut newer = u64::MAX;
             while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
-                assert_eq!(kind, SAMPLE);
-                let n = record_number(&to[..words]);
+                assert_eq!(kind, SAMPLE_KIND);
+                let n = intact_record_number(&to[..words]);
                 assert!(newer == u64::MAX || newer == n + 1);
                 (newer, nr_records) = (n, nr_records + 1);
                 at = at.wrapping_add(words as u64 * 8);
@@ -93,9 +97,9 @@ fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
 }
 
 #[test]
-fn r2_7_every_record_arrives_while_it_is_written() {
-    let records = if long_run() { 100_000 } else { 20_000 };
-    run_threads(0, records, |ring, ends| {
+fn r2_7_reader_gets_every_record_during_writes() {
+    let records = if is_long_run() { 100_000 } else { 20_000 };
+    run_writer_and_reader_threads(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
         // The writer may end as soon as it has written `records` records. The writer cannot write
@@ -114,7 +118,7 @@ fn r2_7_every_record_arrives_while_it_is_written() {
                 last += match kind {
                     LOST => to[1],
                     _ => {
-                        assert_eq!(record_number(&to[..words]), last + 1);
+                        assert_eq!(intact_record_number(&to[..words]), last + 1);
                         1
                     }
                 };

@@ -7,10 +7,10 @@
 use protocols::self_page::{CounterState, Reading, SelfPage, COUNTING, RDPMC};
 
 /// The thread pointer of the reader.
-const READER_THREAD: u64 = 0x7000;
+const READER_THREAD_POINTER: u64 = 0x7000;
 
 /// Returns the state of PMD 0, a counter of 40 bits that was started at `start`.
-fn counter(start: u64, value: u64) -> std::iter::Once<CounterState> {
+fn counter_state(start: u64, value: u64) -> std::iter::Once<CounterState> {
     std::iter::once(CounterState {
         pmd: 0,
         rdpmc: (1 << 30) | 5,
@@ -26,42 +26,52 @@ mod alone {
     use protocols::self_page::COUNTERS;
 
     #[test]
-    fn r1_18_the_page_and_rdpmc_make_the_value() {
+    fn r1_18_value_is_page_sum_plus_rdpmc_delta() {
         let start = (1 << 40) - 2;
         let page = SelfPage::new();
         page.init();
         page.update(
-            counter(start, 1000),
-            (COUNTING | RDPMC, READER_THREAD),
+            counter_state(start, 1000),
+            (COUNTING | RDPMC, READER_THREAD_POINTER),
             0,
             0,
         );
         // The hardware counter has wrapped since the page was updated.
-        let read = page.read(0, READER_THREAD, |counter| {
+        let read = page.read(0, READER_THREAD_POINTER, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
         assert_eq!(
-            page.read(1, READER_THREAD, |_| 0),
+            page.read(1, READER_THREAD_POINTER, |_| 0),
             Some(Reading::UseSyscall)
         );
         // A reader with another thread pointer may run on another CPU, whose hardware counter is
         // unrelated.
-        let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
+        let read = page.read(0, READER_THREAD_POINTER + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::UseSyscall));
-        page.update(counter(start, 1000), (COUNTING, READER_THREAD), 0, 0);
+        page.update(
+            counter_state(start, 1000),
+            (COUNTING, READER_THREAD_POINTER),
+            0,
+            0,
+        );
         assert_eq!(
-            page.read(0, READER_THREAD, |_| panic!("not allowed")),
+            page.read(0, READER_THREAD_POINTER, |_| panic!("not allowed")),
             Some(Reading::UseSyscall)
         );
-        page.update(counter(start, 1000), (RDPMC, READER_THREAD), 0, 0);
-        let read = page.read(0, READER_THREAD, |_| panic!("it does not count"));
+        page.update(
+            counter_state(start, 1000),
+            (RDPMC, READER_THREAD_POINTER),
+            0,
+            0,
+        );
+        let read = page.read(0, READER_THREAD_POINTER, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
 
     #[test]
-    fn r9_4_as_many_counters_as_the_page_has_room_for() {
+    fn r9_4_counters_beyond_the_room_of_the_page_are_left_out() {
         let state = |pmd: u16| CounterState {
             pmd,
             rdpmc: pmd.into(),
@@ -71,43 +81,61 @@ mod alone {
         };
         for nr in [COUNTERS as u16, COUNTERS as u16 + 1] {
             let page = SelfPage::new();
-            page.update((0..nr).map(state), (0, READER_THREAD), 0, 0);
+            page.update((0..nr).map(state), (0, READER_THREAD_POINTER), 0, 0);
             let last = COUNTERS as u16 - 1;
             assert_eq!(
-                page.read(last, READER_THREAD, |_| 0),
+                page.read(last, READER_THREAD_POINTER, |_| 0),
                 Some(Reading::Value(last.into()))
             );
             // The page has no room for this counter, which therefore has to be read by a system
             // call.
             assert_eq!(
-                page.read(last + 1, READER_THREAD, |_| 0),
+                page.read(last + 1, READER_THREAD_POINTER, |_| 0),
                 Some(Reading::UseSyscall)
             );
         }
     }
 
     #[test]
-    fn r1_18_the_time_it_ran() {
+    fn r1_18_page_has_the_running_time() {
         let page = SelfPage::new();
-        page.update(counter(0, 0), (COUNTING, READER_THREAD), 500, 0);
+        page.update(
+            counter_state(0, 0),
+            (COUNTING, READER_THREAD_POINTER),
+            500,
+            0,
+        );
         assert_eq!(page.loaded_ticks(|| 510), Some(10));
-        page.update(counter(0, 0), (0, READER_THREAD), 530, 30);
+        page.update(counter_state(0, 0), (0, READER_THREAD_POINTER), 530, 30);
         assert_eq!(page.loaded_ticks(|| 900), Some(30));
     }
 
     #[test]
-    fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
+    fn r1_18_page_that_changes_during_a_read_is_refused() {
         let page = SelfPage::new();
-        page.update(counter(0, 1), (COUNTING | RDPMC, READER_THREAD), 0, 0);
+        page.update(
+            counter_state(0, 1),
+            (COUNTING | RDPMC, READER_THREAD_POINTER),
+            0,
+            0,
+        );
         // The thread is switched out and in again after the reader has loaded the sum of the
         // counter from the page, and before it executes RDPMC.
-        let read = page.read(0, READER_THREAD, |_| {
-            page.update(counter(0, 7), (0, READER_THREAD), 0, 0);
-            page.update(counter(0, 7), (COUNTING | RDPMC, READER_THREAD), 0, 0);
+        let read = page.read(0, READER_THREAD_POINTER, |_| {
+            page.update(counter_state(0, 7), (0, READER_THREAD_POINTER), 0, 0);
+            page.update(
+                counter_state(0, 7),
+                (COUNTING | RDPMC, READER_THREAD_POINTER),
+                0,
+                0,
+            );
             0
         });
         assert_eq!(read, None);
-        assert_eq!(page.read(0, READER_THREAD, |_| 0), Some(Reading::Value(7)));
+        assert_eq!(
+            page.read(0, READER_THREAD_POINTER, |_| 0),
+            Some(Reading::Value(7))
+        );
     }
 }
 
@@ -116,16 +144,16 @@ mod alone {
 /// checked after the update.
 #[cfg(loom)]
 #[test]
-fn r1_18_what_is_read_is_of_one_moment() {
+fn r1_18_values_read_are_of_one_update() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let page = loom::sync::Arc::new(SelfPage::new());
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
-            writer.update(counter(0, 7), (0, READER_THREAD), 0, 70);
+            writer.update(counter_state(0, 7), (0, READER_THREAD_POINTER), 0, 70);
         });
-        match page.read(0, READER_THREAD, |_| 0) {
+        match page.read(0, READER_THREAD_POINTER, |_| 0) {
             None | Some(Reading::UseSyscall) | Some(Reading::Value(7)) => {}
             Some(Reading::Value(other)) => panic!("{other}"),
         }

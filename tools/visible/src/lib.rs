@@ -48,7 +48,9 @@ pub fn escape(text: &str) -> Cow<'_, str> {
             '\n' => to.push_str("\\n"),
             '\t' => to.push_str("\\t"),
             '\r' => to.push_str("\\r"),
-            c if is_invisible(c) => push_bytes(&mut to, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            c if is_invisible(c) => {
+                push_escaped_bytes(&mut to, c.encode_utf8(&mut [0; 4]).as_bytes())
+            }
             c => to.push(c),
         }
     }
@@ -73,7 +75,7 @@ pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
     let mut to = String::with_capacity(bytes.len() + 8);
     for chunk in bytes.utf8_chunks() {
         to.push_str(chunk.valid());
-        push_bytes(&mut to, chunk.invalid());
+        push_escaped_bytes(&mut to, chunk.invalid());
     }
     to.into()
 }
@@ -97,7 +99,7 @@ pub fn escape_path(path: &Path) -> Cow<'_, str> {
     escape_os(path.as_os_str())
 }
 
-fn push_bytes(to: &mut String, bytes: &[u8]) {
+fn push_escaped_bytes(to: &mut String, bytes: &[u8]) {
     for byte in bytes {
         // Writing to a String cannot fail.
         let _ = write!(to, "\\x{byte:02x}");
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines() {
+    fn escape_lines_keeps_line_breaks() {
         assert_eq!(escape_lines("a\nb\n"), "a\nb\n");
         assert_eq!(escape_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n");
     }

@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::operations::OPERATIONS;
-use crate::record::{Count, Record};
+use crate::record::{InstructionCount, Record};
 
-fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
-    Record::Count(Count {
+fn count_record(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
+    Record::Count(InstructionCount {
         operation: operation.into(),
         cpus,
         values,
@@ -18,8 +18,8 @@ fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
 }
 
 #[rustfmt::skip]
-fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
-    use crate::sample::PERIOD;
+fn guest_records(cpus: u32, adjust: u64) -> Vec<Record> {
+    use crate::sample::SAMPLE_PERIOD_INSTRUCTIONS;
 
     let all = u64::from(cpus);
     let rows = [
@@ -27,8 +27,9 @@ fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
         ("inline_add", 1, 1), ("rust_add", 1, 1), ("perf_adjust", 1, adjust),
         ("group_1", 1, 8), ("group_2", 2, 9), ("group_4", 4, 11), ("group_8", 8, 15),
         ("sample_forward_handler", 1, 700), ("sample_backward_handler", 1, 700),
-        ("sample_perf_handler", 1, 2000), ("sample_perf", 1, PERIOD + 3000),
-        ("sample_forward", 1, PERIOD + 1500), ("sample_backward", 1, PERIOD + 1500),
+        ("sample_perf_handler", 1, 2000), ("sample_perf", 1, SAMPLE_PERIOD_INSTRUCTIONS + 3000),
+        ("sample_forward", 1, SAMPLE_PERIOD_INSTRUCTIONS + 1500),
+        ("sample_backward", 1, SAMPLE_PERIOD_INSTRUCTIONS + 1500),
         ("switch", 2, 10_000), ("switch_perf_4", 2, 12_000), ("switch_context_4", 2, 11_998),
         ("switch_sched", 2, 10_300), ("switch_ftrace", 2, 12_800), ("switch_perf", 2, 16_000),
         ("switch_bpf", 2, 11_000),
@@ -40,63 +41,66 @@ fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
         ("turns_perf", 1, 2_000), ("turns_context", 1, 1_000),
         ("life_perf", 1, 25_000), ("life_context", 1, 24_000),
     ];
-    let code = Record::Code(Code { test: "0.8 a group of two writes four times".into(), ok: true });
-    let counts = rows.iter().map(|(name, values, each)| count(name, cpus, *values, *each));
+    let code = Record::Code(MachineCodeTest {
+        test: "0.8 a group of two writes four times".into(),
+        ok: true,
+    });
+    let counts = rows.iter().map(|(name, values, each)| count_record(name, cpus, *values, *each));
     counts.chain([code]).collect()
 }
 
-const GUEST: Parts = Parts {
+const GUEST_PART_ONLY: MeasuredParts = MeasuredParts {
     guest: true,
     host: false,
 };
 
-fn outcome(records: Vec<Record>) -> (u8, Vec<String>) {
+fn check_two_equal_boots(records: Vec<Record>) -> (u8, Vec<String>) {
     // The records of a guest's second boot do not contain the results of the tests of the machine
     // code.
     let counts = |record: &&Record| !matches!(record, Record::Code(_));
     let again = records.iter().filter(counts).cloned().collect();
-    outcome_of(records, &Results::new(again))
+    check_two_boots(records, &Results::new(again))
 }
 
-fn outcome_of(records: Vec<Record>, again: &Results) -> (u8, Vec<String>) {
+fn check_two_boots(records: Vec<Record>, again: &Results) -> (u8, Vec<String>) {
     let mut results = Results::new(records);
-    results.compare(Some(again));
-    let bars = bars(&results, Some(again), GUEST);
+    results.compare_with_second_boot(Some(again));
+    let bars = check_bars(&results, Some(again), GUEST_PART_ONLY);
     let bad = bars.iter().filter(|b| b.verdict != Verdict::Met);
     (
-        status(&bars, &results.failures),
+        exit_status(&bars, &results.failures),
         bad.map(|b| b.what.clone()).collect(),
     )
 }
 
 #[test]
-fn bars_that_are_met_give_0() {
-    let records = [guest(1, 24), guest(2, 24)].concat();
-    assert_eq!(outcome(records), (0, vec![]));
+fn exit_status_is_0_if_all_bars_are_met() {
+    let records = [guest_records(1, 24), guest_records(2, 24)].concat();
+    assert_eq!(check_two_equal_boots(records), (0, vec![]));
 }
 
 #[test]
-fn a_bar_missed_by_one_instruction_is_named_and_gives_1() {
-    let (status, bad) = outcome(guest(1, 25));
+fn bar_missed_by_one_instruction_gives_status_1() {
+    let (status, bad) = check_two_equal_boots(guest_records(1, 25));
     assert_eq!(status, 1);
     assert_eq!(bad, ["perf_adjust, call and return included"]);
 }
 
 #[test]
-fn a_clock_that_does_not_count_instructions_voids_its_guest() {
-    let mut records = guest(1, 24);
-    records[0] = count("self_check", 1, 1, 1001);
-    let (status, bad) = outcome(records);
+fn guest_whose_clock_is_wrong_has_no_results() {
+    let mut records = guest_records(1, 24);
+    records[0] = count_record("self_check", 1, 1, 1001);
+    let (status, bad) = check_two_equal_boots(records);
     assert_eq!((status, bad.len()), (2, 18));
 }
 
 #[test]
-fn windows_that_do_not_agree_are_not_counted() {
-    let mut records = guest(1, 24);
+fn operation_with_disagreeing_windows_is_not_measured() {
+    let mut records = guest_records(1, 24);
     if let Record::Count(count) = &mut records[3] {
         count.agree = [41, 9];
     }
-    let (status, bad) = outcome(records);
+    let (status, bad) = check_two_equal_boots(records);
     assert_eq!(
         (status, bad),
         (2, vec!["perf_counter_add, inline, C".into()])
@@ -104,40 +108,43 @@ fn windows_that_do_not_agree_are_not_counted() {
 }
 
 #[test]
-fn a_reader_that_grows_with_the_cpus_is_missed() {
-    let mut records = [guest(1, 24), guest(8, 24)].concat();
-    records.push(count("snapshot", 8, 8000, 23_000));
-    records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "snapshot" && c.per_value() == 2.5 && c.cpus == 8));
-    assert_eq!(outcome(records).0, 1);
+fn read_cost_that_grows_with_cpus_misses_the_bar() {
+    let mut records = [guest_records(1, 24), guest_records(8, 24)].concat();
+    records.push(count_record("snapshot", 8, 8000, 23_000));
+    let is_flat = |c: &InstructionCount| {
+        c.operation == "snapshot" && c.instructions_per_value() == 2.5 && c.cpus == 8
+    };
+    records.retain(|r| !matches!(r, Record::Count(c) if is_flat(c)));
+    assert_eq!(check_two_equal_boots(records).0, 1);
 }
 
 /// Returns the records of a guest in which one operation has the cost that the arguments give.
-fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
-    let mut records = guest(1, 24);
+fn records_with_cost(operation: &str, values: u64, each: u64) -> Vec<Record> {
+    let mut records = guest_records(1, 24);
     records.retain(|r| !matches!(r, Record::Count(c) if c.operation == operation));
-    records.push(count(operation, 1, values, each));
+    records.push(count_record(operation, 1, values, each));
     records
 }
 
 #[test]
-fn a_switch_that_costs_as_much_as_perfs_is_missed() {
-    let (status, bad) = outcome(with("switch_context_4", 2, 12_000));
+fn thread_switch_as_costly_as_perfs_misses_the_bar() {
+    let (status, bad) = check_two_equal_boots(records_with_cost("switch_context_4", 2, 12_000));
     assert_eq!((status, bad.len()), (1, 1));
     assert!(bad[0].starts_with("instructions that contexts and perf add"));
 }
 
 #[test]
-fn a_turn_that_takes_as_long_as_perfs_is_missed() {
-    let (status, bad) = outcome(with("turns_context", 1, 2_000));
+fn event_set_switch_as_costly_as_perfs_misses_the_bar() {
+    let (status, bad) = check_two_equal_boots(records_with_cost("turns_context", 1, 2_000));
     assert_eq!((status, bad.len()), (1, 1));
     assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
 /// Returns the bar (limit with result and verdict) for a switch of event sets. `first` and `second`
 /// are the costs of a switch in the two boots of the guest.
-fn turns_of(first: u64, second: u64) -> Bar {
-    let boot = |ticks| Results::new(with("turns_context", 1, ticks));
-    let bars = bars(&boot(first), Some(&boot(second)), GUEST);
+fn check_event_set_switch_bar(first: u64, second: u64) -> CheckedBar {
+    let boot = |ticks| Results::new(records_with_cost("turns_context", 1, ticks));
+    let bars = check_bars(&boot(first), Some(&boot(second)), GUEST_PART_ONLY);
     let bar = bars
         .into_iter()
         .find(|bar| bar.what.starts_with("a switch of two event sets"));
@@ -145,12 +152,12 @@ fn turns_of(first: u64, second: u64) -> Bar {
 }
 
 #[test]
-fn a_bar_that_two_boots_meet_is_met_by_both_numbers() {
-    let bar = turns_of(1_000, 1_010);
+fn bar_met_in_two_boots_shows_both_numbers() {
+    let bar = check_event_set_switch_bar(1_000, 1_010);
     assert_eq!(bar.verdict, Verdict::Met);
     let was = "1000 and 2000 at 1; in the second boot 1010 and 2000 at 1";
     assert_eq!(bar.was, was);
-    let bar = turns_of(1_000, 1_000);
+    let bar = check_event_set_switch_bar(1_000, 1_000);
     assert_eq!(
         (bar.verdict, &*bar.was),
         (Verdict::Met, "1000 and 2000 at 1")
@@ -158,67 +165,79 @@ fn a_bar_that_two_boots_meet_is_met_by_both_numbers() {
 }
 
 #[test]
-fn a_bar_that_only_one_boot_meets_does_not_count() {
+fn bar_met_in_only_one_boot_does_not_count() {
     for (first, second) in [(1_999, 2_000), (2_000, 1_999)] {
-        assert_eq!(turns_of(first, second).verdict, Verdict::DoesNotCount);
-        let again = Results::new(with("turns_context", 1, second));
-        let (status, bad) = outcome_of(with("turns_context", 1, first), &again);
+        assert_eq!(
+            check_event_set_switch_bar(first, second).verdict,
+            Verdict::DoesNotCount
+        );
+        let again = Results::new(records_with_cost("turns_context", 1, second));
+        let (status, bad) = check_two_boots(records_with_cost("turns_context", 1, first), &again);
         assert_eq!((status, bad.len()), (2, 1));
     }
-    assert_eq!(turns_of(2_000, 2_001).verdict, Verdict::Missed);
+    assert_eq!(
+        check_event_set_switch_bar(2_000, 2_001).verdict,
+        Verdict::Missed
+    );
 }
 
 #[test]
-fn a_missed_bar_gives_1_beside_one_that_does_not_count() {
-    let first = with("event", 1, 61);
+fn exit_status_is_1_if_any_bar_is_missed() {
+    let first = records_with_cost("event", 1, 61);
     let mut second = first.clone();
     second.retain(|r| !matches!(r, Record::Count(c) if c.operation == "turns_context"));
-    let (status, bad) = outcome_of(first, &Results::new(second));
+    let (status, bad) = check_two_boots(first, &Results::new(second));
     assert_eq!((status, bad.len()), (1, 2));
 }
 
 #[test]
-fn what_only_the_second_boot_refused_gives_2() {
-    let mut second = guest(1, 24);
+fn failure_in_only_the_second_boot_gives_status_2() {
+    let mut second = guest_records(1, 24);
     second.push(Record::Failure(Failure {
         what: "bpf_lookup".into(),
         cpus: 1,
         why: "Operation not permitted (os error 1)".into(),
     }));
-    assert_eq!(outcome_of(guest(1, 24), &Results::new(second)), (2, vec![]));
+    assert_eq!(
+        check_two_boots(guest_records(1, 24), &Results::new(second)),
+        (2, vec![])
+    );
 }
 
 #[test]
-fn after_one_boot_no_bar_has_a_verdict() {
-    let results = Results::new(guest(1, 24));
-    let bars = bars(&results, None, GUEST);
+fn no_bar_counts_after_a_single_boot() {
+    let results = Results::new(guest_records(1, 24));
+    let bars = check_bars(&results, None, GUEST_PART_ONLY);
     assert!(bars.iter().all(|bar| bar.verdict == Verdict::DoesNotCount));
-    assert_eq!(status(&bars, &[]), 2);
+    assert_eq!(exit_status(&bars, &[]), 2);
 }
 
 #[test]
-fn what_was_refused_gives_2() {
-    let mut records = guest(1, 24);
+fn failed_operation_gives_status_2() {
+    let mut records = guest_records(1, 24);
     records.push(Record::Failure(Failure {
         what: "bpf_batch_key".into(),
         cpus: 0,
         why: "Operation not permitted (os error 1)".into(),
     }));
-    assert_eq!(outcome(records).0, 2);
+    assert_eq!(check_two_equal_boots(records).0, 2);
 }
 
 #[test]
-fn bars_are_about_operations_of_the_table() {
-    let limits = PAGES.iter().chain(OTHERS).flat_map(|limit| limit.costs);
+fn bars_limit_only_operations_in_the_table() {
+    let limits = COUNTER_PAGE_LIMITS
+        .iter()
+        .chain(MONITORING_LIMITS)
+        .flat_map(|limit| limit.operation_pairs);
     let pairs = limits.flat_map(|(with, without)| [*with, *without]);
-    let names = pairs.chain(RATIOS.iter().map(|ratio| ratio.0));
+    let names = pairs.chain(RATIO_LIMITS.iter().map(|ratio| ratio.0));
     for name in names.filter(|name| !name.is_empty()) {
         assert!(OPERATIONS.iter().any(|row| row.name == name), "{name}");
     }
 }
 
 #[test]
-fn a_name_has_one_row_of_each_unit() {
+fn operation_names_are_unique_per_unit() {
     for row in OPERATIONS {
         let same = |other: &&crate::operations::Operation| {
             (other.name, other.unit()) == (row.name, row.unit())

@@ -11,9 +11,9 @@ use counters_rules::layout::Layout;
 use protocols::sync::Word;
 use rustix::mm::ProtFlags;
 
-use crate::map::Region;
+use crate::map::MappedRegion;
 
-const DESC_BYTES: u64 = abi::MAX_INSTANCES as u64 * size_of::<Desc>() as u64;
+const ALL_DESCS_BYTES: u64 = abi::MAX_INSTANCES as u64 * size_of::<Desc>() as u64;
 
 /// The two mapped parts of the file: the header with all chunks that can ever exist, and the
 /// descriptors.
@@ -21,20 +21,20 @@ const DESC_BYTES: u64 = abi::MAX_INSTANCES as u64 * size_of::<Desc>() as u64;
 /// # Invariants
 ///
 /// The file contains all words of `counters` and all words of `descs`.
-pub(crate) struct Memory {
-    counters: Region,
-    descs: Region,
+pub(crate) struct FakeMemory {
+    counters: MappedRegion,
+    descs: MappedRegion,
 }
 
-impl Memory {
+impl FakeMemory {
     pub(crate) fn new(file: &File, layout: Layout) -> io::Result<Self> {
-        file.set_len(abi::DESC_OFFSET + DESC_BYTES)?;
-        let map = |offset, bytes| Region::map(file, offset, bytes, ProtFlags::WRITE);
+        file.set_len(abi::DESC_OFFSET + ALL_DESCS_BYTES)?;
+        let map = |offset, bytes| MappedRegion::map(file, offset, bytes, ProtFlags::WRITE);
         // INVARIANT: The file was extended to the end of the descriptors. The chunks end before the
         // descriptors begin.
         Ok(Self {
             counters: map(0, layout.end(layout.max_chunks()))?,
-            descs: map(abi::DESC_OFFSET, DESC_BYTES)?,
+            descs: map(abi::DESC_OFFSET, ALL_DESCS_BYTES)?,
         })
     }
 

@@ -9,9 +9,9 @@ use perfmon_rules::register_map::{kind, Map, Register, Tables};
 use perfmon_rules::registers::Registers;
 
 /// Bits of an event-select register.
-pub const ENABLE: u64 = 1 << 22;
-pub const INT: u64 = 1 << 20;
-pub const OS: u64 = 1 << 17;
+pub const ENABLE_BIT: u64 = 1 << 22;
+pub const INT_BIT: u64 = 1 << 20;
+pub const OS_BIT: u64 = 1 << 17;
 
 /// Returns the event-select register of counter `n`.
 pub fn event_select(n: u64) -> Register {
@@ -19,9 +19,9 @@ pub fn event_select(n: u64) -> Register {
         address: 0x186 + n,
         reset: 0x10_0000_0000,
         reserved: !0xffff_ffff | (1 << 19),
-        enable: ENABLE,
-        interrupt: INT,
-        kernel: OS,
+        enable: ENABLE_BIT,
+        interrupt: INT_BIT,
+        kernel: OS_BIT,
         kind: kind::CONTROL,
         ..Register::default()
     }

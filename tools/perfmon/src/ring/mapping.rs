@@ -11,11 +11,11 @@ use protocols::PAGE_SIZE;
 use crate::area::Area;
 
 /// Upper limit in bytes for the data size of a ring. A ring whose data size is above
-/// `MAX_DATA_SIZE` is treated as invalid.
-const MAX_DATA_SIZE: u64 = 1 << 40;
+/// `MAX_RING_DATA_BYTES` is treated as invalid.
+const MAX_RING_DATA_BYTES: u64 = 1 << 40;
 
 /// The mappings of a ring.
-pub struct Mapping {
+pub struct RingMapping {
     /// The control page and the data of the ring, mapped read-only.
     area: Area,
     /// The tail page, to which the reader stores its position; `None` for rings that are
@@ -25,10 +25,10 @@ pub struct Mapping {
     /// `private_tail`.
     private_tail: Word,
     /// Offset of the data in `area`, in words.
-    data: usize,
+    data_offset_words: usize,
 }
 
-impl Mapping {
+impl RingMapping {
     /// Maps the ring of the context whose file descriptor is `context`.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Mapping {
         // Map the first page to get the sizes, which are needed to map the whole ring.
         let first = Area::new(context, 0, PAGE_SIZE)?;
         let page = first.ring_page();
-        let (data, bytes) = geometry(page).ok_or(libc::EPROTO)?;
+        let (data, bytes) = data_offset_and_ring_bytes(page).ok_or(libc::EPROTO)?;
         let tail = match page.flags() & OVERWRITE {
             0 => Some(Area::writable(context, TAIL_OFFSET, PAGE_SIZE)?),
             _ => None,
@@ -48,7 +48,7 @@ impl Mapping {
             area: Area::new(context, 0, bytes)?,
             tail,
             private_tail: Word::new(0),
-            data: data / 8,
+            data_offset_words: data / 8,
         })
     }
 
@@ -59,20 +59,24 @@ impl Mapping {
         Shared {
             page: self.area.ring_page(),
             tail: tail.unwrap_or(&self.private_tail),
-            data: self.area.words().get(self.data..).unwrap_or_default(),
+            data: self
+                .area
+                .words()
+                .get(self.data_offset_words..)
+                .unwrap_or_default(),
         }
     }
 }
 
 /// Returns the offset of the data and the size of the whole ring in bytes, or `None` if the page is
 /// not the control page of a ring of a supported version.
-fn geometry(page: &Page) -> Option<(usize, usize)> {
+fn data_offset_and_ring_bytes(page: &Page) -> Option<(usize, usize)> {
     let (data, size) = (page.data_offset() as usize, page.data_size());
     let is_valid = page.is_supported()
         && data >= PAGE_SIZE
         && data % PAGE_SIZE == 0
         && size.is_power_of_two()
-        && (PAGE_SIZE as u64..=MAX_DATA_SIZE).contains(&size);
+        && (PAGE_SIZE as u64..=MAX_RING_DATA_BYTES).contains(&size);
     let bytes = usize::try_from(size).ok()?.checked_add(data)?;
     is_valid.then_some((data, bytes))
 }
@@ -86,7 +90,7 @@ mod tests {
 
     /// Returns a file that can be mapped like a context with a ring. `protocols::ring` initializes
     /// the control page of the returned file.
-    fn ring_file(flags: u32, data: u32, size: u64) -> File {
+    fn create_ring_file(flags: u32, data: u32, size: u64) -> File {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(TAIL_OFFSET + PAGE_SIZE as u64)
             .expect("sparse");
@@ -96,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_the_reader_sees_what_the_writer_wrote() {
+    fn r1_9_mapped_ring_shows_the_record_of_the_writer() {
         let page = PAGE_SIZE as u32;
-        let file = ring_file(0, page, 1 << 14);
-        let Ok(mapping) = Mapping::new(file.as_raw_fd()) else {
+        let file = create_ring_file(0, page, 1 << 14);
+        let Ok(mapping) = RingMapping::new(file.as_raw_fd()) else {
             // Skip the test if the file system does not support files of this size.
             return;
         };
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_what_is_no_ring_is_refused() {
+    fn r1_9_invalid_ring_size_or_offset_is_refused() {
         let page = PAGE_SIZE as u32;
         for (data, size) in [
             (0, 1 << 14),
@@ -137,8 +141,8 @@ mod tests {
             (page, 1 << 63),
             (page, 8),
         ] {
-            let file = ring_file(0, data, size);
-            assert!(Mapping::new(file.as_raw_fd()).is_err(), "{data} {size}");
+            let file = create_ring_file(0, data, size);
+            assert!(RingMapping::new(file.as_raw_fd()).is_err(), "{data} {size}");
         }
     }
 }

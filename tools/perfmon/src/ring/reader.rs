@@ -10,11 +10,11 @@ use std::vec;
 
 use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
-use super::{Mapping, Record};
+use super::{Record, RingMapping};
 
 /// The mapped ring of a context, and its reader. Dropping a `Ring` unmaps its memory.
 pub struct Ring {
-    mapping: Mapping,
+    mapping: RingMapping,
     reader: Reader,
 }
 
@@ -27,10 +27,11 @@ impl Ring {
     /// `InvalidData` if the buffer of the context is not a ring, or has a version that this crate
     /// does not support. Other errors are those of mmap().
     pub fn open(context: &impl AsFd) -> io::Result<Self> {
-        let mapping = Mapping::new(context.as_fd().as_raw_fd()).map_err(|error| match error {
-            libc::EPROTO => io::ErrorKind::InvalidData.into(),
-            error => io::Error::from_raw_os_error(error),
-        })?;
+        let mapping =
+            RingMapping::new(context.as_fd().as_raw_fd()).map_err(|error| match error {
+                libc::EPROTO => io::ErrorKind::InvalidData.into(),
+                error => io::Error::from_raw_os_error(error),
+            })?;
         let reader = Reader::new(&mapping.shared());
         Ok(Self { mapping, reader })
     }
@@ -73,7 +74,7 @@ pub struct Reader {
     /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
     /// True if an invalid record was found.
-    broken: bool,
+    found_invalid_record: bool,
     /// Number of times that the kernel had overwritten unread records of a forward ring.
     skips: u64,
 }
@@ -87,7 +88,7 @@ impl Reader {
         Self {
             position: ring.tail.load_relaxed(),
             buffer: Vec::new(),
-            broken: false,
+            found_invalid_record: false,
             skips: 0,
         }
     }
@@ -101,7 +102,7 @@ impl Reader {
         let head = head(&ring);
         let backward_records = match ring.page.flags() & BACKWARD {
             0 => None,
-            _ => Some(self.read_backward(&ring, head).into_iter()),
+            _ => Some(self.read_backward_records(&ring, head).into_iter()),
         };
         Records {
             reader: self,
@@ -114,7 +115,7 @@ impl Reader {
     /// Returns true if an invalid record was found. After an invalid record, no further records can
     /// be read.
     pub fn is_broken(&self) -> bool {
-        self.broken
+        self.found_invalid_record
     }
 
     /// Returns how often the kernel had overwritten unread records of a forward ring. The reader
@@ -129,7 +130,7 @@ impl Reader {
 
     /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
     /// the record could not be read.
-    fn copy_record(
+    fn copy_and_parse_record(
         &mut self,
         ring: &Shared<'_>,
         head: u64,
@@ -155,17 +156,17 @@ impl Reader {
 
     /// Reads and consumes all new records of a backward ring. Returns the records, the oldest
     /// first.
-    fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
+    fn read_backward_records(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let mut position = head;
-        while position != self.position && !self.broken {
-            match self.copy_record(ring, head, position) {
+        while position != self.position && !self.found_invalid_record {
+            match self.copy_and_parse_record(ring, head, position) {
                 Ok((record, bytes)) => {
                     records.push(record);
                     position = position.wrapping_add(bytes);
                 }
                 Err(error) => {
-                    self.broken = error == ReadResult::Corrupt;
+                    self.found_invalid_record = error == ReadResult::Corrupt;
                     break;
                 }
             }
@@ -177,11 +178,11 @@ impl Reader {
     }
 
     /// Reads and consumes the next record of a forward ring.
-    fn read_forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
-        if self.position == head || self.broken {
+    fn read_next_forward_record(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
+        if self.position == head || self.found_invalid_record {
             return None;
         }
-        match self.copy_record(ring, head, self.position) {
+        match self.copy_and_parse_record(ring, head, self.position) {
             Ok((record, bytes)) => {
                 self.position = self.position.wrapping_add(bytes);
                 release(ring, self.position);
@@ -190,7 +191,7 @@ impl Reader {
             Err(error) => {
                 // Continue at the head, where the next record will start: in a forward ring that
                 // was overwritten, the start of the oldest intact record cannot be found.
-                self.broken = error == ReadResult::Corrupt;
+                self.found_invalid_record = error == ReadResult::Corrupt;
                 self.skips += u64::from(error == ReadResult::Overwritten);
                 self.position = head;
                 None
@@ -215,7 +216,7 @@ impl Iterator for Records<'_> {
     fn next(&mut self) -> Option<Record> {
         match &mut self.backward_records {
             Some(found) => found.next(),
-            None => self.reader.read_forward(&self.ring, self.head),
+            None => self.reader.read_next_forward_record(&self.ring, self.head),
         }
     }
 }

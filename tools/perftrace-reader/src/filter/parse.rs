@@ -4,12 +4,12 @@
 
 use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
-use super::{error, Error};
+use super::{filter_error, Error};
 
 /// Maximum depth of parentheses, which limits the recursion of the parser.
-const MAX_DEPTH: u32 = 100;
+const MAX_PARENTHESIS_DEPTH: u32 = 100;
 
-const OPERATORS: &str = "== != < <= > >= & ~ !~";
+const OPERATOR_LIST_TEXT: &str = "== != < <= > >= & ~ !~";
 
 /// A node of the syntax tree.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(crate) enum Node {
     All(Vec<Node>),
     Any(Vec<Node>),
     Not(Box<Node>),
-    Compare(Compare),
+    Compare(Comparison),
 }
 
 /// A comparison of a field with a constant.
 #[derive(Debug)]
-pub(crate) struct Compare {
+pub(crate) struct Comparison {
     /// The byte offset of the comparison in the text.
     pub position: usize,
     pub field: String,
@@ -49,17 +49,17 @@ struct Parser<'t> {
     depth: u32,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Node, Error> {
+pub(crate) fn parse_filter(text: &str) -> Result<Node, Error> {
     let mut parser = Parser {
         text,
         at: 0,
         depth: 0,
     };
-    let node = parser.any()?;
+    let node = parser.parse_any()?;
     match parser.peek() {
         None => Ok(node),
-        Some(')') => error(parser.at, "unmatched )"),
-        Some(_) => error(parser.at, "expected &&, || or the end of the filter"),
+        Some(')') => filter_error(parser.at, "unmatched )"),
+        Some(_) => filter_error(parser.at, "expected &&, || or the end of the filter"),
     }
 }
 
@@ -74,7 +74,7 @@ impl<'t> Parser<'t> {
         self.rest().chars().next()
     }
 
-    fn accept(&mut self, token: &str) -> bool {
+    fn accept_token(&mut self, token: &str) -> bool {
         self.peek();
         let found = self.rest().starts_with(token);
         if found {
@@ -84,51 +84,54 @@ impl<'t> Parser<'t> {
     }
 
     /// Consumes characters for which `is_accepted` returns true, and returns them.
-    fn word(&mut self, is_accepted: impl Fn(char) -> bool) -> &'t str {
+    fn take_while(&mut self, is_accepted: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|c| !is_accepted(c)).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
 
-    fn any(&mut self) -> Result<Node, Error> {
-        let mut nodes = vec![self.all()?];
-        while self.accept("||") {
-            nodes.push(self.all()?);
+    fn parse_any(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.parse_all()?];
+        while self.accept_token("||") {
+            nodes.push(self.parse_all()?);
         }
-        Ok(single_or(nodes, Node::Any))
+        Ok(single_node_or(nodes, Node::Any))
     }
 
-    fn all(&mut self) -> Result<Node, Error> {
-        let mut nodes = vec![self.not()?];
-        while self.accept("&&") {
-            nodes.push(self.not()?);
+    fn parse_all(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.parse_not()?];
+        while self.accept_token("&&") {
+            nodes.push(self.parse_not()?);
         }
-        Ok(single_or(nodes, Node::All))
+        Ok(single_node_or(nodes, Node::All))
     }
 
-    fn not(&mut self) -> Result<Node, Error> {
+    fn parse_not(&mut self) -> Result<Node, Error> {
         let mut negated = false;
-        while self.accept("!") {
+        while self.accept_token("!") {
             negated = !negated;
         }
-        let node = if self.accept("(") {
+        let node = if self.accept_token("(") {
             let opened = self.at - 1;
             self.depth += 1;
-            if self.depth > MAX_DEPTH {
-                return error(opened, format!("more than {MAX_DEPTH} nested parentheses"));
+            if self.depth > MAX_PARENTHESIS_DEPTH {
+                return filter_error(
+                    opened,
+                    format!("more than {MAX_PARENTHESIS_DEPTH} nested parentheses"),
+                );
             }
-            let node = self.any()?;
-            if !self.accept(")") {
+            let node = self.parse_any()?;
+            if !self.accept_token(")") {
                 return match self.peek() {
-                    None => error(opened, "unmatched ("),
-                    Some(_) => error(self.at, "expected &&, || or )"),
+                    None => filter_error(opened, "unmatched ("),
+                    Some(_) => filter_error(self.at, "expected &&, || or )"),
                 };
             }
             self.depth -= 1;
             node
         } else {
-            Node::Compare(self.compare()?)
+            Node::Compare(self.parse_comparison()?)
         };
         Ok(if negated {
             Node::Not(Box::new(node))
@@ -137,44 +140,44 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn compare(&mut self) -> Result<Compare, Error> {
+    fn parse_comparison(&mut self) -> Result<Comparison, Error> {
         self.peek();
         let position = self.at;
-        let field = self.field()?;
+        let field = self.parse_field_name()?;
         self.peek();
         let operator_at = self.at;
-        let operator = self.operator(&field)?;
+        let operator = self.parse_operator(&field)?;
         let first = self.peek();
         let at = self.at;
         let condition = match (first, operator) {
             (Some('"'), Operator::Matches(matches)) => Condition::Glob {
-                pattern: self.glob()?,
+                pattern: self.parse_glob()?,
                 matches,
             },
             (Some('"'), Operator::Number(op @ (EQ | NE))) => Condition::Glob {
-                pattern: self.literal_glob()?,
+                pattern: self.parse_literal_as_glob()?,
                 matches: op == EQ,
             },
             (Some('"'), _) => {
-                return error(operator_at, "a text can be compared with == != ~ !~ only");
+                return filter_error(operator_at, "a text can be compared with == != ~ !~ only");
             }
-            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => self.number(op)?,
+            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => self.parse_number(op)?,
             (_, Operator::Matches(_)) => {
-                return error(at, "expected a glob in quotes, for example \"p*\"")
+                return filter_error(at, "expected a glob in quotes, for example \"p*\"")
             }
             (_, Operator::Number(EQ | NE)) => {
-                return error(at, "expected a number, or a text in quotes");
+                return filter_error(at, "expected a number, or a text in quotes");
             }
-            _ => return error(at, "expected a number"),
+            _ => return filter_error(at, "expected a number"),
         };
         match (&condition, field.as_str()) {
             (Condition::Number { .. }, "$marker") => {
-                error(at, "$marker is a text: expected a text in quotes")
+                filter_error(at, "$marker is a text: expected a text in quotes")
             }
             (Condition::Glob { .. }, "$thread" | "$process") => {
-                error(at, format!("{field} is a number: expected a number"))
+                filter_error(at, format!("{field} is a number: expected a number"))
             }
-            _ => Ok(Compare {
+            _ => Ok(Comparison {
                 position,
                 field,
                 condition,
@@ -182,21 +185,21 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn field(&mut self) -> Result<String, Error> {
+    fn parse_field_name(&mut self) -> Result<String, Error> {
         let position = self.at;
-        let dollar = self.accept("$");
-        let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
+        let dollar = self.accept_token("$");
+        let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
         if dollar {
             return match name {
                 "thread" | "process" | "marker" => Ok(format!("${name}")),
-                _ => error(position, "expected $thread, $process or $marker"),
+                _ => filter_error(position, "expected $thread, $process or $marker"),
             };
         }
         if name.is_empty() {
-            return error(position, "expected a comparison, for example count > 3");
+            return filter_error(position, "expected a comparison, for example count > 3");
         }
         if name.len() > FIELD_NAME_MAX {
-            return error(
+            return filter_error(
                 position,
                 format!("name of a field with more than {FIELD_NAME_MAX} characters"),
             );
@@ -204,7 +207,7 @@ impl<'t> Parser<'t> {
         Ok(name.to_string())
     }
 
-    fn operator(&mut self, field: &str) -> Result<Operator, Error> {
+    fn parse_operator(&mut self, field: &str) -> Result<Operator, Error> {
         let at = self.at;
         let operators = [
             ("&&", None),
@@ -226,25 +229,28 @@ impl<'t> Parser<'t> {
                 self.at += symbol.len();
                 Ok(*operator)
             }
-            _ if self.rest().starts_with('=') => error(at, "expected == instead of ="),
-            _ => error(at, format!("expected one of {OPERATORS} after {field}")),
+            _ if self.rest().starts_with('=') => filter_error(at, "expected == instead of ="),
+            _ => filter_error(
+                at,
+                format!("expected one of {OPERATOR_LIST_TEXT} after {field}"),
+            ),
         }
     }
 
-    fn number(&mut self, op: u8) -> Result<Condition, Error> {
+    fn parse_number(&mut self, op: u8) -> Result<Condition, Error> {
         let position = self.at;
-        let negative = self.accept("-");
-        let word = self.word(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
+        let negative = self.accept_token("-");
+        let word = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
         let decimal = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
         if let Some((whole, fraction)) = word.split_once('.') {
             if !decimal(whole) || !decimal(fraction) {
-                return error(
+                return filter_error(
                     position,
                     "expected a number, for example 3, -3, 0x1f or 2.5",
                 );
             }
             if op == ANY {
-                return error(position, "& needs a number without a fraction");
+                return filter_error(position, "& needs a number without a fraction");
             }
             let value: f64 = word.parse().unwrap_or(f64::INFINITY);
             let value = if negative { -value } else { value };
@@ -259,7 +265,7 @@ impl<'t> Parser<'t> {
             None => decimal(word),
         };
         if !is_valid {
-            return error(
+            return filter_error(
                 position,
                 "expected a number, for example 3, -3, 0x1f or 2.5",
             );
@@ -269,13 +275,13 @@ impl<'t> Parser<'t> {
             None => word.parse(),
         };
         let Ok(value) = parsed else {
-            return error(position, "number above the maximum, 18446744073709551615");
+            return filter_error(position, "number above the maximum, 18446744073709551615");
         };
         if !negative || value == 0 {
             return Ok(Condition::Number { op, value });
         }
         if value > 1 << 63 {
-            return error(position, "number below the minimum, -9223372036854775808");
+            return filter_error(position, "number below the minimum, -9223372036854775808");
         }
         Ok(Condition::Number {
             op: op | SIGNED,
@@ -285,13 +291,13 @@ impl<'t> Parser<'t> {
 
     /// Consumes a text in quotes. Returns the offset of the character after the opening quote, and
     /// the characters between the quotes. Escapes such as `\"` are not resolved.
-    fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
+    fn parse_quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;
         let mut escaped = false;
         for (at, byte) in self.rest().bytes().enumerate() {
             match byte {
-                0 => return error(self.at + at, "NUL byte in a text"),
+                0 => return filter_error(self.at + at, "NUL byte in a text"),
                 b'\\' if !escaped => escaped = true,
                 b'"' if !escaped => {
                     let inner = &self.rest()[..at];
@@ -302,11 +308,11 @@ impl<'t> Parser<'t> {
                 _ => escaped = false,
             }
         }
-        error(opened, "unmatched \"")
+        filter_error(opened, "unmatched \"")
     }
 
-    fn glob(&mut self) -> Result<String, Error> {
-        let (from, inner) = self.quoted()?;
+    fn parse_glob(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.parse_quoted()?;
         // Reject a [ without a ]: the kernel would treat it as an ordinary character, but it is
         // probably a mistake.
         let mut class = None;
@@ -327,21 +333,21 @@ impl<'t> Parser<'t> {
             }
         }
         match class {
-            Some((at, _)) => error(from + at, "unmatched [; use \\[ for the character"),
+            Some((at, _)) => filter_error(from + at, "unmatched [; use \\[ for the character"),
             None => Ok(inner.to_string()),
         }
     }
 
     /// Consumes a text in quotes, and returns a glob that matches only this text.
-    fn literal_glob(&mut self) -> Result<String, Error> {
-        let (from, inner) = self.quoted()?;
+    fn parse_literal_as_glob(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.parse_quoted()?;
         let mut pattern = String::new();
         let mut characters = inner.char_indices();
         while let Some((at, c)) = characters.next() {
             let literal = match c {
                 '\\' => match characters.next() {
                     Some((_, next @ ('"' | '\\'))) => next,
-                    _ => return error(from + at, "expected \\\" or \\\\; for a glob use ~"),
+                    _ => return filter_error(from + at, "expected \\\" or \\\\; for a glob use ~"),
                 },
                 _ => c,
             };
@@ -354,7 +360,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn single_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
+fn single_node_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
     match (nodes.len(), nodes.pop()) {
         (1, Some(node)) => node,
         (_, last) => {

@@ -9,48 +9,48 @@ use std::collections::HashMap;
 use protocols::filter::FILTER_MAX;
 use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
 
-use super::parse::{Compare, Condition, Node};
-use super::{error, Error};
+use super::parse::{Comparison, Condition, Node};
+use super::{filter_error, Error};
 
 /// The target of a step's branch: the end of the filter, or a label for a step that does not exist
 /// yet.
 #[derive(Clone, Copy)]
-enum Target {
+enum BranchTarget {
     End(u16),
     Label(usize),
 }
 
 /// A step whose text offsets and branch targets are not resolved to numbers yet.
-struct UnboundStep {
+struct UnresolvedStep {
     op: u8,
     field: usize,
-    yes: Target,
-    no: Target,
-    value: Constant,
+    yes: BranchTarget,
+    no: BranchTarget,
+    value: StepConstant,
 }
 
-enum Constant {
+enum StepConstant {
     Bits(u64),
     Text(usize),
 }
 
 #[derive(Default)]
-struct Program {
-    steps: Vec<UnboundStep>,
+struct FilterProgram {
+    steps: Vec<UnresolvedStep>,
     /// The step to which each label is bound.
     labels: Vec<u16>,
     texts: Vec<String>,
-    text_numbers: HashMap<String, usize>,
+    index_of_text: HashMap<String, usize>,
     text_bytes: usize,
     /// The position of the comparison at which the filter exceeded its maximum size.
     too_large_at: Option<usize>,
 }
 
-pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
-    let mut program = Program::default();
-    program.emit(node, Target::End(ACCEPT), Target::End(REJECT));
+pub(crate) fn assemble_filter(node: &Node) -> Result<Vec<u8>, Error> {
+    let mut program = FilterProgram::default();
+    program.emit_node(node, BranchTarget::End(ACCEPT), BranchTarget::End(REJECT));
     match program.too_large_at {
-        Some(position) => error(
+        Some(position) => filter_error(
             position,
             format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
         ),
@@ -58,31 +58,35 @@ pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
     }
 }
 
-impl Program {
-    fn emit(&mut self, node: &Node, yes: Target, no: Target) {
+impl FilterProgram {
+    fn emit_node(&mut self, node: &Node, yes: BranchTarget, no: BranchTarget) {
         match node {
-            Node::Compare(compare) => self.emit_compare(compare, yes, no),
-            Node::Not(inner) => self.emit(inner, no, yes),
+            Node::Compare(compare) => self.emit_comparison(compare, yes, no),
+            Node::Not(inner) => self.emit_node(inner, no, yes),
             Node::All(nodes) => self.emit_chain(nodes, |this, node, next| match next {
-                Some(next) => this.emit(node, next, no),
-                None => this.emit(node, yes, no),
+                Some(next) => this.emit_node(node, next, no),
+                None => this.emit_node(node, yes, no),
             }),
             Node::Any(nodes) => self.emit_chain(nodes, |this, node, next| match next {
-                Some(next) => this.emit(node, yes, next),
-                None => this.emit(node, yes, no),
+                Some(next) => this.emit_node(node, yes, next),
+                None => this.emit_node(node, yes, no),
             }),
         }
     }
 
     /// Assembles the operands `nodes` of `&&` or `||`, from left to right. Calls `each` for each
     /// operand, with the label of the next operand, or with `None` for the last operand.
-    fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
+    fn emit_chain(
+        &mut self,
+        nodes: &[Node],
+        each: impl Fn(&mut Self, &Node, Option<BranchTarget>),
+    ) {
         let Some((last, others)) = nodes.split_last() else {
             return;
         };
         for node in others {
             let label = self.new_label();
-            each(self, node, Some(Target::Label(label)));
+            each(self, node, Some(BranchTarget::Label(label)));
             self.bind_label(label);
         }
         each(self, last, None);
@@ -97,31 +101,31 @@ impl Program {
         self.labels[label] = self.steps.len() as u16;
     }
 
-    fn intern(&mut self, text: &str) -> usize {
-        if let Some(&number) = self.text_numbers.get(text) {
+    fn intern_text(&mut self, text: &str) -> usize {
+        if let Some(&number) = self.index_of_text.get(text) {
             return number;
         }
         let number = self.texts.len();
         self.text_bytes += text.len() + 1;
-        self.text_numbers.insert(text.to_string(), number);
+        self.index_of_text.insert(text.to_string(), number);
         self.texts.push(text.to_string());
         number
     }
 
-    fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
+    fn emit_comparison(&mut self, compare: &Comparison, yes: BranchTarget, no: BranchTarget) {
         // Once the filter has exceeded its maximum size, do not store the steps of further
         // comparisons.
         if self.too_large_at.is_some() {
             return;
         }
-        let field = self.intern(&compare.field);
+        let field = self.intern_text(&compare.field);
         match &compare.condition {
-            Condition::Number { op, value } => self.steps.push(UnboundStep {
+            Condition::Number { op, value } => self.steps.push(UnresolvedStep {
                 op: *op,
                 field,
                 yes,
                 no,
-                value: Constant::Bits(*value),
+                value: StepConstant::Bits(*value),
             }),
             Condition::Glob {
                 pattern,
@@ -132,20 +136,20 @@ impl Program {
             Condition::Glob { pattern, .. } => {
                 if compare.field != "$marker" {
                     let label = self.new_label();
-                    self.emit_glob(field, "*", Target::Label(label), no);
+                    self.emit_glob(field, "*", BranchTarget::Label(label), no);
                     self.bind_label(label);
                 }
                 self.emit_glob(field, pattern, no, yes);
             }
         }
-        if self.size() > FILTER_MAX {
+        if self.program_bytes() > FILTER_MAX {
             self.too_large_at = Some(compare.position);
         }
     }
 
-    fn emit_glob(&mut self, field: usize, pattern: &str, yes: Target, no: Target) {
-        let value = Constant::Text(self.intern(pattern));
-        self.steps.push(UnboundStep {
+    fn emit_glob(&mut self, field: usize, pattern: &str, yes: BranchTarget, no: BranchTarget) {
+        let value = StepConstant::Text(self.intern_text(pattern));
+        self.steps.push(UnresolvedStep {
             op: GLOB,
             field,
             yes,
@@ -154,7 +158,7 @@ impl Program {
         });
     }
 
-    fn size(&self) -> usize {
+    fn program_bytes(&self) -> usize {
         HEADER + self.steps.len() * STEP + self.text_bytes
     }
 
@@ -166,11 +170,11 @@ impl Program {
             offset += text.len() + 1;
         }
         let resolve = |target| match target {
-            Target::End(end) => end,
-            Target::Label(label) => self.labels[label],
+            BranchTarget::End(end) => end,
+            BranchTarget::Label(label) => self.labels[label],
         };
-        let mut bytes = Vec::with_capacity(self.size());
-        bytes.extend_from_slice(&(self.size() as u32).to_le_bytes());
+        let mut bytes = Vec::with_capacity(self.program_bytes());
+        bytes.extend_from_slice(&(self.program_bytes() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.steps.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&0u16.to_le_bytes());
         for step in &self.steps {
@@ -181,8 +185,8 @@ impl Program {
                 yes: resolve(step.yes),
                 no: resolve(step.no),
                 value: match step.value {
-                    Constant::Bits(bits) => bits,
-                    Constant::Text(text) => offsets[text] as u64,
+                    StepConstant::Bits(bits) => bits,
+                    StepConstant::Text(text) => offsets[text] as u64,
                 },
             };
             bytes.extend_from_slice(&step.bytes());

@@ -15,18 +15,18 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::fields::{self, Type, Value};
-use crate::output::schema::{self, MAGIC, STREAM_CLASS};
+use crate::fields::{self, FieldType, FieldValue};
+use crate::output::schema::{self, PACKET_MAGIC, STREAM_CLASS_ID};
 use crate::output::{Event, Output, Packet, TraceProperties};
 use crate::source::BufferId;
 
 /// Flag of open(): do not follow links. If links were followed, another user who owns the output
 /// directory could redirect the output to any file by a link.
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+const OPEN_NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// The file of a data stream.
 #[derive(Debug)]
-struct Stream {
+struct CtfStream {
     number: u64,
     path: PathBuf,
     /// Size in bytes of the complete packets in the file.
@@ -48,7 +48,7 @@ pub struct Ctf {
     /// Size in bytes of the complete fragments in the file `metadata`.
     metadata_size: u64,
     began: u64,
-    streams: HashMap<BufferId, Stream>,
+    streams: HashMap<BufferId, CtfStream>,
     /// True for each class that the metadata describes; the index is the number of the class.
     classes: Vec<bool>,
     next_stream: u64,
@@ -80,7 +80,7 @@ impl Ctf {
             bytes: 0,
             events: 0,
         };
-        let head: Vec<u8> = schema::header_fragments(properties)
+        let head: Vec<u8> = schema::trace_header_fragments(properties)
             .iter()
             .flat_map(schema::encode_fragment)
             .collect();
@@ -113,7 +113,9 @@ impl Ctf {
                 self.classes.resize(class + 1, false);
             }
             if !std::mem::replace(&mut self.classes[class], true) {
-                fragments.extend(schema::encode_fragment(&schema::event_class(&event.marker)));
+                fragments.extend(schema::encode_fragment(&schema::event_class_fragment(
+                    &event.marker,
+                )));
             }
         }
         match fragments.is_empty() {
@@ -128,29 +130,33 @@ impl Ctf {
         if let Some(mut stream) = self.streams.remove(&buffer) {
             if stream.lost > stream.reported_lost {
                 stream.reported_lost = stream.lost;
-                self.bytes += stream.write(buffer.cpu, &[], (stream.end, stream.end))?;
+                self.bytes += stream.write_packet(buffer.cpu, &[], (stream.end, stream.end))?;
             }
         }
         Ok(())
     }
 }
 
-impl Stream {
+impl CtfStream {
     /// Writes the events as one packet. If the write of a packet fails, splits its events into two
     /// smaller packets, and writes as many events as possible. Returns the number of bytes and of
     /// events that were written.
-    fn write_fitting(&mut self, cpu: u32, events: &[Event<'_>]) -> (u64, u64, io::Result<()>) {
+    fn write_events_that_fit(
+        &mut self,
+        cpu: u32,
+        events: &[Event<'_>],
+    ) -> (u64, u64, io::Result<()>) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else {
             return (0, 0, Ok(()));
         };
-        match self.write(cpu, events, (first.time, last.time)) {
+        match self.write_packet(cpu, events, (first.time, last.time)) {
             Ok(bytes) => (bytes, events.len() as u64, Ok(())),
             Err(error) if events.len() == 1 => (0, 0, Err(error)),
             Err(error) => {
                 let (begin, end) = events.split_at(events.len() / 2);
-                let (mut bytes, mut nr, result) = self.write_fitting(cpu, begin);
+                let (mut bytes, mut nr, result) = self.write_events_that_fit(cpu, begin);
                 if result.is_ok() {
-                    let (more_bytes, more, _) = self.write_fitting(cpu, end);
+                    let (more_bytes, more, _) = self.write_events_that_fit(cpu, end);
                     (bytes, nr) = (bytes + more_bytes, nr + more);
                 }
                 (bytes, nr, Err(error))
@@ -159,15 +165,15 @@ impl Stream {
     }
 
     /// Writes `events` as one packet. Returns the size of the packet in bytes.
-    fn write(
+    fn write_packet(
         &mut self,
         cpu: u32,
         events: &[Event<'_>],
         (begin, end): (u64, u64),
     ) -> io::Result<u64> {
         let mut bytes = Vec::with_capacity(128 + events.len() * 64);
-        bytes.extend(MAGIC.to_ne_bytes());
-        bytes.extend(STREAM_CLASS.to_ne_bytes());
+        bytes.extend(PACKET_MAGIC.to_ne_bytes());
+        bytes.extend(STREAM_CLASS_ID.to_ne_bytes());
         bytes.extend(self.number.to_ne_bytes());
         let sizes_offset = bytes.len();
         // Leave space for the total size and the content size in bits, which are equal because
@@ -188,7 +194,7 @@ impl Stream {
             .create(self.len != 0)
             .create_new(self.len == 0)
             .truncate(false)
-            .custom_flags(NOFOLLOW)
+            .custom_flags(OPEN_NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
             // The write may have failed because the disk is full. Remove the incomplete packet,
@@ -227,15 +233,20 @@ fn encode_event(event: &Event<'_>, to: &mut Vec<u8>) {
 /// Appends the bytes of an event's fields.
 fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
     // The fields of a record are already in the format of CTF, except texts that are not UTF-8.
-    if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
+    if event
+        .marker
+        .fields
+        .iter()
+        .all(|f| f.kind != FieldType::Text)
+    {
         to.extend_from_slice(event.payload);
         return;
     }
     let mut rest = event.payload;
     for field in &event.marker.fields {
         let before = rest;
-        match fields::read_value(field.kind, &mut rest) {
-            Some(Value::Text(bytes)) => {
+        match fields::take_field_value(field.kind, &mut rest) {
+            Some(FieldValue::Text(bytes)) => {
                 to.extend(visible::decode(bytes).as_bytes());
                 to.push(0);
             }
@@ -262,7 +273,7 @@ impl Output for Ctf {
                 if path.symlink_metadata().is_ok() {
                     path = self.directory.join(format!("{name}_{number}"));
                 }
-                vacant.insert(Stream {
+                vacant.insert(CtfStream {
                     number,
                     path,
                     len: 0,
@@ -277,14 +288,14 @@ impl Output for Ctf {
         if packet.lost > 0 && stream.packets == 0 {
             // Readers of CTF compute losses as the difference to the previous packet. Begin the
             // stream with an empty packet, so that the first packet with losses has a predecessor.
-            self.bytes += stream.write(cpu, &[], (began, began))?;
+            self.bytes += stream.write_packet(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;
         let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
         for (end, loss) in losses.chain([(packet.events.len(), None)]) {
             let events = packet.events.get(nr_written..end).unwrap_or_default();
             if !events.is_empty() {
-                let (bytes, nr, result) = stream.write_fitting(cpu, events);
+                let (bytes, nr, result) = stream.write_events_that_fit(cpu, events);
                 self.bytes += bytes;
                 self.events += nr;
                 result?;
@@ -293,7 +304,7 @@ impl Output for Ctf {
             if let Some(loss) = loss {
                 stream.reported_lost = stream.reported_lost.max(loss.total);
                 stream.lost = stream.lost.max(stream.reported_lost);
-                self.bytes += stream.write(cpu, &[], (stream.end, loss.time))?;
+                self.bytes += stream.write_packet(cpu, &[], (stream.end, loss.time))?;
             }
         }
         Ok(())

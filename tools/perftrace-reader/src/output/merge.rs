@@ -4,11 +4,11 @@
 
 /// A queue of items with their times. An item stays in the queue until no older item can follow.
 #[derive(Debug)]
-pub struct Merge<T> {
+pub struct TimeOrderedQueue<T> {
     pending: Vec<(u64, T)>,
 }
 
-impl<T> Default for Merge<T> {
+impl<T> Default for TimeOrderedQueue<T> {
     fn default() -> Self {
         Self {
             pending: Vec::new(),
@@ -16,7 +16,7 @@ impl<T> Default for Merge<T> {
     }
 }
 
-impl<T> Merge<T> {
+impl<T> TimeOrderedQueue<T> {
     /// Adds an item with its time.
     pub fn push(&mut self, time: u64, item: T) {
         self.pending.push((time, item));
@@ -36,8 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_11_events_of_several_buffers_come_in_order() {
-        let mut merge = Merge::default();
+    fn r3_11_items_are_taken_in_order_of_time() {
+        let mut merge = TimeOrderedQueue::default();
         for (time, word) in [(5, "e"), (1, "a"), (3, "c"), (3, "d"), (9, "f"), (2, "b")] {
             merge.push(time, word);
         }

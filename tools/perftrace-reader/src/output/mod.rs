@@ -19,12 +19,12 @@ use std::io;
 use std::rc::Rc;
 
 pub use ctf::Ctf;
-pub use merge::Merge;
+pub use merge::TimeOrderedQueue;
 pub use perfetto::Perfetto;
 pub use text::Text;
 
 use crate::clock::Clock;
-use crate::metadata::{Marker, Process};
+use crate::metadata::{MarkerClass, Process};
 use crate::source::{BufferId, Info};
 
 /// The properties of a trace that are known before it is read.
@@ -62,7 +62,7 @@ pub struct Event<'a> {
     /// The process that wrote the event.
     pub process: Rc<Process>,
     /// The class of the event.
-    pub marker: Rc<Marker>,
+    pub marker: Rc<MarkerClass>,
     /// The bytes of the fields of the event, without the zeroes that follow the last field in a
     /// record.
     pub payload: &'a [u8],

@@ -12,20 +12,20 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::{json, Map, Value as Json};
 
-use crate::fields::Value;
+use crate::fields::FieldValue;
 use crate::output::{Event, Output, Packet, TraceProperties};
 
-const CLOSING: &[u8] = b"\n]}\n";
-/// Integers whose absolute value is `MAX_EXACT` or more are written as texts. Readers that store
-/// numbers as doubles cannot represent all integers above 2^53 exactly.
-const MAX_EXACT: u64 = 1 << 53;
+const CLOSING_BRACKETS: &[u8] = b"\n]}\n";
+/// Integers whose absolute value is `EXACT_INTEGER_LIMIT` or more are written as texts. Readers
+/// that store numbers as doubles cannot represent all integers above 2^53 exactly.
+const EXACT_INTEGER_LIMIT: u64 = 1 << 53;
 
 /// The output, which writes JSON to a file or a pipe.
 #[derive(Debug)]
 pub struct Perfetto {
     file: File,
     /// True if the file is a regular file, whose end can be overwritten.
-    regular: bool,
+    is_regular_file: bool,
     properties: TraceProperties,
     /// Text that is not written yet.
     pending: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct Perfetto {
     /// Number of events in `pending`. The field `events` is the number of events in the file.
     pending_events: u64,
     events: u64,
-    empty: bool,
+    has_no_object: bool,
     named_processes: HashSet<u64>,
 }
 
@@ -54,14 +54,14 @@ impl Perfetto {
         let head = json!({"displayTimeUnit": "ns", "otherData": metadata}).to_string();
         let mut output = Self {
             file,
-            regular,
+            is_regular_file: regular,
             properties,
             pending: Vec::new(),
             written: 0,
             pending_ends: Vec::new(),
             pending_events: 0,
             events: 0,
-            empty: true,
+            has_no_object: true,
             named_processes: HashSet::new(),
         };
         // Leave the JSON object open, because the array of events follows.
@@ -76,15 +76,15 @@ impl Perfetto {
         Ok(output)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn write_pending(&mut self) -> io::Result<()> {
         let len = self.pending.len() as u64;
-        if self.regular {
+        if self.is_regular_file {
             if self.written == 0 {
                 self.file.set_len(0)?;
             }
-            self.pending.extend(CLOSING);
+            self.pending.extend(CLOSING_BRACKETS);
             if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending) {
-                self.keep_part(room);
+                self.keep_objects_that_fit(room);
                 return Err(error);
             }
         } else {
@@ -99,8 +99,8 @@ impl Perfetto {
     /// Keeps the first objects of the pending text, and ends the file with the closing brackets.
     /// The kept objects and the closing brackets have at most `room` bytes. Called after a write
     /// has failed, for example because the disk is full.
-    fn keep_part(&mut self, room: usize) {
-        let fits = |(end, _): &&(usize, u64)| end + CLOSING.len() <= room;
+    fn keep_objects_that_fit(&mut self, room: usize) {
+        let fits = |(end, _): &&(usize, u64)| end + CLOSING_BRACKETS.len() <= room;
         let last = self.pending_ends.iter().take_while(fits).last();
         let (end, events) = last.copied().unwrap_or_default();
         self.written += end as u64;
@@ -108,8 +108,10 @@ impl Perfetto {
         self.clear_pending();
         // Write the closing brackets over text that is already in the file, and truncate the file
         // afterwards. A full disk may have no space for brackets after the end of the file.
-        let _ = self.file.write_all_at(CLOSING, self.written);
-        let _ = self.file.set_len(self.written + CLOSING.len() as u64);
+        let _ = self.file.write_all_at(CLOSING_BRACKETS, self.written);
+        let _ = self
+            .file
+            .set_len(self.written + CLOSING_BRACKETS.len() as u64);
     }
 
     fn clear_pending(&mut self) {
@@ -119,8 +121,8 @@ impl Perfetto {
     }
 
     fn append_object(&mut self, text: &str) {
-        let separator: &[u8] = if self.empty { b"\n" } else { b",\n" };
-        self.empty = false;
+        let separator: &[u8] = if self.has_no_object { b"\n" } else { b",\n" };
+        self.has_no_object = false;
         self.pending.extend(separator);
         self.pending.extend(text.as_bytes());
         self.pending_ends
@@ -129,11 +131,14 @@ impl Perfetto {
 
     /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
     fn format_time(&self, time: u64) -> String {
-        let ns = self.properties.clock.between(self.properties.began, time);
+        let ns = self
+            .properties
+            .clock
+            .ns_between(self.properties.began, time);
         format!("{}.{:03}", ns / 1000, ns % 1000)
     }
 
-    fn event(&mut self, event: &Event<'_>, cpu: u32) {
+    fn append_event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
         // If a process has no process id in the pid namespace of the reader, write the key of the
         // process as its id.
@@ -149,7 +154,7 @@ impl Perfetto {
         let marker = &event.marker;
         let mut args: Map<String, Json> = marker
             .values(event.payload)
-            .map(|(name, value)| (name.to_owned(), to_json(value)))
+            .map(|(name, value)| (name.to_owned(), value_to_json(value)))
             .collect();
         // The name of a field cannot begin with `$`, so `$cpu` differs from every field.
         args.insert("$cpu".to_owned(), cpu.into());
@@ -183,13 +188,13 @@ fn write_part_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<(
 }
 
 /// Converts a value to JSON. A number that a double cannot represent exactly becomes a text.
-fn to_json(value: Value<'_>) -> Json {
+fn value_to_json(value: FieldValue<'_>) -> Json {
     match value {
-        Value::Unsigned(n) if n < MAX_EXACT => n.into(),
-        Value::Signed(n) if n.unsigned_abs() < MAX_EXACT => n.into(),
-        Value::Single(n) if n.is_finite() => json!(f64::from(n)),
-        Value::Double(n) if n.is_finite() => json!(n),
-        Value::Text(bytes) => visible::decode(bytes).into(),
+        FieldValue::Unsigned(n) if n < EXACT_INTEGER_LIMIT => n.into(),
+        FieldValue::Signed(n) if n.unsigned_abs() < EXACT_INTEGER_LIMIT => n.into(),
+        FieldValue::Single(n) if n.is_finite() => json!(f64::from(n)),
+        FieldValue::Double(n) if n.is_finite() => json!(n),
+        FieldValue::Text(bytes) => visible::decode(bytes).into(),
         other => other.to_string().into(),
     }
 }
@@ -197,7 +202,7 @@ fn to_json(value: Value<'_>) -> Json {
 impl Output for Perfetto {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         for event in &packet.events {
-            self.event(event, packet.buffer.cpu);
+            self.append_event(event, packet.buffer.cpu);
         }
         for loss in &packet.losses {
             let text = format!(
@@ -213,7 +218,7 @@ impl Output for Perfetto {
     fn end_round(&mut self, _until: u64) -> io::Result<()> {
         match self.pending.is_empty() {
             true => Ok(()),
-            false => self.flush(),
+            false => self.write_pending(),
         }
     }
 
@@ -223,15 +228,15 @@ impl Output for Perfetto {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.flush()?;
-        if !self.regular {
-            self.file.write_all(CLOSING)?;
+        self.write_pending()?;
+        if !self.is_regular_file {
+            self.file.write_all(CLOSING_BRACKETS)?;
         }
         Ok(())
     }
 
     fn bytes(&self) -> u64 {
-        self.written + CLOSING.len() as u64
+        self.written + CLOSING_BRACKETS.len() as u64
     }
 
     fn events(&self) -> u64 {

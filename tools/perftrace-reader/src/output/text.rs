@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::clock::Clock;
-use crate::output::{Event, Merge, Output, Packet};
+use crate::output::{Event, Output, Packet, TimeOrderedQueue};
 use crate::source::BufferId;
 
 /// The text output, which writes a line for each event to a writer. The writer must not buffer
@@ -21,7 +21,7 @@ pub struct Text<W: Write> {
     writer: W,
     clock: Clock,
     colour: bool,
-    pending: Merge<Line>,
+    pending: TimeOrderedQueue<PendingLine>,
     /// Size in bytes of the complete lines that were written.
     bytes: u64,
     events: u64,
@@ -32,19 +32,19 @@ pub struct Text<W: Write> {
 
 /// A line of the output.
 #[derive(Debug)]
-struct Line {
+struct PendingLine {
     text: String,
     is_event: bool,
 }
 
 /// Escape sequence for names.
-const BOLD: &str = "\x1b[1m";
+const NAME_STYLE: &str = "\x1b[1m";
 /// Escape sequence for the colour of times.
-const DIM: &str = "\x1b[2m";
+const TIME_STYLE: &str = "\x1b[2m";
 /// Escape sequence for the colour of lost events.
-const NOTICE: &str = "\x1b[33m";
+const LOSS_STYLE: &str = "\x1b[33m";
 /// Escape sequence that ends the effect of the other sequences.
-const PLAIN: &str = "\x1b[0m";
+const END_OF_STYLE: &str = "\x1b[0m";
 
 impl<W: Write> Text<W> {
     /// Creates the text output, with or without colours.
@@ -53,14 +53,14 @@ impl<W: Write> Text<W> {
             writer,
             clock,
             colour,
-            pending: Merge::default(),
+            pending: TimeOrderedQueue::default(),
             bytes: 0,
             events: 0,
             has_failed: false,
         }
     }
 
-    fn style(&self, style: &'static str) -> &'static str {
+    fn style_if_coloured(&self, style: &'static str) -> &'static str {
         match self.colour {
             true => style,
             false => "",
@@ -74,7 +74,11 @@ impl<W: Write> Text<W> {
 
     fn format_event(&self, event: &Event<'_>, buffer: BufferId) -> String {
         let process = &event.process.info;
-        let (bold, dim, plain) = (self.style(BOLD), self.style(DIM), self.style(PLAIN));
+        let (bold, dim, plain) = (
+            self.style_if_coloured(NAME_STYLE),
+            self.style_if_coloured(TIME_STYLE),
+            self.style_if_coloured(END_OF_STYLE),
+        );
         let mut line = format!(
             "{} {}/{} [{:03}] {dim}{}{plain}: {bold}{}{plain}:",
             visible::escape(&process.comm),
@@ -94,22 +98,25 @@ impl<W: Write> Text<W> {
 
     /// Adds a line that says which events are missing.
     fn push_notice(&mut self, time: u64, cpu: u32, what: &str) {
-        let (notice, plain) = (self.style(NOTICE), self.style(PLAIN));
+        let (notice, plain) = (
+            self.style_if_coloured(LOSS_STYLE),
+            self.style_if_coloured(END_OF_STYLE),
+        );
         let formatted = self.format_time(time);
-        let line = Line {
+        let line = PendingLine {
             text: format!("{notice}# {what} [{cpu:03}] {formatted}{plain}\n"),
             is_event: false,
         };
         self.pending.push(time, line);
     }
 
-    fn write_until(&mut self, until: u64) -> io::Result<()> {
-        let lines: Vec<Line> = self.pending.take_until(until).collect();
+    fn write_lines_until(&mut self, until: u64) -> io::Result<()> {
+        let lines: Vec<PendingLine> = self.pending.take_until(until).collect();
         if self.has_failed {
             return Ok(());
         }
         let text: String = lines.iter().map(|line| line.text.as_str()).collect();
-        let (written, result) = write_part(&mut self.writer, text.as_bytes());
+        let (written, result) = write_part_and_flush(&mut self.writer, text.as_bytes());
         self.has_failed = result.is_err();
         let mut end = 0;
         for line in lines {
@@ -125,7 +132,7 @@ impl<W: Write> Text<W> {
 
 /// Writes and flushes the bytes. Returns the number of bytes that the writer has accepted, even if
 /// the write failed.
-fn write_part(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn write_part_and_flush(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
         match writer.write(&bytes[done..]) {
@@ -150,7 +157,7 @@ impl<W: Write> Output for Text<W> {
                 self.push_notice(loss.time, cpu, &format!("{} events lost", loss.count));
             }
             if let Some(event) = packet.events.get(n) {
-                let line = Line {
+                let line = PendingLine {
                     text: self.format_event(event, packet.buffer),
                     is_event: true,
                 };
@@ -161,7 +168,7 @@ impl<W: Write> Output for Text<W> {
     }
 
     fn end_round(&mut self, until: u64) -> io::Result<()> {
-        self.write_until(until)
+        self.write_lines_until(until)
     }
 
     fn process_exited(&mut self, _key: u64) -> io::Result<()> {
@@ -169,7 +176,7 @@ impl<W: Write> Output for Text<W> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.write_until(u64::MAX)
+        self.write_lines_until(u64::MAX)
     }
 
     fn bytes(&self) -> u64 {

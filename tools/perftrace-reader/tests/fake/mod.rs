@@ -12,36 +12,36 @@ use perftrace_reader::{
 };
 
 /// Frequency of the fake trace's clock in ticks per millisecond.
-pub const KHZ: u32 = 2_000_000;
+pub const FAKE_KHZ: u32 = 2_000_000;
 /// The time at which the fake trace is read, in ticks.
-pub const NOW: u64 = 10_000_000_000;
+pub const NOW_TICKS: u64 = 10_000_000_000;
 /// The time at which the fake trace is read, in nanoseconds since 1970.
-pub const REALTIME: u64 = 1_700_000_005_000_000_000;
+pub const NOW_REALTIME_NS: u64 = 1_700_000_005_000_000_000;
 
-type Buffers = VecDeque<(Chunk, Vec<u8>)>;
+type RoundBuffers = VecDeque<(Chunk, Vec<u8>)>;
 
 /// A fake trace. The queue `rounds` has an entry for each pass (round) that the reader will make
 /// over the buffers. `current` has the buffers that the reader has not read yet in its current
 /// pass.
-pub struct Fake {
+pub struct FakeTrace {
     pub info: Info,
     processes: HashMap<u64, ProcessInfo>,
     markers: HashMap<(u64, u32), (String, String)>,
-    rounds: RefCell<VecDeque<Buffers>>,
-    current: RefCell<Buffers>,
+    rounds: RefCell<VecDeque<RoundBuffers>>,
+    current: RefCell<RoundBuffers>,
     nr_described: Cell<usize>,
 }
 
-impl Fake {
+impl FakeTrace {
     pub fn new() -> Self {
         Self {
             info: Info {
                 name: "made-up".to_owned(),
                 bytes: 16 << 10,
                 nr_cpus: 64,
-                khz: KHZ,
-                ticks: NOW,
-                realtime: REALTIME,
+                khz: FAKE_KHZ,
+                ticks: NOW_TICKS,
+                realtime: NOW_REALTIME_NS,
                 began: 1000,
                 ..Info::default()
             },
@@ -92,7 +92,7 @@ impl Fake {
                 },
                 lost: *lost,
                 position: bytes.len() as u64,
-                ticks: NOW,
+                ticks: NOW_TICKS,
             };
             (chunk, bytes.to_vec())
         };
@@ -131,7 +131,7 @@ impl Fake {
     }
 }
 
-impl Source for Fake {
+impl Source for FakeTrace {
     fn info(&self) -> Result<Info, Error> {
         Ok(self.info.clone())
     }

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use perftrace::simulate::{Kernel, Record};
 
 /// Reads all new records of a trace, CPU by CPU.
-pub fn read_all(kernel: &Kernel, trace: u32) -> Vec<Record> {
+pub fn read_trace_records(kernel: &Kernel, trace: u32) -> Vec<Record> {
     let cpus = kernel.cpus();
-    cpus.flat_map(|cpu| kernel.read(trace, cpu)).collect()
+    cpus.flat_map(|cpu| kernel.read_records(trace, cpu))
+        .collect()
 }
 
 /// Returns the number of the marker with this name and these fields.
@@ -72,7 +73,7 @@ pub fn set_alarm_timer(interval_us: i64, handler: Option<extern "C" fn(i32)>) {
 }
 
 /// Blocks or unblocks SIGALRM in the calling thread.
-fn mask_alarm(how: i32) {
+fn set_alarm_mask(how: i32) {
     // SAFETY: A set of signals consists of integers, for which all zeroes are valid.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
@@ -83,12 +84,12 @@ fn mask_alarm(how: i32) {
 
 /// Blocks SIGALRM in the calling thread, and in the threads that it creates.
 pub fn block_alarms() {
-    mask_alarm(libc::SIG_BLOCK);
+    set_alarm_mask(libc::SIG_BLOCK);
 }
 
 /// Unblocks SIGALRM in the calling thread.
 pub fn unblock_alarms() {
-    mask_alarm(libc::SIG_UNBLOCK);
+    set_alarm_mask(libc::SIG_UNBLOCK);
 }
 
 /// Sends a signal to the calling thread.
@@ -98,7 +99,7 @@ pub fn interrupt_self(signal: i32) {
 }
 
 /// Runs `f` in a child process. Returns true if `f` returned true.
-pub fn in_child(f: impl FnOnce() -> bool) -> bool {
+pub fn run_in_child_process(f: impl FnOnce() -> bool) -> bool {
     // SAFETY: After fork() the child has only this thread. The child runs `f` and exits.
     unsafe {
         match libc::fork() {
@@ -116,7 +117,7 @@ pub fn in_child(f: impl FnOnce() -> bool) -> bool {
 }
 
 /// Maps a file of 4096 bytes as 64-bit words that processes share.
-pub fn map_words(file: &File) -> &'static [AtomicU64; 512] {
+pub fn map_shared_words(file: &File) -> &'static [AtomicU64; 512] {
     file.set_len(4096).expect("room");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: mmap() makes a new mapping of a file of 4096 bytes, and the mapping is never
@@ -135,13 +136,13 @@ static STEP_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 
 const TRAP_FLAG: i64 = 1 << 8;
 
-extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn handle_step_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let steps_left = STEPS_LEFT.load(Relaxed);
     STEPS_LEFT.store(steps_left.wrapping_sub(1), Relaxed);
     if steps_left != 0 {
         return;
     }
-    // SAFETY: `STEP_HANDLER` is the address of a function, which `run_stepped` has stored.
+    // SAFETY: `STEP_HANDLER` is the address of a function, which `run_in_single_steps` has stored.
     // `context` has the registers of the interrupted thread, which a signal handler may change.
     unsafe {
         transmute::<usize, fn()>(STEP_HANDLER.load(Relaxed))();
@@ -155,14 +156,14 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 /// Runs `f` in single steps. After `nr_steps` instructions of `f`, runs `handler` in a signal
 /// handler. After `handler` has returned, `f` continues without single-stepping. Returns the
 /// address of the instruction at which `handler` ran.
-pub fn run_stepped(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
+pub fn run_in_single_steps(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
     STEPS_LEFT.store(nr_steps, Relaxed);
     STEP_HANDLER.store(handler as usize, Relaxed);
     // SAFETY: The handler calls only functions that are allowed in a signal handler. The trap flag
     // has no other effect than single-stepping.
     unsafe {
         let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = on_step as usize;
+        action.sa_sigaction = handle_step_trap as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGTRAP, &raw const action, null_mut());
         asm!("pushfq", "or qword ptr [rsp], 256", "popfq");

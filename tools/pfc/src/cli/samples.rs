@@ -8,7 +8,7 @@ use clap::Args;
 
 /// A file of samples.
 #[derive(Debug, Args)]
-pub struct InputArgs {
+pub struct SampleInputArgs {
     /// Input file, or - for standard input [pfc.data]
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub enum SortKey {
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     #[command(flatten)]
-    pub input: InputArgs,
+    pub input: SampleInputArgs,
     /// Print plain text (the default; for compatibility with perf)
     #[arg(long)]
     pub stdio: bool,
@@ -83,7 +83,7 @@ impl ReportArgs {
 #[derive(Debug, Args)]
 pub struct ScriptArgs {
     #[command(flatten)]
-    pub input: InputArgs,
+    pub input: SampleInputArgs,
     /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
@@ -96,7 +96,7 @@ pub struct ScriptArgs {
 #[derive(Debug, Args)]
 pub struct FlamegraphArgs {
     #[command(flatten)]
-    pub input: InputArgs,
+    pub input: SampleInputArgs,
     /// Title of the graph
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,

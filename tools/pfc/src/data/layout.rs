@@ -10,21 +10,21 @@ use super::attr_flags::{
     CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
     TASK,
 };
-use super::record::{Encoder, CALLCHAIN, SAMPLE_TYPE};
+use super::record::{Encoder, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
 use crate::kernel_identity::KernelIdentity;
 
-const MAGIC: &[u8; 8] = b"PERFILE2";
-const HEADER_SIZE: u64 = 104;
-const ATTR_SIZE: u64 = 128;
+const PERF_DATA_MAGIC: &[u8; 8] = b"PERFILE2";
+const FILE_HEADER_BYTES: u64 = 104;
+const PERF_EVENT_ATTR_BYTES: u64 = 128;
 
 const CLOCK_MONOTONIC: u32 = 1;
 
 /// Bit numbers of features, in ascending order: HEADER_* of perf.
-const BUILD_ID: u32 = 2;
-const OSRELEASE: u32 = 4;
-const ARCH: u32 = 6;
-const CMDLINE: u32 = 11;
-const EVENT_DESC: u32 = 12;
+const FEATURE_BUILD_ID: u32 = 2;
+const FEATURE_OSRELEASE: u32 = 4;
+const FEATURE_ARCH: u32 = 6;
+const FEATURE_CMDLINE: u32 = 11;
+const FEATURE_EVENT_DESC: u32 = 12;
 /// The number of pfc's own feature, which contains the boot ID of the kernel. perf does not define
 /// this number, and other programs skip the feature.
 pub const BOOT_ID: u32 = 127;
@@ -47,7 +47,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    pub(super) fn encode(&self, stacks: bool) -> Vec<u8> {
+    pub(super) fn encode_perf_event_attr(&self, stacks: bool) -> Vec<u8> {
         let flag_if = |yes: bool, bit: u64| if yes { bit } else { 0 };
         let flags = INHERIT
             | MMAP
@@ -62,11 +62,11 @@ impl Attribute {
             | flag_if(self.exclude_kernel, EXCLUDE_KERNEL);
         let mut to = Vec::new();
         to.extend(self.kind.to_le_bytes());
-        to.extend((ATTR_SIZE as u32).to_le_bytes());
+        to.extend((PERF_EVENT_ATTR_BYTES as u32).to_le_bytes());
         for word in [
             self.config,
             self.period,
-            SAMPLE_TYPE | flag_if(stacks, CALLCHAIN),
+            SAMPLE_TYPE | flag_if(stacks, SAMPLE_CALLCHAIN),
             0,
             flags,
         ] {
@@ -74,26 +74,33 @@ impl Attribute {
         }
         to.resize(92, 0);
         to.extend(CLOCK_MONOTONIC.to_le_bytes());
-        to.resize(ATTR_SIZE as usize, 0);
+        to.resize(PERF_EVENT_ATTR_BYTES as usize, 0);
         to
     }
 }
 
 /// The size in bytes of the table of features, which holds the offset and the size of each
 /// feature's contents.
-pub(super) const TABLE_SIZE: usize = 16 * FEATURES.len();
-const FEATURES: [u32; 6] = [BUILD_ID, OSRELEASE, ARCH, CMDLINE, EVENT_DESC, BOOT_ID];
+pub(super) const FEATURE_TABLE_BYTES: usize = 16 * WRITTEN_FEATURES.len();
+const WRITTEN_FEATURES: [u32; 6] = [
+    FEATURE_BUILD_ID,
+    FEATURE_OSRELEASE,
+    FEATURE_ARCH,
+    FEATURE_CMDLINE,
+    FEATURE_EVENT_DESC,
+    BOOT_ID,
+];
 
 /// The parts of a perf.data file that surround the records.
 pub(super) struct FileLayout {
     attributes: Vec<Attribute>,
-    stacks: bool,
-    /// The contents of all features, in the order of [`FEATURES`]. In the file, the `contents` of
-    /// the features precede the records. The list of build IDs has only that of the kernel, because
-    /// the records of mappings contain the build IDs of programs.
-    pub(super) contents: [Vec<u8>; FEATURES.len()],
+    has_stacks: bool,
+    /// The contents of all features, in the order of [`WRITTEN_FEATURES`]. In the file, the
+    /// contents of the features precede the records. The list of build IDs has only that of the
+    /// kernel, because the records of mappings contain the build IDs of programs.
+    pub(super) feature_contents: [Vec<u8>; WRITTEN_FEATURES.len()],
     /// The size of all records in bytes.
-    pub(super) record_bytes: u64,
+    pub(super) total_record_bytes: u64,
 }
 
 impl FileLayout {
@@ -105,26 +112,26 @@ impl FileLayout {
     ) -> Self {
         let mut build_ids = Encoder::default();
         if !kernel.build_id.is_empty() {
-            build_ids.kernel_build_id(&kernel.build_id);
+            build_ids.encode_kernel_build_id(&kernel.build_id);
         }
         let mut words = (command.len() as u32).to_le_bytes().to_vec();
         for word in command {
-            words.extend(encode_string(word.as_bytes()));
+            words.extend(encode_header_string(word.as_bytes()));
         }
         let mut layout = Self {
             attributes: attributes.to_vec(),
-            stacks,
-            contents: [
+            has_stacks: stacks,
+            feature_contents: [
                 build_ids.bytes,
-                encode_string(kernel.release.as_bytes()),
-                encode_string(rustix::system::uname().machine().to_bytes()),
+                encode_header_string(kernel.release.as_bytes()),
+                encode_header_string(rustix::system::uname().machine().to_bytes()),
                 words,
                 Vec::new(),
                 kernel.boot_id.clone(),
             ],
-            record_bytes: 0,
+            total_record_bytes: 0,
         };
-        layout.contents[4] = layout.encode_event_desc();
+        layout.feature_contents[4] = layout.encode_event_desc_feature();
         layout
     }
 
@@ -133,54 +140,54 @@ impl FileLayout {
     }
 
     /// Returns the offset of the features' contents in the file.
-    fn contents_offset(&self) -> u64 {
-        HEADER_SIZE + (8 + ATTR_SIZE + 16) * self.nr_events()
+    fn feature_contents_offset(&self) -> u64 {
+        FILE_HEADER_BYTES + (8 + PERF_EVENT_ATTR_BYTES + 16) * self.nr_events()
     }
 
     /// Returns the offset of the first record in the file, a multiple of 8.
-    fn data_offset(&self) -> u64 {
-        let contents: usize = self.contents.iter().map(Vec::len).sum();
-        (self.contents_offset() + contents as u64).next_multiple_of(8)
+    fn records_offset(&self) -> u64 {
+        let contents: usize = self.feature_contents.iter().map(Vec::len).sum();
+        (self.feature_contents_offset() + contents as u64).next_multiple_of(8)
     }
 
     /// Returns the offset of the end of the last record in the file.
-    pub(super) fn data_end(&self) -> u64 {
-        self.data_offset() + self.record_bytes
+    pub(super) fn records_end_offset(&self) -> u64 {
+        self.records_offset() + self.total_record_bytes
     }
 
     /// Returns the part of the file before the records: the header, the IDs of the events, the
     /// attributes, and the contents of the features.
-    pub(super) fn encode_head(&self, has_features: bool) -> Vec<u8> {
-        let mut to = self.encode_header(has_features);
+    pub(super) fn encode_part_before_records(&self, has_features: bool) -> Vec<u8> {
+        let mut to = self.encode_file_header(has_features);
         for attribute in &self.attributes {
             to.extend(attribute.id.to_le_bytes());
         }
         for (n, attribute) in (0..).zip(&self.attributes) {
-            to.extend(attribute.encode(self.stacks));
-            to.extend((HEADER_SIZE + 8 * n).to_le_bytes());
+            to.extend(attribute.encode_perf_event_attr(self.has_stacks));
+            to.extend((FILE_HEADER_BYTES + 8 * n).to_le_bytes());
             to.extend(8_u64.to_le_bytes());
         }
-        to.extend(self.contents.concat());
-        to.resize(self.data_offset() as usize, 0);
+        to.extend(self.feature_contents.concat());
+        to.resize(self.records_offset() as usize, 0);
         to
     }
 
     /// Returns the header of the file. `has_features` is false if the table of features is not in
     /// the file yet.
-    pub(super) fn encode_header(&self, has_features: bool) -> Vec<u8> {
+    pub(super) fn encode_file_header(&self, has_features: bool) -> Vec<u8> {
         let mut feature_bits = [0_u64; 2];
-        for n in FEATURES.iter().filter(|_| has_features) {
+        for n in WRITTEN_FEATURES.iter().filter(|_| has_features) {
             feature_bits[*n as usize / 64] |= 1 << (n % 64);
         }
         let nr_events = self.nr_events();
-        let mut to = MAGIC.to_vec();
+        let mut to = PERF_DATA_MAGIC.to_vec();
         for word in [
-            HEADER_SIZE,
-            ATTR_SIZE + 16,
-            HEADER_SIZE + 8 * nr_events,
-            (ATTR_SIZE + 16) * nr_events,
-            self.data_offset(),
-            self.record_bytes,
+            FILE_HEADER_BYTES,
+            PERF_EVENT_ATTR_BYTES + 16,
+            FILE_HEADER_BYTES + 8 * nr_events,
+            (PERF_EVENT_ATTR_BYTES + 16) * nr_events,
+            self.records_offset(),
+            self.total_record_bytes,
             0,
             0,
             feature_bits[0],
@@ -194,10 +201,10 @@ impl FileLayout {
     }
 
     /// Returns the table of features, which follows the records of the file.
-    pub(super) fn encode_table(&self) -> Vec<u8> {
-        let mut at = self.contents_offset();
+    pub(super) fn encode_feature_table(&self) -> Vec<u8> {
+        let mut at = self.feature_contents_offset();
         let mut to = Vec::new();
-        for contents in &self.contents {
+        for contents in &self.feature_contents {
             to.extend(at.to_le_bytes());
             to.extend((contents.len() as u64).to_le_bytes());
             at += contents.len() as u64;
@@ -205,13 +212,13 @@ impl FileLayout {
         to
     }
 
-    fn encode_event_desc(&self) -> Vec<u8> {
+    fn encode_event_desc_feature(&self) -> Vec<u8> {
         let mut to = (self.attributes.len() as u32).to_le_bytes().to_vec();
-        to.extend((ATTR_SIZE as u32).to_le_bytes());
+        to.extend((PERF_EVENT_ATTR_BYTES as u32).to_le_bytes());
         for attribute in &self.attributes {
-            to.extend(attribute.encode(self.stacks));
+            to.extend(attribute.encode_perf_event_attr(self.has_stacks));
             to.extend(1_u32.to_le_bytes());
-            to.extend(encode_string(attribute.name.as_bytes()));
+            to.extend(encode_header_string(attribute.name.as_bytes()));
             to.extend(attribute.id.to_le_bytes());
         }
         to
@@ -220,7 +227,7 @@ impl FileLayout {
 
 /// Returns the text as a perf header string: a length of 32 bits, the text, and NUL bytes. The
 /// length at the start of the string is the size of the text with its NUL bytes, a multiple of 64.
-pub(super) fn encode_string(text: &[u8]) -> Vec<u8> {
+pub(super) fn encode_header_string(text: &[u8]) -> Vec<u8> {
     let bytes = text.len() / 64 * 64 + 64;
     let mut to = (bytes as u32).to_le_bytes().to_vec();
     to.extend(text);

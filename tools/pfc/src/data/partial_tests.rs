@@ -13,10 +13,10 @@ use crate::profile::Profile;
 
 /// If this environment variable is set, the test process writes the file whose path is the
 /// variable's value.
-const FILE: &str = "PFC_TEST_LIMITED_FILE";
+const LIMITED_FILE_VARIABLE: &str = "PFC_TEST_LIMITED_FILE";
 
 /// Returns the records of `n` samples.
-fn samples(n: usize) -> Vec<u8> {
+fn encode_samples(n: usize) -> Vec<u8> {
     let mut encoder = Encoder::default();
     for time in 0..n as u64 {
         let sample = Sample {
@@ -31,7 +31,7 @@ fn samples(n: usize) -> Vec<u8> {
     encoder.bytes
 }
 
-fn create(path: &Path) -> std::io::Result<Writer> {
+fn create_writer(path: &Path) -> std::io::Result<Writer> {
     let event = Attribute {
         name: "cycles:u".to_owned(),
         id: 1,
@@ -41,13 +41,13 @@ fn create(path: &Path) -> std::io::Result<Writer> {
 }
 
 #[test]
-fn r1_9_a_file_is_readable_after_each_write() {
+fn r1_9_perf_data_is_readable_after_each_write() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("data");
-    let mut writer = create(&path).expect("room");
+    let mut writer = create_writer(&path).expect("room");
     assert!(!path.exists(), "a file without samples has no name");
     for n in 1..5 {
-        writer.write(&samples(3)).expect("room");
+        writer.write(&encode_samples(3)).expect("room");
         writer.publish().expect("room");
         let profile = Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.samples.len(), 3 * n);
@@ -63,9 +63,9 @@ fn r1_9_a_file_is_readable_after_each_write() {
 }
 
 /// Writes samples until a write fails, and then the number of samples to a second file.
-fn write_until_failure(path: &Path) {
-    if let Ok(mut writer) = create(path) {
-        while writer.write(&samples(3)).is_ok() {}
+fn write_samples_until_failure(path: &Path) {
+    if let Ok(mut writer) = create_writer(path) {
+        while writer.write(&encode_samples(3)).is_ok() {}
         if writer.samples() > 0 {
             writer.publish().expect("a name needs no room");
         }
@@ -76,8 +76,8 @@ fn write_until_failure(path: &Path) {
 
 #[test]
 fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
-    if let Some(path) = std::env::var_os(FILE) {
-        return write_until_failure(Path::new(&path));
+    if let Some(path) = std::env::var_os(LIMITED_FILE_VARIABLE) {
+        return write_samples_until_failure(Path::new(&path));
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("data");
@@ -93,7 +93,7 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
                 "--exact",
                 "data::partial_tests::r1_9_a_file_that_cannot_grow_keeps_complete_samples",
             ])
-            .env(FILE, &path)
+            .env(LIMITED_FILE_VARIABLE, &path)
             .output()
             .expect("a process");
         assert!(output.status.success(), "{output:?}");
@@ -113,7 +113,9 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
 }
 
 #[test]
-fn r1_9_a_full_device_is_an_error_of_creation() {
-    let error = create(Path::new("/dev/full")).err().expect("no room");
+fn r1_9_create_on_full_device_fails() {
+    let error = create_writer(Path::new("/dev/full"))
+        .err()
+        .expect("no room");
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
 }

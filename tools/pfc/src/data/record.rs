@@ -10,24 +10,24 @@ use perfmon::ring::{Sample, IN_GUEST};
 
 use super::KERNEL_START;
 
-const MMAP: u32 = 1;
-const LOST: u32 = 2;
-const COMM: u32 = 3;
-const EXIT: u32 = 4;
-const THROTTLE: u32 = 5;
-const UNTHROTTLE: u32 = 6;
-const FORK: u32 = 7;
-pub const SAMPLE: u32 = 9;
-const MMAP2: u32 = 10;
-const BUILD_ID: u32 = 67;
+const RECORD_MMAP: u32 = 1;
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
+const RECORD_THROTTLE: u32 = 5;
+const RECORD_UNTHROTTLE: u32 = 6;
+const RECORD_FORK: u32 = 7;
+pub const RECORD_SAMPLE: u32 = 9;
+const RECORD_MMAP2: u32 = 10;
+const RECORD_BUILD_ID: u32 = 67;
 
 /// Bits of the field `misc` in a record's header: PERF_RECORD_MISC_*.
-const MMAP_BUILD_ID: u16 = 1 << 14;
-const IN_KERNEL: u16 = 1;
-const IN_USER: u16 = 2;
-const GUEST_KERNEL: u16 = 4;
-const COMM_EXEC: u16 = 1 << 13;
-const BUILD_ID_SIZE: u16 = 1 << 15;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+const MISC_KERNEL: u16 = 1;
+const MISC_USER: u16 = 2;
+const MISC_GUEST_KERNEL: u16 = 4;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// The event ID in the throttling records that mark the start and the end of a time in which a CPU
 /// was offline. perf gives no event this ID.
@@ -35,17 +35,18 @@ pub const OFFLINE_ID: u64 = u64::MAX;
 
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
 /// bytes leave 1535 bytes for the other fields of the sample.
-const MAX_FRAMES: usize = 8000;
+const MAX_FRAMES_PER_SAMPLE: usize = 8000;
 
 /// The fields of a sample: PERF_SAMPLE_*.
-pub const SAMPLE_TYPE: u64 = IP | TID | TIME | CPU | PERIOD | IDENTIFIER;
-const IP: u64 = 1 << 0;
-const TID: u64 = 1 << 1;
-const TIME: u64 = 1 << 2;
-pub const CALLCHAIN: u64 = 1 << 5;
-const CPU: u64 = 1 << 7;
-const PERIOD: u64 = 1 << 8;
-const IDENTIFIER: u64 = 1 << 16;
+pub const SAMPLE_TYPE: u64 =
+    SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_PERIOD | SAMPLE_IDENTIFIER;
+const SAMPLE_IP: u64 = 1 << 0;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+pub const SAMPLE_CALLCHAIN: u64 = 1 << 5;
+const SAMPLE_CPU: u64 = 1 << 7;
+const SAMPLE_PERIOD: u64 = 1 << 8;
+const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 
 /// The fields at the end of each record that is not a sample: the kernel's `sample_id`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,14 +80,14 @@ pub struct Region {
 #[derive(Debug, Default)]
 pub struct Encoder {
     pub bytes: Vec<u8>,
-    /// True if samples contain call chains, as [`CALLCHAIN`] in the attribute says.
+    /// True if samples contain call chains, as [`SAMPLE_CALLCHAIN`] in the attribute says.
     pub has_stacks: bool,
 }
 
 impl Encoder {
     fn begin_record(&mut self, kind: u32, misc: u16) -> usize {
         let at = self.bytes.len();
-        self.u32(kind);
+        self.append_u32(kind);
         self.bytes.extend(misc.to_le_bytes());
         self.bytes.extend([0; 2]);
         at
@@ -94,33 +95,33 @@ impl Encoder {
 
     /// Appends the sample ID to a record that is not a sample, and sets the size of the record.
     fn end_record(&mut self, at: usize, sample_id: &SampleId) {
-        self.pair(sample_id.pid, sample_id.tid);
-        self.u64(sample_id.time);
-        self.pair(sample_id.cpu, 0);
-        self.u64(sample_id.id);
-        self.set_size(at);
+        self.append_u32_pair(sample_id.pid, sample_id.tid);
+        self.append_u64(sample_id.time);
+        self.append_u32_pair(sample_id.cpu, 0);
+        self.append_u64(sample_id.id);
+        self.set_record_size(at);
     }
 
-    fn set_size(&mut self, at: usize) {
+    fn set_record_size(&mut self, at: usize) {
         let size = u16::try_from(self.bytes.len() - at).unwrap_or(u16::MAX);
         self.bytes[at + 6..at + 8].copy_from_slice(&size.to_le_bytes());
     }
 
-    fn u32(&mut self, value: u32) {
+    fn append_u32(&mut self, value: u32) {
         self.bytes.extend(value.to_le_bytes());
     }
 
-    fn u64(&mut self, value: u64) {
+    fn append_u64(&mut self, value: u64) {
         self.bytes.extend(value.to_le_bytes());
     }
 
-    fn pair(&mut self, first: u32, second: u32) {
-        self.u32(first);
-        self.u32(second);
+    fn append_u32_pair(&mut self, first: u32, second: u32) {
+        self.append_u32(first);
+        self.append_u32(second);
     }
 
     /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
-    fn padded_string(&mut self, text: &[u8]) {
+    fn append_padded_string(&mut self, text: &[u8]) {
         // A path has at most 4096 bytes. A text of more than 4096 bytes is cut off, because it
         // could make the record longer than its size field allows.
         let text = &text[..text.len().min(4096)];
@@ -133,58 +134,72 @@ impl Encoder {
         let (misc, ip) = match sample.ip {
             // For a sample in a guest, the ring buffer does not say whether the guest was in kernel
             // mode or in user mode. The sample is assigned to the guest's kernel.
-            IN_GUEST => (GUEST_KERNEL, 0),
-            ip if ip >= KERNEL_START => (IN_KERNEL, ip),
-            ip => (IN_USER, ip),
+            IN_GUEST => (MISC_GUEST_KERNEL, 0),
+            ip if ip >= KERNEL_START => (MISC_KERNEL, ip),
+            ip => (MISC_USER, ip),
         };
-        let at = self.begin_record(SAMPLE, misc);
-        self.u64(id);
-        self.u64(ip);
-        self.pair(sample.pid, sample.tid);
-        self.u64(sample.time);
-        self.pair(sample.cpu, 0);
-        self.u64(sample.period());
+        let at = self.begin_record(RECORD_SAMPLE, misc);
+        self.append_u64(id);
+        self.append_u64(ip);
+        self.append_u32_pair(sample.pid, sample.tid);
+        self.append_u64(sample.time);
+        self.append_u32_pair(sample.cpu, 0);
+        self.append_u64(sample.period());
         if self.has_stacks {
-            let frames = &sample.frames[..sample.frames.len().min(MAX_FRAMES)];
-            self.u64(frames.len() as u64);
+            let frames = &sample.frames[..sample.frames.len().min(MAX_FRAMES_PER_SAMPLE)];
+            self.append_u64(frames.len() as u64);
             for frame in frames {
-                self.u64(*frame);
+                self.append_u64(*frame);
             }
         }
-        self.set_size(at);
+        self.set_record_size(at);
     }
 
     pub fn lost(&mut self, lost: u64, sample_id: &SampleId) {
-        let at = self.begin_record(LOST, 0);
-        self.u64(sample_id.id);
-        self.u64(lost);
+        let at = self.begin_record(RECORD_LOST, 0);
+        self.append_u64(sample_id.id);
+        self.append_u64(lost);
         self.end_record(at, sample_id);
     }
 
     pub fn throttle(&mut self, is_start: bool, sample_id: &SampleId) {
-        let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
-        self.u64(sample_id.time);
-        self.u64(sample_id.id);
-        self.u64(sample_id.id);
+        let at = self.begin_record(
+            if is_start {
+                RECORD_THROTTLE
+            } else {
+                RECORD_UNTHROTTLE
+            },
+            0,
+        );
+        self.append_u64(sample_id.time);
+        self.append_u64(sample_id.id);
+        self.append_u64(sample_id.id);
         self.end_record(at, sample_id);
     }
 
     /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled. The
     /// record is a throttling record with the ID [`OFFLINE_ID`].
     pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
-        let at = self.begin_record(if is_start { THROTTLE } else { UNTHROTTLE }, 0);
-        self.u64(sample_id.time);
-        self.u64(OFFLINE_ID);
-        self.u64(OFFLINE_ID);
+        let at = self.begin_record(
+            if is_start {
+                RECORD_THROTTLE
+            } else {
+                RECORD_UNTHROTTLE
+            },
+            0,
+        );
+        self.append_u64(sample_id.time);
+        self.append_u64(OFFLINE_ID);
+        self.append_u64(OFFLINE_ID);
         self.end_record(at, sample_id);
     }
 
     /// Encodes the name of a thread. `is_exec` says that the thread has called exec, which removed
     /// all earlier mappings of its process.
     pub fn comm(&mut self, name: &[u8], is_exec: bool, sample_id: &SampleId) {
-        let at = self.begin_record(COMM, if is_exec { COMM_EXEC } else { 0 });
-        self.pair(sample_id.pid, sample_id.tid);
-        self.padded_string(name);
+        let at = self.begin_record(RECORD_COMM, if is_exec { MISC_COMM_EXEC } else { 0 });
+        self.append_u32_pair(sample_id.pid, sample_id.tid);
+        self.append_padded_string(name);
         self.end_record(at, sample_id);
     }
 
@@ -192,30 +207,30 @@ impl Encoder {
     /// creator. The new thread is the first of a new process if its process ID differs from the
     /// creator's.
     pub fn fork(&mut self, parent: (u32, u32), sample_id: &SampleId) {
-        self.task(FORK, parent, sample_id);
+        self.encode_task_record(RECORD_FORK, parent, sample_id);
     }
 
     pub fn exit(&mut self, parent: (u32, u32), sample_id: &SampleId) {
-        self.task(EXIT, parent, sample_id);
+        self.encode_task_record(RECORD_EXIT, parent, sample_id);
     }
 
-    fn task(&mut self, kind: u32, parent: (u32, u32), sample_id: &SampleId) {
+    fn encode_task_record(&mut self, kind: u32, parent: (u32, u32), sample_id: &SampleId) {
         let at = self.begin_record(kind, 0);
-        self.pair(sample_id.pid, parent.0);
-        self.pair(sample_id.tid, parent.1);
-        self.u64(sample_id.time);
+        self.append_u32_pair(sample_id.pid, parent.0);
+        self.append_u32_pair(sample_id.tid, parent.1);
+        self.append_u64(sample_id.time);
         self.end_record(at, sample_id);
     }
 
     /// Encodes an executable mapping of a process.
     pub fn mmap2(&mut self, region: &Region, sample_id: &SampleId) {
         let has_build_id = !region.build_id.is_empty();
-        let misc = IN_USER | if has_build_id { MMAP_BUILD_ID } else { 0 };
-        let at = self.begin_record(MMAP2, misc);
-        self.pair(sample_id.pid, sample_id.tid);
-        self.u64(region.start);
-        self.u64(region.end.saturating_sub(region.start));
-        self.u64(region.offset);
+        let misc = MISC_USER | if has_build_id { MISC_MMAP_BUILD_ID } else { 0 };
+        let at = self.begin_record(RECORD_MMAP2, misc);
+        self.append_u32_pair(sample_id.pid, sample_id.tid);
+        self.append_u64(region.start);
+        self.append_u64(region.end.saturating_sub(region.start));
+        self.append_u64(region.offset);
         if has_build_id {
             let id = &region.build_id[..region.build_id.len().min(20)];
             let mut bytes = [0; 24];
@@ -223,37 +238,37 @@ impl Encoder {
             bytes[4..4 + id.len()].copy_from_slice(id);
             self.bytes.extend(bytes);
         } else {
-            self.pair(region.device.0, region.device.1);
-            self.u64(region.inode);
-            self.u64(0);
+            self.append_u32_pair(region.device.0, region.device.1);
+            self.append_u64(region.inode);
+            self.append_u64(0);
         }
         // The protection PROT_READ | PROT_EXEC, and the flag MAP_PRIVATE.
-        self.pair(5, 2);
-        self.padded_string(region.path.as_bytes());
+        self.append_u32_pair(5, 2);
+        self.append_padded_string(region.path.as_bytes());
         self.end_record(at, sample_id);
     }
 
     /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
     pub fn build_id(&mut self, path: &[u8], id: &[u8]) {
-        self.build_id_of(IN_USER, path, id);
+        self.encode_build_id_record(MISC_USER, path, id);
     }
 
     /// Encodes the build ID of the kernel, for the list of build IDs in the header.
-    pub fn kernel_build_id(&mut self, id: &[u8]) {
-        self.build_id_of(IN_KERNEL, b"[kernel.kallsyms]", id);
+    pub fn encode_kernel_build_id(&mut self, id: &[u8]) {
+        self.encode_build_id_record(MISC_KERNEL, b"[kernel.kallsyms]", id);
     }
 
-    fn build_id_of(&mut self, misc: u16, path: &[u8], id: &[u8]) {
-        let at = self.begin_record(BUILD_ID, misc | BUILD_ID_SIZE);
-        self.u32(u32::MAX);
+    fn encode_build_id_record(&mut self, misc: u16, path: &[u8], id: &[u8]) {
+        let at = self.begin_record(RECORD_BUILD_ID, misc | MISC_BUILD_ID_SIZE);
+        self.append_u32(u32::MAX);
         let id = &id[..id.len().min(20)];
         let mut bytes = [0; 24];
         bytes[..id.len()].copy_from_slice(id);
         bytes[20] = id.len() as u8;
         self.bytes.extend(bytes);
-        self.padded_string(path);
-        self.set_size(at);
+        self.append_padded_string(path);
+        self.set_record_size(at);
     }
 
     /// Copies a record that the kernel has written for an event. The kernel's record ends with the
@@ -268,12 +283,12 @@ impl Encoder {
     /// Encodes the mapping of the kernel's text or of a module. The record has the time 0, so that
     /// readers process the record before all other records.
     pub fn kernel_mmap(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
-        let at = self.begin_record(MMAP, IN_KERNEL);
-        self.pair(u32::MAX, 0);
-        self.u64(start);
-        self.u64(end.saturating_sub(start));
-        self.u64(offset);
-        self.padded_string(name.as_bytes());
+        let at = self.begin_record(RECORD_MMAP, MISC_KERNEL);
+        self.append_u32_pair(u32::MAX, 0);
+        self.append_u64(start);
+        self.append_u64(end.saturating_sub(start));
+        self.append_u64(offset);
+        self.append_padded_string(name.as_bytes());
         let sample_id = SampleId {
             id,
             ..SampleId::default()
@@ -285,24 +300,27 @@ impl Encoder {
 /// Returns each record that an [`Encoder`] has made, with the time of the record.
 fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     std::iter::from_fn(move || {
-        let header = read_u64(records, 0)?;
+        let header = read_u64_at(records, 0)?;
         let (record, rest) = records.split_at_checked(((header >> 48) as usize).max(8))?;
         records = rest;
         let at = match header as u32 {
             // In a sample, the time follows the header, the event's ID, the address, and the
             // process and thread ID.
-            SAMPLE => Some(32),
+            RECORD_SAMPLE => Some(32),
             // A record other than a sample ends with the time, the CPU and the event's ID.
             _ => record.len().checked_sub(24),
         };
-        Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))
+        Some((
+            record,
+            at.and_then(|at| read_u64_at(record, at)).unwrap_or(0),
+        ))
     })
 }
 
 /// Returns the size and the type of each record that an [`Encoder`] has made.
 pub fn sizes_and_kinds(records: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
     records_with_time(records)
-        .map(|(record, _)| (record.len(), read_u64(record, 0).unwrap_or(0) as u32))
+        .map(|(record, _)| (record.len(), read_u64_at(record, 0).unwrap_or(0) as u32))
 }
 
 /// Removes the records up to the time `time`, and returns these records. Newer records stay in
@@ -324,13 +342,13 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
 /// Returns the IDs of the processes that have started or called exec according to `records`.
 pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
     let started = |(record, _): (&[u8], u64)| {
-        let header = read_u64(record, 0)?;
+        let header = read_u64_at(record, 0)?;
         let (kind, misc) = (header as u32, (header >> 32) as u16);
-        let ids = read_u64(record, 8)?;
+        let ids = read_u64_at(record, 8)?;
         let (pid, other) = (ids as u32, (ids >> 32) as u32);
         let is_start = match kind {
-            FORK => pid != other,
-            COMM => misc & COMM_EXEC != 0,
+            RECORD_FORK => pid != other,
+            RECORD_COMM => misc & MISC_COMM_EXEC != 0,
             _ => false,
         };
         is_start.then_some(pid)
@@ -350,7 +368,7 @@ pub fn middle_time(records: &[u8]) -> u64 {
     middle.map_or(0, |(_, time)| time)
 }
 
-fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 

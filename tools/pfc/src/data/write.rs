@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::layout::{Attribute, FileLayout, TABLE_SIZE};
-use super::record::{sizes_and_kinds, SAMPLE};
+use super::layout::{Attribute, FileLayout, FEATURE_TABLE_BYTES};
+use super::record::{sizes_and_kinds, RECORD_SAMPLE};
 use crate::atomic_file::AtomicFile;
 use crate::kernel_identity::KernelIdentity;
 
@@ -27,9 +27,9 @@ pub struct Writer {
     file: AtomicFile,
     layout: FileLayout,
     /// True if the table of features is in the file, after the records.
-    has_table: bool,
+    has_feature_table: bool,
     /// The number of samples in the file.
-    samples: u64,
+    nr_samples: u64,
 }
 
 impl Writer {
@@ -43,17 +43,17 @@ impl Writer {
     ) -> io::Result<Self> {
         let kernel = KernelIdentity::of_running();
         let layout = FileLayout::new(attributes, stacks, command, &kernel);
-        Self::with_layout(path, layout)
+        Self::create_with_layout(path, layout)
     }
 
-    fn with_layout(path: &Path, layout: FileLayout) -> io::Result<Self> {
+    fn create_with_layout(path: &Path, layout: FileLayout) -> io::Result<Self> {
         let mut writer = Self {
             file: AtomicFile::create_recording(path)?,
             layout,
-            has_table: false,
-            samples: 0,
+            has_feature_table: false,
+            nr_samples: 0,
         };
-        let head = writer.layout.encode_head(false);
+        let head = writer.layout.encode_part_before_records(false);
         writer.file.write_at(0, &head)?;
         Ok(writer)
     }
@@ -66,35 +66,41 @@ impl Writer {
     /// records as could be written.
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
         let layout = &self.layout;
-        if self.has_table {
-            self.file.write_at(0, &layout.encode_header(false))?;
+        if self.has_feature_table {
+            self.file.write_at(0, &layout.encode_file_header(false))?;
         }
         let mut bytes = records.to_vec();
-        bytes.extend(layout.encode_table());
-        let (written, result) = self.file.write_part_at(layout.data_end(), &bytes);
+        bytes.extend(layout.encode_feature_table());
+        let (written, result) = self
+            .file
+            .write_until_error_at(layout.records_end_offset(), &bytes);
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
                 // If the file had a table of features before this call, the new table fits in the
                 // space of the old table.
-                let room = written.max(if self.has_table { TABLE_SIZE } else { 0 });
-                complete_records(records, room.saturating_sub(TABLE_SIZE))
+                let room = written.max(if self.has_feature_table {
+                    FEATURE_TABLE_BYTES
+                } else {
+                    0
+                });
+                complete_record_bytes(records, room.saturating_sub(FEATURE_TABLE_BYTES))
             }
         };
         if result.is_err() {
-            let table = layout.encode_table();
-            let at = layout.data_end() + kept as u64;
+            let table = layout.encode_feature_table();
+            let at = layout.records_end_offset() + kept as u64;
             // If the write of the table of features also fails, the header still lists no features.
-            if let (_, Err(_)) = self.file.write_part_at(at, &table) {
-                let _ = self.file.truncate(layout.data_end());
+            if let (_, Err(_)) = self.file.write_until_error_at(at, &table) {
+                let _ = self.file.truncate(layout.records_end_offset());
                 return result;
             }
-            let _ = self.file.truncate(at + TABLE_SIZE as u64);
+            let _ = self.file.truncate(at + FEATURE_TABLE_BYTES as u64);
         }
-        self.has_table = true;
-        self.layout.record_bytes += kept as u64;
-        self.samples += count_samples(&records[..kept]);
-        let header = self.layout.encode_header(true);
+        self.has_feature_table = true;
+        self.layout.total_record_bytes += kept as u64;
+        self.nr_samples += count_sample_records(&records[..kept]);
+        let header = self.layout.encode_file_header(true);
         let completed = self.file.write_at(0, &header);
         result.and(completed)
     }
@@ -107,12 +113,17 @@ impl Writer {
 
     /// Returns the number of samples in the file.
     pub fn samples(&self) -> u64 {
-        self.samples
+        self.nr_samples
     }
 
     /// Returns the size of the file in bytes, after a call of [`Self::write`].
     pub fn bytes(&self) -> u64 {
-        self.layout.data_end() + if self.has_table { TABLE_SIZE as u64 } else { 0 }
+        self.layout.records_end_offset()
+            + if self.has_feature_table {
+                FEATURE_TABLE_BYTES as u64
+            } else {
+                0
+            }
     }
 
     /// Gives the file its name, before the content of the file is complete.
@@ -123,7 +134,7 @@ impl Writer {
     /// Completes the file. If [`Self::publish`] was not called before, gives the file its name.
     /// Returns the size of the file in bytes, and the path of the file.
     pub fn finish(mut self) -> io::Result<(u64, PathBuf)> {
-        if !self.has_table {
+        if !self.has_feature_table {
             self.write(&[])?;
         }
         let bytes = self.bytes();
@@ -135,7 +146,7 @@ impl Writer {
 }
 
 /// Returns the size of the complete records in the first `room` bytes of `records`.
-fn complete_records(records: &[u8], room: usize) -> usize {
+fn complete_record_bytes(records: &[u8], room: usize) -> usize {
     let sizes = sizes_and_kinds(records).map(|(size, _)| size);
     let ends = sizes.scan(0, |end, size| {
         *end += size;
@@ -144,8 +155,8 @@ fn complete_records(records: &[u8], room: usize) -> usize {
     ends.take_while(|end| *end <= room).last().unwrap_or(0)
 }
 
-fn count_samples(records: &[u8]) -> u64 {
-    let is_sample = |(_, kind): &(usize, u32)| *kind == SAMPLE;
+fn count_sample_records(records: &[u8]) -> u64 {
+    let is_sample = |(_, kind): &(usize, u32)| *kind == RECORD_SAMPLE;
     sizes_and_kinds(records).filter(is_sample).count() as u64
 }
 
@@ -162,10 +173,10 @@ pub fn encode_file_of(
     records: &[&[u8]],
 ) -> Vec<u8> {
     let mut layout = FileLayout::new(attributes, stacks, &[], kernel);
-    layout.record_bytes = records.iter().map(|r| r.len() as u64).sum();
-    let mut to = layout.encode_head(true);
+    layout.total_record_bytes = records.iter().map(|r| r.len() as u64).sum();
+    let mut to = layout.encode_part_before_records(true);
     records.iter().for_each(|r| to.extend(*r));
-    to.extend(layout.encode_table());
+    to.extend(layout.encode_feature_table());
     to
 }
 
@@ -174,21 +185,21 @@ pub fn encode_file_of(
 mod tests {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-    use super::super::layout::encode_string;
-    use super::super::record::{Region, CALLCHAIN, SAMPLE_TYPE};
+    use super::super::layout::encode_header_string;
+    use super::super::record::{Region, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
     use super::super::{Encoder, SampleId};
     use super::*;
     use perfmon::ring::{self, Sample};
 
     #[test]
-    fn r1_9_strings_end_with_a_zero() {
-        assert_eq!(encode_string(b"")[..4], 64_u32.to_le_bytes());
-        assert_eq!(encode_string(&[b'a'; 63]).len(), 4 + 64);
-        assert_eq!(encode_string(&[b'a'; 64]).len(), 4 + 128);
+    fn r1_9_header_strings_end_with_a_nul() {
+        assert_eq!(encode_header_string(b"")[..4], 64_u32.to_le_bytes());
+        assert_eq!(encode_header_string(&[b'a'; 63]).len(), 4 + 64);
+        assert_eq!(encode_header_string(&[b'a'; 64]).len(), 4 + 128);
     }
 
     #[test]
-    fn r1_9_an_attribute_is_the_kernels_structure() {
+    fn r1_9_attribute_has_layout_of_perf_event_attr() {
         let attribute = Attribute {
             kind: 4,
             config: 0xc0,
@@ -196,11 +207,14 @@ mod tests {
             is_frequency: true,
             ..Attribute::default()
         };
-        let bytes = attribute.encode(true);
+        let bytes = attribute.encode_perf_event_attr(true);
         assert_eq!(bytes.len(), 128);
         assert_eq!(bytes[..8], [4, 0, 0, 0, 128, 0, 0, 0]);
         assert_eq!((bytes[8], bytes[16]), (0xc0, 99));
-        assert_eq!(bytes[24..32], (SAMPLE_TYPE | CALLCHAIN).to_le_bytes());
+        assert_eq!(
+            bytes[24..32],
+            (SAMPLE_TYPE | SAMPLE_CALLCHAIN).to_le_bytes()
+        );
         assert_eq!(bytes[92], 1);
         assert_eq!(bytes[41] & 4, 4, "frequency");
     }
@@ -208,7 +222,7 @@ mod tests {
     /// The contents that are read from a file are those that were written to it. The samples that
     /// the reader returns are sorted by time.
     #[test]
-    fn r1_9_a_file_is_read_as_it_was_written() {
+    fn r1_9_perf_data_is_read_as_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
         let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| Attribute {
@@ -222,8 +236,8 @@ mod tests {
         ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
         let mut layout =
             FileLayout::new(&events, true, &["pfc".into()], &KernelIdentity::default());
-        layout.contents[0] = ids.bytes;
-        let mut writer = Writer::with_layout(&path, layout).expect("a file");
+        layout.feature_contents[0] = ids.bytes;
+        let mut writer = Writer::create_with_layout(&path, layout).expect("a file");
         let mut encoder = Encoder {
             has_stacks: true,
             ..Encoder::default()
@@ -326,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_names_and_paths_keep_their_bytes() {
+    fn r1_9_names_and_paths_keep_non_utf8_bytes() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
         let event = Attribute {
@@ -371,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_9_a_file_that_is_not_whole_is_refused_or_read_in_part() {
+    fn r1_9_damaged_perf_data_is_refused_or_read_in_part() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
         let event = Attribute {

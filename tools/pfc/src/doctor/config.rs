@@ -5,12 +5,12 @@
 use std::fs;
 use std::process::Command;
 
-use super::{machine, note, ok, problem, Check};
+use super::{machine, note_check, ok_check, problem_check, Check};
 use crate::text_file;
 
 /// Kernel options that the modules need, each with the feature that needs the option. `pfc doctor`
 /// reports a missing option as a problem.
-const REQUIRED_OPTIONS: &[(&str, &str)] = &[
+const REQUIRED_KERNEL_OPTIONS: &[(&str, &str)] = &[
     ("MODULES", "loadable modules"),
     ("RUST", "Rust modules"),
     ("TRACEPOINTS", "probes for counting, accounting and tracing"),
@@ -20,7 +20,7 @@ const REQUIRED_OPTIONS: &[(&str, &str)] = &[
 ];
 
 /// Kernel options that the modules can do without, each with the feature that the option provides.
-const RECOMMENDED_OPTIONS: &[(&str, &str)] = &[
+const RECOMMENDED_KERNEL_OPTIONS: &[(&str, &str)] = &[
     ("RSEQ", "events of programs without a locked instruction"),
     (
         "HAVE_SYSCALL_TRACEPOINTS",
@@ -33,10 +33,10 @@ const RECOMMENDED_OPTIONS: &[(&str, &str)] = &[
     ("UNWINDER_ORC", "kernel call stacks in samples"),
 ];
 
-pub fn check() -> Check {
+pub fn check_kernel_config() -> Check {
     let subject = "config";
-    let Some((path, config)) = read_config() else {
-        return note(
+    let Some((path, config)) = read_kernel_config() else {
+        return note_check(
             subject,
             "kernel configuration not found",
         )
@@ -54,28 +54,31 @@ pub fn check() -> Check {
             .map(|(name, why)| format!("CONFIG_{name} ({why})"))
             .collect()
     };
-    let (required, recommended) = (missing(REQUIRED_OPTIONS), missing(RECOMMENDED_OPTIONS));
+    let (required, recommended) = (
+        missing(REQUIRED_KERNEL_OPTIONS),
+        missing(RECOMMENDED_KERNEL_OPTIONS),
+    );
     if !required.is_empty() {
-        return problem(
+        return problem_check(
             subject,
             format!("{path} lacks {}", required.join(", ")),
             "use a kernel with these options, such as Debian's",
         );
     }
     match recommended.is_empty() {
-        true => ok(
+        true => ok_check(
             subject,
             format!("{path} has all options that the modules use"),
         ),
-        false => note(subject, format!("{path} lacks {}", recommended.join(", ")))
+        false => note_check(subject, format!("{path} lacks {}", recommended.join(", ")))
             .with_remedy("everything else works without them"),
     }
 }
 
 /// Returns the path and the text of the kernel's configuration, from the first file that can be
 /// read.
-fn read_config() -> Option<(String, String)> {
-    let release = machine::release();
+fn read_kernel_config() -> Option<(String, String)> {
+    let release = machine::running_kernel_release();
     let compressed = "/proc/config.gz";
     if fs::metadata(compressed).is_ok() {
         let output = Command::new("gzip").args(["-dc", compressed]).output().ok();

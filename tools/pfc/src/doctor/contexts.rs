@@ -10,8 +10,8 @@ use std::path::Path;
 use perfmon::{Context, Map, Scope, DEVICE};
 use rustix::thread::gettid;
 
-use super::modules::Modules;
-use super::{devices, module, note, ok, problem, read_trimmed, Check};
+use super::modules::CheckedModules;
+use super::{devices, module, note_check, ok_check, problem_check, read_trimmed_file, Check};
 use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
 use crate::stat::{syscall_failure, ContextConfig};
@@ -19,29 +19,29 @@ use crate::target::is_ebusy;
 
 /// Makes all checks of monitoring contexts. A context is created before the map of registers is
 /// read, because the kernel loads PMU descriptions when the first context is created.
-pub fn run_checks(modules: &Modules) -> Vec<Check> {
+pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
     let created = modules
-        .has(("perfmon", true))
+        .has_module(("perfmon", true))
         .then(|| Context::create(Scope::Thread).map(drop));
     let map = Map::read().unwrap_or_default();
     let cpu = CpuInfo::read();
-    let attached = try_attach();
+    let attached = try_attach_context();
     let is_in_use = attached
         .as_ref()
         .is_some_and(|r| r.as_ref().is_err_and(is_ebusy));
     let has_pmu = cpu.has_pmu(&map);
     vec![
         devices::check_contexts_device(modules),
-        check_pmu(&cpu, has_pmu),
-        check_description(modules, &map, &cpu, has_pmu),
-        check_watchdog(has_pmu),
+        check_pmu_presence(&cpu, has_pmu),
+        check_pmu_description(modules, &map, &cpu, has_pmu),
+        check_nmi_watchdog(has_pmu),
         check_kvm_guests(),
-        check_users("perf", "anon_inode:[perf_event]", is_in_use),
-        check_users("contexts", DEVICE, false),
-        check_create(created),
-        check_attach(modules, attached, has_pmu),
-        check_rdpmc(has_pmu),
-        check_capability(),
+        check_perf_or_context_users("perf", "anon_inode:[perf_event]", is_in_use),
+        check_perf_or_context_users("contexts", DEVICE, false),
+        check_context_creation(created),
+        check_context_attachment(modules, attached, has_pmu),
+        check_rdpmc_access(has_pmu),
+        check_perfmon_capability(),
     ]
 }
 
@@ -53,7 +53,7 @@ struct CpuInfo {
 
 impl CpuInfo {
     fn read() -> Self {
-        let all = read_trimmed("/proc/cpuinfo").unwrap_or_default();
+        let all = read_trimmed_file("/proc/cpuinfo").unwrap_or_default();
         let value = |key: &str| {
             all.lines()
                 .find_map(|l| l.strip_prefix(key)?.split_once(':'))
@@ -84,7 +84,7 @@ impl CpuInfo {
         self.flags.iter().any(|f| f == flag)
     }
 
-    fn module_name(&self) -> &'static str {
+    fn pmu_module_name(&self) -> &'static str {
         match self.vendor.as_str() {
             "AuthenticAMD" | "HygonGenuine" => "pfm_amd",
             _ => "pfm_intel",
@@ -94,36 +94,44 @@ impl CpuInfo {
 
 /// Returns the advice for an error of a monitoring context: the error message without its first
 /// word "cannot".
-fn error_remedy(error: &io::Error) -> String {
+fn context_error_remedy(error: &io::Error) -> String {
     let text = syscall_failure("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
 }
 
 /// The finding of a check that needs perfmon.ko, printed if perfmon.ko is not loaded.
-const NOT_LOADED: &str = "not tried: perfmon is not loaded";
+const PERFMON_NOT_LOADED: &str = "not tried: perfmon is not loaded";
 
-fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool) -> Check {
+fn check_pmu_description(
+    modules: &CheckedModules,
+    map: &Map,
+    cpu: &CpuInfo,
+    has_pmu: bool,
+) -> Check {
     let subject = "description";
-    if !modules.has(("perfmon", true)) {
-        return note(subject, NOT_LOADED);
+    if !modules.has_module(("perfmon", true)) {
+        return note_check(subject, PERFMON_NOT_LOADED);
     }
     if let Some(d) = &map.hardware {
-        return ok(
+        return ok_check(
             subject,
             format!("{}: {} PMCs, {} PMDs", d.name, d.pmcs.len(), d.pmds.len()),
         );
     }
     if !has_pmu {
-        return ok(subject, "not needed: there is no PMU");
+        return ok_check(subject, "not needed: there is no PMU");
     }
-    let (missing, name) = ("no PMU description for this processor", cpu.module_name());
-    let found = match module::kernel_log(|message| message.starts_with("perfmon: ")).pop() {
+    let (missing, name) = (
+        "no PMU description for this processor",
+        cpu.pmu_module_name(),
+    );
+    let found = match module::read_kernel_log(|message| message.starts_with("perfmon: ")).pop() {
         Some(message) => format!("{missing}; kernel log: {message}"),
         None => missing.to_owned(),
     };
-    match modules.has((name, true)) {
-        false => problem(subject, found, format!("load it: modprobe {name}")),
-        true => problem(
+    match modules.has_module((name, true)) {
+        false => problem_check(subject, found, format!("load it: modprobe {name}")),
+        true => problem_check(
             subject,
             found,
             format!("{name} is loaded but does not support this PMU; see dmesg | grep {name}"),
@@ -131,16 +139,16 @@ fn check_description(modules: &Modules, map: &Map, cpu: &CpuInfo, has_pmu: bool)
     }
 }
 
-fn check_pmu(cpu: &CpuInfo, has_pmu: bool) -> Check {
+fn check_pmu_presence(cpu: &CpuInfo, has_pmu: bool) -> Check {
     let subject = "PMU";
     match (has_pmu, cpu.has_flag("hypervisor")) {
-        (true, _) => ok(subject, format!("PMU of {} found", cpu.vendor)),
-        (false, true) => note(
+        (true, _) => ok_check(subject, format!("PMU of {} found", cpu.vendor)),
+        (false, true) => note_check(
             subject,
             "the hypervisor provides no PMU to this virtual machine; only software events are counted",
         )
         .with_remedy("for hardware events, enable the virtual PMU on the host (QEMU/KVM: -cpu host,pmu=on)"),
-        (false, false) => note(
+        (false, false) => note_check(
             subject,
             format!(
                 "no known PMU (vendor {}); only software events are counted",
@@ -150,16 +158,16 @@ fn check_pmu(cpu: &CpuInfo, has_pmu: bool) -> Check {
     }
 }
 
-fn check_watchdog(has_pmu: bool) -> Check {
+fn check_nmi_watchdog(has_pmu: bool) -> Check {
     let subject = "watchdog";
-    match read_trimmed("/proc/sys/kernel/nmi_watchdog").as_deref() {
-        Some("0") => ok(subject, "the NMI watchdog is off"),
-        None => ok(subject, "no NMI watchdog in this kernel"),
-        Some(_) if !has_pmu => ok(
+    match read_trimmed_file("/proc/sys/kernel/nmi_watchdog").as_deref() {
+        Some("0") => ok_check(subject, "the NMI watchdog is off"),
+        None => ok_check(subject, "no NMI watchdog in this kernel"),
+        Some(_) if !has_pmu => ok_check(
             subject,
             "the NMI watchdog is on, but there is no counter for it",
         ),
-        Some(_) => problem(
+        Some(_) => problem_check(
             subject,
             "the NMI watchdog uses a counter on each CPU",
             "free it until the next boot: sysctl kernel.nmi_watchdog=0",
@@ -172,12 +180,12 @@ fn check_kvm_guests() -> Check {
     let subject = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
         let path = format!("/sys/module/{module}/parameters/enable_mediated_pmu");
-        read_trimmed(path).is_some_and(|value| value == "Y")
+        read_trimmed_file(path).is_some_and(|value| value == "Y")
     });
-    let found = processes_with_open("anon_inode:kvm-vm");
+    let found = find_processes_with_open_link("anon_inode:kvm-vm");
     match (found.is_empty(), mediated) {
-        (true, _) => ok(subject, "no process with a KVM guest found"),
-        (false, false) => note(
+        (true, _) => ok_check(subject, "no process with a KVM guest found"),
+        (false, false) => note_check(
             subject,
             format!(
                 "KVM guests: {}; their own counters stop while a context uses the PMU, and \
@@ -185,7 +193,7 @@ fn check_kvm_guests() -> Check {
                 found.join(", ")
             ),
         ),
-        (false, true) => problem(
+        (false, true) => problem_check(
             subject,
             format!(
                 "KVM guests: {}; they have exclusive use of the PMU while they run",
@@ -198,7 +206,7 @@ fn check_kvm_guests() -> Check {
 
 /// Returns the name and the ID of each process that has a link with the target `link` in its
 /// directory /proc/PID/fd. The result does not include the process of pfc itself.
-fn processes_with_open(link: &str) -> Vec<String> {
+fn find_processes_with_open_link(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -216,7 +224,7 @@ fn processes_with_open(link: &str) -> Vec<String> {
                 return None;
             }
             has(&entry.path())?;
-            let name = read_trimmed(entry.path().join("comm")).unwrap_or_default();
+            let name = read_trimmed_file(entry.path().join("comm")).unwrap_or_default();
             Some(format!("{name} ({number})"))
         })
         .collect()
@@ -224,43 +232,43 @@ fn processes_with_open(link: &str) -> Vec<String> {
 
 /// Lists the processes that have perf events or monitoring contexts open. Not all processes with
 /// perf events or contexts use the PMU.
-fn check_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
-    let found = processes_with_open(link);
+fn check_perf_or_context_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
+    let found = find_processes_with_open_link(link);
     if found.is_empty() {
-        return ok(subject, "no process found that has any open");
+        return ok_check(subject, "no process found that has any open");
     }
     let users = format!("open in: {}", found.join(", "));
     match is_in_the_way {
-        true => problem(
+        true => problem_check(
             subject,
             users,
             "end these processes or wait for them; perf and contexts cannot share the PMU",
         ),
-        false => note(subject, users),
+        false => note_check(subject, users),
     }
 }
 
-fn check_create(created: Option<io::Result<()>>) -> Check {
+fn check_context_creation(created: Option<io::Result<()>>) -> Check {
     let subject = "create";
     match created {
-        None => note(subject, NOT_LOADED),
-        Some(Ok(())) => ok(subject, "a context can be created"),
-        Some(Err(e)) if is_ebusy(&e) => problem(
+        None => note_check(subject, PERFMON_NOT_LOADED),
+        Some(Ok(())) => ok_check(subject, "a context can be created"),
+        Some(Err(e)) if is_ebusy(&e) => problem_check(
             subject,
             "cannot create a context: no PMU description is registered",
             "load a description: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         ),
-        Some(Err(e)) => problem(
+        Some(Err(e)) => problem_check(
             subject,
             format!("cannot create a context: {e}"),
-            error_remedy(&e),
+            context_error_remedy(&e),
         ),
     }
 }
 
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
 /// counter is available.
-fn try_attach() -> Option<io::Result<()>> {
+fn try_attach_context() -> Option<io::Result<()>> {
     let machine = Machine::read(None).ok()?;
     let event = machine.resolve("instructions:u", Path::new("")).ok()?;
     let plan = assign(&[event], &machine.map);
@@ -268,54 +276,58 @@ fn try_attach() -> Option<io::Result<()>> {
     (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
-fn check_attach(modules: &Modules, attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
+fn check_context_attachment(
+    modules: &CheckedModules,
+    attached: Option<io::Result<()>>,
+    has_pmu: bool,
+) -> Check {
     let subject = "load";
     match attached {
-        None if !modules.has(("perfmon", true)) => note(subject, NOT_LOADED),
-        None if !has_pmu => ok(subject, "not tried: there is no PMU"),
-        None => problem(
+        None if !modules.has_module(("perfmon", true)) => note_check(subject, PERFMON_NOT_LOADED),
+        None if !has_pmu => ok_check(subject, "not tried: there is no PMU"),
+        None => problem_check(
             subject,
             "not tried: no hardware counter is available",
             "see the checks PMU and description above",
         ),
-        Some(Ok(())) => ok(subject, "a context with a hardware counter can be attached"),
-        Some(Err(e)) if is_ebusy(&e) => problem(
+        Some(Ok(())) => ok_check(subject, "a context with a hardware counter can be attached"),
+        Some(Err(e)) if is_ebusy(&e) => problem_check(
             subject,
             "the PMU is in use",
             "end the users listed above; if there are none, see the kernel log (dmesg)",
         ),
-        Some(Err(e)) => problem(
+        Some(Err(e)) => problem_check(
             subject,
             format!("cannot attach a context with a hardware counter: {e}"),
-            error_remedy(&e),
+            context_error_remedy(&e),
         ),
     }
 }
 
-fn check_rdpmc(has_pmu: bool) -> Check {
+fn check_rdpmc_access(has_pmu: bool) -> Check {
     let subject = "RDPMC";
     if !has_pmu {
-        return ok(subject, "not available: there is no PMU");
+        return ok_check(subject, "not available: there is no PMU");
     }
-    match read_trimmed("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
-        None => note(subject, "unknown: perf has no file rdpmc"),
-        Some("0") => note(
+    match read_trimmed_file("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
+        None => note_check(subject, "unknown: perf has no file rdpmc"),
+        Some("0") => note_check(
             subject,
             "disabled for programs; writing 1 to /sys/bus/event_source/devices/cpu/rdpmc allows it to those that perf counts",
         ),
-        Some("1") => ok(subject, "allowed for programs that perf counts"),
-        Some(_) => ok(subject, "allowed for all programs"),
+        Some("1") => ok_check(subject, "allowed for programs that perf counts"),
+        Some(_) => ok_check(subject, "allowed for all programs"),
     }
 }
 
-fn check_capability() -> Check {
+fn check_perfmon_capability() -> Check {
     let subject = "CAP_PERFMON";
     match is_privileged() {
-        true => ok(
+        true => ok_check(
             subject,
             "kernel mode, CPUs and threads of all users can be counted",
         ),
-        false => note(
+        false => note_check(
             subject,
             "missing: only own programs can be counted, in user mode",
         ),

@@ -4,14 +4,14 @@
 
 use fuzz::{changed, Fuzzer};
 
-use super::module::{parse_build_id, parse_elf};
+use super::module::{parse_build_id_note, parse_module_elf};
 
 #[test]
 fn doctor_fuzz_module_files() {
     let note = b"\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0\xab\x01\xff".to_vec();
-    let program = super::module::tests::elf(".modinfo");
-    assert!(parse_elf(&program).is_some() && parse_build_id(&note).is_some());
+    let program = super::module::tests::make_module_elf(".modinfo");
+    assert!(parse_module_elf(&program).is_some() && parse_build_id_note(&note).is_some());
     Fuzzer::new("module files").run(changed(&[note, program]), |bytes| {
-        let _ = (parse_elf(bytes), parse_build_id(bytes));
+        let _ = (parse_module_elf(bytes), parse_build_id_note(bytes));
     });
 }

@@ -5,42 +5,45 @@
 use std::fs;
 use std::path::Path;
 
-use super::module::ExamineError;
-use super::modules::{Modules, Signature};
-use super::{config, note, ok, problem, read_trimmed, Check};
+use super::module::ModuleFileError;
+use super::modules::{CheckedModules, ModuleSignature};
+use super::{config, note_check, ok_check, problem_check, read_trimmed_file, Check};
 
 /// The kernel series on which the modules are tested, one series per line. `#` begins a comment.
-const SUPPORTED_SERIES: &str = include_str!("../../../rig/kernels");
+const SUPPORTED_KERNEL_SERIES: &str = include_str!("../../../rig/kernels");
 
-pub fn run_checks(modules: &Modules) -> Vec<Check> {
-    let mut checks = vec![check_kernel()];
-    checks.extend(check_proc(Path::new("/proc/self").exists()));
-    checks.push(config::check());
+pub fn run_machine_checks(modules: &CheckedModules) -> Vec<Check> {
+    let mut checks = vec![check_kernel_release()];
+    checks.extend(check_proc_is_mounted(Path::new("/proc/self").exists()));
+    checks.push(config::check_kernel_config());
     checks.extend(match is_sys_mounted() {
         true => vec![
-            check_signatures(modules),
+            check_module_signatures(modules),
             check_secure_boot(),
-            check_lockdown(modules.is_loaded(), modules.signature()),
+            check_lockdown(
+                modules.is_perfcounters_loaded(),
+                modules.perfcounters_signature(),
+            ),
         ],
         false => ["signatures", "Secure Boot", "lockdown"]
-            .map(unknown_without_sys)
+            .map(note_sys_is_not_mounted)
             .into(),
     });
-    checks.extend([check_paranoid(), check_memlock()]);
+    checks.extend([check_perf_event_paranoid(), check_memlock_limit()]);
     checks
 }
 
 /// Returns the release of the running kernel.
-pub fn release() -> String {
+pub fn running_kernel_release() -> String {
     let uname = rustix::system::uname();
     uname.release().to_string_lossy().into_owned()
 }
 
 /// Checks that /proc is mounted. Without /proc, most other checks find no files, and report modules
 /// and devices as missing.
-fn check_proc(is_mounted: bool) -> Option<Check> {
+fn check_proc_is_mounted(is_mounted: bool) -> Option<Check> {
     (!is_mounted).then(|| {
-        problem(
+        problem_check(
             "proc",
             "/proc is not mounted; most checks need it",
             "mount -t proc proc /proc",
@@ -52,86 +55,89 @@ fn is_sys_mounted() -> bool {
     Path::new("/sys/kernel").exists()
 }
 
-fn unknown_without_sys(subject: &'static str) -> Check {
-    note(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
+fn note_sys_is_not_mounted(subject: &'static str) -> Check {
+    note_check(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
 /// Returns the supported kernel series, such as 7.3.
-fn supported_series() -> impl Iterator<Item = &'static str> {
-    let rows = SUPPORTED_SERIES
+fn supported_kernel_series() -> impl Iterator<Item = &'static str> {
+    let rows = SUPPORTED_KERNEL_SERIES
         .lines()
         .filter_map(|line| line.split('#').next());
     rows.flat_map(str::split_whitespace)
 }
 
 /// Returns whether a kernel release, such as 7.3.4+deb13-amd64, belongs to a supported series.
-fn is_supported(release: &str) -> bool {
+fn is_supported_release(release: &str) -> bool {
     let ends_series = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
-    supported_series().any(|series| release.strip_prefix(series).is_some_and(ends_series))
+    supported_kernel_series().any(|series| release.strip_prefix(series).is_some_and(ends_series))
 }
 
-fn check_kernel() -> Check {
+fn check_kernel_release() -> Check {
     let subject = "kernel";
-    let found = release();
-    match (cfg!(target_arch = "x86_64"), is_supported(&found)) {
-        (true, true) => ok(subject, found),
+    let found = running_kernel_release();
+    match (cfg!(target_arch = "x86_64"), is_supported_release(&found)) {
+        (true, true) => ok_check(subject, found),
         (true, false) => {
-            let tested: Vec<&str> = supported_series().collect();
-            note(subject, found).with_remedy(format!(
+            let tested: Vec<&str> = supported_kernel_series().collect();
+            note_check(subject, found).with_remedy(format!(
                 "the modules are tested on {}; for another kernel they must be built, which may fail",
                 tested.join(" and ")
             ))
         }
-        (false, _) => problem(subject, found, "the modules support x86-64 only"),
+        (false, _) => problem_check(subject, found, "the modules support x86-64 only"),
     }
 }
 
 /// Checks whether the kernel requires signed modules, and whether the module perfcounters is
 /// signed.
-fn check_signatures(modules: &Modules) -> Check {
+fn check_module_signatures(modules: &CheckedModules) -> Check {
     let enforced =
-        read_trimmed("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
-    match (enforced, modules.is_loaded()) {
-        (false, _) => ok("signatures", "not required"),
-        (true, true) => ok("signatures", "required; the loaded modules were accepted"),
-        (true, false) => check_required_signature(modules.signature()),
+        read_trimmed_file("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
+    match (enforced, modules.is_perfcounters_loaded()) {
+        (false, _) => ok_check("signatures", "not required"),
+        (true, true) => ok_check("signatures", "required; the loaded modules were accepted"),
+        (true, false) => check_required_signature(modules.perfcounters_signature()),
     }
 }
 
 /// The command that makes the kernel trust a signing key.
-const ENROL_COMMAND: &str = "mokutil --import CERTIFICATE, then reboot";
+const ENROL_KEY_COMMAND: &str = "mokutil --import CERTIFICATE, then reboot";
 
 /// Checks the signature of perfcounters.ko on a machine that requires signed modules.
-fn check_required_signature(signature: Signature) -> Check {
+fn check_required_signature(signature: ModuleSignature) -> Check {
     let subject = "signatures";
-    let enrol = ENROL_COMMAND;
+    let enrol = ENROL_KEY_COMMAND;
     let unknown = |why: &str| {
         let found = "required; unknown whether the installed modules are signed";
-        note(subject, format!("{found}: {why}"))
+        note_check(subject, format!("{found}: {why}"))
     };
     match signature {
-        Signature::Signed => note(
+        ModuleSignature::Signed => note_check(
             subject,
             "required; the installed modules are signed, maybe by a key that the kernel does not trust",
         )
         .with_remedy(format!("if the kernel rejects them, enrol the key: {enrol}")),
-        Signature::Unsigned => problem(
+        ModuleSignature::Unsigned => problem_check(
             subject,
             "required, but the installed modules are not signed",
             format!("sign them with a key of your own, and enrol it: {enrol}"),
         ),
-        Signature::NotInstalled => note(subject, "required; the modules are not installed")
-            .with_remedy(format!(
+        ModuleSignature::NotInstalled => {
+            note_check(subject, "required; the modules are not installed").with_remedy(format!(
                 "after the installation, sign them with a key of your own, and enrol it: {enrol}"
-            )),
-        Signature::Unknown(ExamineError::NoDecompressor(program)) => {
+            ))
+        }
+        ModuleSignature::Unknown(ModuleFileError::NoDecompressor(program)) => {
             unknown(&format!("{program} is missing"))
                 .with_remedy(format!("install {program}, which decompresses the modules"))
         }
-        Signature::Unknown(ExamineError::Unreadable) => {
+        ModuleSignature::Unknown(ModuleFileError::Unreadable) => {
             unknown("this user may not read the file").with_remedy("run this as root")
         }
-        Signature::Unknown(ExamineError::NotAModule) => unknown("the file is not a module"),
+        ModuleSignature::Unknown(ModuleFileError::NotAModule) => {
+            unknown("the file is not a module")
+        }
     }
 }
 
@@ -140,39 +146,39 @@ fn check_secure_boot() -> Check {
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
         // The EFI variable SecureBoot has four bytes of attributes and one byte of value.
-        Some([_, _, _, _, 1]) => note(subject, "on: Debian's kernel then enables lockdown"),
-        Some(_) => ok(subject, "off"),
-        None => ok(
+        Some([_, _, _, _, 1]) => note_check(subject, "on: Debian's kernel then enables lockdown"),
+        Some(_) => ok_check(subject, "off"),
+        None => ok_check(
             subject,
             "none: the machine was not booted by UEFI, or its variables are not visible",
         ),
     }
 }
 
-fn check_lockdown(is_loaded: bool, signature: Signature) -> Check {
-    let modes = read_trimmed("/sys/kernel/security/lockdown").unwrap_or_default();
+fn check_lockdown(is_loaded: bool, signature: ModuleSignature) -> Check {
+    let modes = read_trimmed_file("/sys/kernel/security/lockdown").unwrap_or_default();
     check_lockdown_modes(&modes, is_loaded, signature)
 }
 
 /// Checks the contents of the kernel's file `lockdown`, in which brackets enclose the current mode.
-fn check_lockdown_modes(modes: &str, is_loaded: bool, signature: Signature) -> Check {
+fn check_lockdown_modes(modes: &str, is_loaded: bool, signature: ModuleSignature) -> Check {
     let subject = "lockdown";
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let signed = "modules must be signed";
     let kernel = "the kernel cannot be counted, sampled or traced";
     match (mode, is_loaded) {
-        (None | Some("none"), _) => ok(subject, "off"),
-        (Some("integrity"), true) => note(subject, "integrity: the modules are loaded"),
-        (Some(mode), true) => note(subject, format!("{mode}: {kernel}; programs can"))
+        (None | Some("none"), _) => ok_check(subject, "off"),
+        (Some("integrity"), true) => note_check(subject, "integrity: the modules are loaded"),
+        (Some(mode), true) => note_check(subject, format!("{mode}: {kernel}; programs can"))
             .with_remedy("to end lockdown, boot without lockdown="),
-        (Some(mode), false) if matches!(signature, Signature::Signed) => note(
+        (Some(mode), false) if matches!(signature, ModuleSignature::Signed) => note_check(
             subject,
             format!("{mode}: {signed}, and the installed modules are signed"),
         )
         .with_remedy(format!(
-            "if the kernel rejects them, enrol the key: {ENROL_COMMAND}"
+            "if the kernel rejects them, enrol the key: {ENROL_KEY_COMMAND}"
         )),
-        (Some(mode), false) => problem(
+        (Some(mode), false) => problem_check(
             subject,
             format!("{mode}: {signed}"),
             "sign them with a key that the machine trusts, or turn off Secure Boot",
@@ -180,11 +186,11 @@ fn check_lockdown_modes(modes: &str, is_loaded: bool, signature: Signature) -> C
     }
 }
 
-fn check_paranoid() -> Check {
+fn check_perf_event_paranoid() -> Check {
     let subject = "paranoid";
-    match read_trimmed("/proc/sys/kernel/perf_event_paranoid") {
-        None => ok(subject, "no perf in this kernel"),
-        Some(level) => ok(
+    match read_trimmed_file("/proc/sys/kernel/perf_event_paranoid") {
+        None => ok_check(subject, "no perf in this kernel"),
+        Some(level) => ok_check(
             subject,
             format!("perf_event_paranoid is {level}; contexts follow it in kernel mode"),
         ),
@@ -192,20 +198,22 @@ fn check_paranoid() -> Check {
 }
 
 /// Checks the limit of locked memory, which applies to the rings of samples.
-fn check_memlock() -> Check {
+fn check_memlock_limit() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
     /// The lowest sufficient limit on locked memory, in bytes: 512 KiB for the ring that
     /// `pfc record` uses for one CPU by default, and 512 KiB as a reserve.
-    const MIN_BYTES: u64 = 1 << 20;
+    const MIN_MEMLOCK_BYTES: u64 = 1 << 20;
     let subject = "memlock";
     let is_unlimited =
         capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
     match getrlimit(Resource::Memlock).current {
-        _ if is_unlimited => ok(subject, "no limit for this user (CAP_IPC_LOCK)"),
-        None => ok(subject, "no limit"),
-        Some(bytes) if bytes >= MIN_BYTES => ok(subject, format!("{} KiB", bytes >> 10)),
-        Some(bytes) => problem(
+        _ if is_unlimited => ok_check(subject, "no limit for this user (CAP_IPC_LOCK)"),
+        None => ok_check(subject, "no limit"),
+        Some(bytes) if bytes >= MIN_MEMLOCK_BYTES => {
+            ok_check(subject, format!("{} KiB", bytes >> 10))
+        }
+        Some(bytes) => problem_check(
             subject,
             format!(
                 "{} KiB of locked memory are too little for the rings of samples",
@@ -217,7 +225,7 @@ fn check_memlock() -> Check {
 }
 
 /// Checks whether the kernel announces restartable sequences in the auxiliary vector.
-pub fn check_rseq() -> Check {
+pub fn check_rseq_support() -> Check {
     /// The key AT_RSEQ_FEATURE_SIZE of the auxiliary vector.
     const AT_RSEQ_FEATURE_SIZE: u64 = 27;
     let subject = "rseq";
@@ -227,8 +235,8 @@ pub fn check_rseq() -> Check {
         .chunks_exact(16)
         .any(|pair| word(&pair[..8]) == AT_RSEQ_FEATURE_SIZE && word(&pair[8..]) != 0);
     match has_rseq {
-        true => ok(subject, "the kernel has restartable sequences"),
-        false => note(subject, "the kernel has no restartable sequences").with_remedy(
+        true => ok_check(subject, "the kernel has restartable sequences"),
+        false => note_check(subject, "the kernel has no restartable sequences").with_remedy(
             "each event needs a locked instruction more; use a kernel with CONFIG_RSEQ to avoid it",
         ),
     }
@@ -243,7 +251,8 @@ fn read_clocksource() -> Option<(String, bool)> {
 }
 
 fn read_clocksource_files() -> (String, bool) {
-    let file = |name: &str| read_trimmed(format!("{CLOCKSOURCE_DIR}{name}")).unwrap_or_default();
+    let file =
+        |name: &str| read_trimmed_file(format!("{CLOCKSOURCE_DIR}{name}")).unwrap_or_default();
     let current = file("current_clocksource");
     let available = file("available_clocksource");
     let tsc = current == "tsc" || available.split_whitespace().any(|c| c == "tsc");
@@ -258,12 +267,12 @@ const UNSTABLE_TSC_REMEDY: &str =
 pub fn check_accounting_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => unknown_without_sys(subject),
-        Some((source, true)) => ok(
+        None => note_sys_is_not_mounted(subject),
+        Some((source, true)) => ok_check(
             subject,
             format!("the time stamp counter (the kernel's clock source is {source})"),
         ),
-        Some((source, false)) => note(
+        Some((source, false)) => note_check(
             subject,
             format!("{source}: the time stamp counter is unusable; the scheduler's clock is used, which costs more"),
         )
@@ -274,14 +283,14 @@ pub fn check_accounting_clock() -> Check {
 pub fn check_tracing_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => unknown_without_sys(subject),
-        Some((source, true)) if source == "tsc" => ok(subject, "the time stamp counter"),
-        Some((source, true)) => note(
+        None => note_sys_is_not_mounted(subject),
+        Some((source, true)) if source == "tsc" => ok_check(subject, "the time stamp counter"),
+        Some((source, true)) => note_check(
             subject,
             format!("the time stamp counter for events; as the kernel's clock source is {source}, a program needs a system call to read the time"),
         )
         .with_remedy(format!("echo tsc >{CLOCKSOURCE_DIR}current_clocksource")),
-        Some((source, false)) => note(
+        Some((source, false)) => note_check(
             subject,
             format!("{source}: each event reads CLOCK_MONOTONIC by a system call"),
         )
@@ -295,70 +304,78 @@ mod tests {
     use crate::doctor::CheckState;
 
     #[test]
-    fn doctor_calls_unsigned_what_it_has_seen_to_be_so() {
+    fn doctor_reports_unsigned_only_if_examined() {
         let check_of = |signature| {
             let check = check_required_signature(signature);
-            (check.state, check.found)
+            (check.state, check.finding)
         };
-        let (state, found) = check_of(Signature::Unknown(ExamineError::NoDecompressor("xz")));
+        let (state, found) = check_of(ModuleSignature::Unknown(ModuleFileError::NoDecompressor(
+            "xz",
+        )));
         assert_eq!(state, CheckState::Note);
         assert!(found.contains("unknown whether the installed modules are signed: xz is missing"));
-        assert_eq!(check_of(Signature::Signed).0, CheckState::Note);
-        assert_eq!(check_of(Signature::NotInstalled).0, CheckState::Note);
-        let (state, found) = check_of(Signature::Unsigned);
+        assert_eq!(check_of(ModuleSignature::Signed).0, CheckState::Note);
+        assert_eq!(check_of(ModuleSignature::NotInstalled).0, CheckState::Note);
+        let (state, found) = check_of(ModuleSignature::Unsigned);
         assert_eq!(state, CheckState::Problem);
         assert!(found.contains("are not signed"));
     }
 
     #[test]
-    fn doctor_wants_a_signature_under_lockdown() {
+    fn doctor_requires_signature_under_lockdown() {
         let state_of =
             |modes, is_loaded, signature| check_lockdown_modes(modes, is_loaded, signature).state;
         let integrity = "none [integrity] confidentiality";
         assert_eq!(
-            state_of(integrity, false, Signature::Unsigned),
+            state_of(integrity, false, ModuleSignature::Unsigned),
             CheckState::Problem
         );
         assert_eq!(
-            state_of(integrity, false, Signature::Signed),
+            state_of(integrity, false, ModuleSignature::Signed),
             CheckState::Note
         );
         assert_eq!(
-            state_of(integrity, true, Signature::Signed),
+            state_of(integrity, true, ModuleSignature::Signed),
             CheckState::Note
         );
         let none = "[none] integrity confidentiality";
-        assert_eq!(state_of(none, false, Signature::Unsigned), CheckState::Ok);
+        assert_eq!(
+            state_of(none, false, ModuleSignature::Unsigned),
+            CheckState::Ok
+        );
     }
 
     #[test]
-    fn doctor_supports_the_series_of_the_table() {
-        let all: Vec<&str> = supported_series().collect();
+    fn doctor_accepts_releases_of_supported_series() {
+        let all: Vec<&str> = supported_kernel_series().collect();
         assert!(!all.is_empty());
         for series in all {
             let (major, minor) = series.split_once('.').expect("two numbers");
             assert!(major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok());
             for release in ["", ".0", ".4+deb13-amd64", "-rc1", ".12"] {
-                assert!(is_supported(&format!("{series}{release}")), "{release}");
+                assert!(
+                    is_supported_release(&format!("{series}{release}")),
+                    "{release}"
+                );
             }
             for release in [
                 format!("{series}0.1"),
                 format!("1{series}.1"),
                 "7".to_owned(),
             ] {
-                assert!(!is_supported(&release), "{release}");
+                assert!(!is_supported_release(&release), "{release}");
             }
         }
     }
 
     #[test]
-    fn doctor_says_what_is_not_mounted() {
-        let check = check_proc(false).expect("a problem");
+    fn doctor_reports_unmounted_proc_and_sys() {
+        let check = check_proc_is_mounted(false).expect("a problem");
         assert_eq!(check.state, CheckState::Problem);
-        assert!(check.found.contains("/proc is not mounted"));
-        assert!(check_proc(true).is_none());
-        let check = unknown_without_sys("lockdown");
+        assert!(check.finding.contains("/proc is not mounted"));
+        assert!(check_proc_is_mounted(true).is_none());
+        let check = note_sys_is_not_mounted("lockdown");
         assert_eq!(check.state, CheckState::Note);
-        assert_eq!(check.found, "unknown: /sys is not mounted");
+        assert_eq!(check.finding, "unknown: /sys is not mounted");
     }
 }

@@ -31,7 +31,7 @@ use crate::text_file;
 
 /// Version of the JSON format of `pfc doctor`. The version changes when the meaning of an existing
 /// field of the JSON format changes.
-const SCHEMA: u32 = 1;
+const JSON_SCHEMA_VERSION: u32 = 1;
 
 /// The result of a check of `pfc doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,29 +56,33 @@ impl CheckState {
 struct Check {
     subject: &'static str,
     state: CheckState,
-    found: String,
+    finding: String,
     /// Advice for the user; empty if there is nothing to do.
     remedy: String,
 }
 
-fn ok(subject: &'static str, found: impl Into<String>) -> Check {
+fn ok_check(subject: &'static str, found: impl Into<String>) -> Check {
     Check {
         subject,
         state: CheckState::Ok,
-        found: found.into(),
+        finding: found.into(),
         remedy: String::new(),
     }
 }
 
-fn note(subject: &'static str, found: impl Into<String>) -> Check {
+fn note_check(subject: &'static str, found: impl Into<String>) -> Check {
     Check {
         state: CheckState::Note,
-        ..ok(subject, found)
+        ..ok_check(subject, found)
     }
 }
 
-fn problem(subject: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-    note(subject, found).with_state(CheckState::Problem, remedy)
+fn problem_check(
+    subject: &'static str,
+    found: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Check {
+    note_check(subject, found).with_state(CheckState::Problem, remedy)
 }
 
 impl Check {
@@ -97,25 +101,25 @@ impl Check {
 }
 
 /// A section of the output of `pfc doctor`: a heading and the checks below the heading.
-type Section = (&'static str, Vec<Check>);
+type CheckSection = (&'static str, Vec<Check>);
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
-    let modules = modules::Modules::find();
-    let sections: Vec<Section> = vec![
-        ("machine", machine::run_checks(&modules)),
-        ("modules", modules.run_checks()),
-        ("counters", check_counters(&modules)),
-        ("contexts", contexts::run_checks(&modules)),
-        ("accounting", check_accounting(&modules)),
-        ("tracing", check_tracing(&modules)),
+    let modules = modules::CheckedModules::find();
+    let sections: Vec<CheckSection> = vec![
+        ("machine", machine::run_machine_checks(&modules)),
+        ("modules", modules.run_module_checks()),
+        ("counters", run_counter_checks(&modules)),
+        ("contexts", contexts::run_context_checks(&modules)),
+        ("accounting", run_accounting_checks(&modules)),
+        ("tracing", run_tracing_checks(&modules)),
     ];
     let all_checks = || sections.iter().flat_map(|(_, checks)| checks);
     let problems = all_checks()
         .filter(|c| c.state == CheckState::Problem)
         .count();
     match args.json {
-        true => writeln!(out, "{}", report_json(&sections, &modules, problems))?,
-        false => print_sections(&sections, out)?,
+        true => writeln!(out, "{}", doctor_report_json(&sections, &modules, problems))?,
+        false => print_check_sections(&sections, out)?,
     }
     Ok(match problems {
         0 => ExitCode::SUCCESS,
@@ -123,12 +127,12 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
     })
 }
 
-fn print_sections(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
+fn print_check_sections(sections: &[CheckSection], out: &mut Out) -> Result<(), Failure> {
     for (n, (name, checks)) in sections.iter().enumerate() {
         let separator = if n == 0 { "" } else { "\n" };
         writeln!(out, "{separator}{name}:")?;
         for c in checks {
-            let found = visible::escape(&c.found);
+            let found = visible::escape(&c.finding);
             writeln!(out, "{:<8} {:<12} {found}", c.state.name(), c.subject)?;
             if !c.remedy.is_empty() {
                 writeln!(out, "{:>21} {}", "->", visible::escape(&c.remedy))?;
@@ -138,52 +142,56 @@ fn print_sections(sections: &[Section], out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn report_json(sections: &[Section], modules: &modules::Modules, problems: usize) -> Value {
+fn doctor_report_json(
+    sections: &[CheckSection],
+    modules: &modules::CheckedModules,
+    problems: usize,
+) -> Value {
     let mut checks = Vec::new();
     for (section, section_checks) in sections {
         for c in section_checks {
             checks.push(
                 json!({"section": section, "check": c.subject, "state": c.state.name(),
-                "found": c.found, "remedy": c.remedy}),
+                "found": c.finding, "remedy": c.remedy}),
             );
         }
     }
     json!({
-        "schema": SCHEMA,
+        "schema": JSON_SCHEMA_VERSION,
         "pfc": env!("CARGO_PKG_VERSION"),
-        "kernel": machine::release(),
-        "version": read_trimmed("/proc/version"),
+        "kernel": machine::running_kernel_release(),
+        "version": read_trimmed_file("/proc/version"),
         "modules": modules.to_json(),
         "problems": problems,
         "checks": checks,
     })
 }
 
-fn check_counters(modules: &modules::Modules) -> Vec<Check> {
+fn run_counter_checks(modules: &modules::CheckedModules) -> Vec<Check> {
     vec![
         devices::check_counters_device(modules),
-        devices::check_names_device(modules),
-        modules.check_providers(),
+        devices::check_counter_names_device(modules),
+        modules.check_counter_providers(),
     ]
 }
 
-fn check_accounting(modules: &modules::Modules) -> Vec<Check> {
+fn run_accounting_checks(modules: &modules::CheckedModules) -> Vec<Check> {
     vec![
         devices::check_accounting_device(modules),
         machine::check_accounting_clock(),
     ]
 }
 
-fn check_tracing(modules: &modules::Modules) -> Vec<Check> {
+fn run_tracing_checks(modules: &modules::CheckedModules) -> Vec<Check> {
     vec![
         devices::check_tracing_device(modules),
-        machine::check_rseq(),
+        machine::check_rseq_support(),
         machine::check_tracing_clock(),
     ]
 }
 
 /// Returns the text of a file without white space at both ends. Returns `None` if the file cannot
 /// be read.
-fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
+fn read_trimmed_file(path: impl AsRef<Path>) -> Option<String> {
     Some(text_file::read(path).ok()?.trim().to_owned())
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::module::{kernel_log, ExamineError, Module};
-use super::{machine, note, ok, problem, Check};
+use super::module::{read_kernel_log, KernelModule, ModuleFileError};
+use super::{machine, note_check, ok_check, problem_check, Check};
 
 /// Names of the modules that provide counters of the kernel's subsystems.
-const PROVIDERS: &[&str] = &[
+const COUNTER_PROVIDER_MODULES: &[&str] = &[
     "pfc_sched",
     "pfc_syscalls",
     "pfc_irq",
@@ -22,19 +22,19 @@ const PROVIDERS: &[&str] = &[
 
 /// Whether the installed file perfcounters.ko is signed.
 #[derive(Clone, Copy, Debug)]
-pub enum Signature {
+pub enum ModuleSignature {
     Signed,
     Unsigned,
     NotInstalled,
-    Unknown(ExamineError),
+    Unknown(ModuleFileError),
 }
 
 /// All modules that `pfc doctor` checks.
-pub struct Modules {
-    all: Vec<Module>,
+pub struct CheckedModules {
+    modules: Vec<KernelModule>,
 }
 
-impl Modules {
+impl CheckedModules {
     pub fn find() -> Self {
         let modules = [
             "perfcounters",
@@ -49,89 +49,95 @@ impl Modules {
             "pfm_nway",
             "pfm_ring",
         ];
-        let names = modules.iter().chain(PROVIDERS);
+        let names = modules.iter().chain(COUNTER_PROVIDER_MODULES);
         Self {
-            all: names.map(|name| Module::find(name)).collect(),
+            modules: names.map(|name| KernelModule::find(name)).collect(),
         }
     }
 
-    fn get(&self, name: &str) -> Option<&Module> {
-        self.all.iter().find(|m| m.name == name)
+    fn find_by_name(&self, name: &str) -> Option<&KernelModule> {
+        self.modules.iter().find(|m| m.name == name)
     }
 
     /// Returns true if perfcounters.ko is loaded.
-    pub fn is_loaded(&self) -> bool {
-        self.has(("perfcounters", true))
+    pub fn is_perfcounters_loaded(&self) -> bool {
+        self.has_module(("perfcounters", true))
     }
 
     /// Returns true if the module `name` is loaded. If `loaded` is false, this function also
     /// returns true for a module that is installed but not loaded.
-    pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
-        self.get(name)
-            .is_some_and(|m| m.is_loaded || (!loaded && m.file.is_some()))
+    pub fn has_module(&self, (name, loaded): (&str, bool)) -> bool {
+        self.find_by_name(name)
+            .is_some_and(|m| m.is_loaded || (!loaded && m.installed_path.is_some()))
     }
 
     /// Returns whether the installed perfcounters.ko is signed.
-    pub fn signature(&self) -> Signature {
-        let module = self.get("perfcounters").filter(|m| m.file.is_some());
-        match module.map(|m| (m.is_signed, m.examine_error)) {
-            None => Signature::NotInstalled,
-            Some((_, Some(why))) => Signature::Unknown(why),
+    pub fn perfcounters_signature(&self) -> ModuleSignature {
+        let module = self
+            .find_by_name("perfcounters")
+            .filter(|m| m.installed_path.is_some());
+        match module.map(|m| (m.is_signed, m.file_error)) {
+            None => ModuleSignature::NotInstalled,
+            Some((_, Some(why))) => ModuleSignature::Unknown(why),
             Some((is_signed, None)) => match is_signed {
-                Some(true) => Signature::Signed,
-                _ => Signature::Unsigned,
+                Some(true) => ModuleSignature::Signed,
+                _ => ModuleSignature::Unsigned,
             },
         }
     }
 
     pub fn to_json(&self) -> Vec<Value> {
-        self.all.iter().map(Module::to_json).collect()
+        self.modules.iter().map(KernelModule::to_json).collect()
     }
 
-    pub fn run_checks(&self) -> Vec<Check> {
-        vec![self.check_installed(), self.check_loaded(), check_rust()]
+    pub fn run_module_checks(&self) -> Vec<Check> {
+        vec![
+            self.check_perfcounters_installed(),
+            self.check_perfcounters_loaded(),
+            check_kernel_rust_metadata(),
+        ]
     }
 
-    fn check_installed(&self) -> Check {
+    fn check_perfcounters_installed(&self) -> Check {
         let subject = "installed";
-        let release = machine::release();
+        let release = machine::running_kernel_release();
         let Some((module, path)) = self
-            .get("perfcounters")
-            .and_then(|m| Some((m, m.file.as_deref()?)))
+            .find_by_name("perfcounters")
+            .and_then(|m| Some((m, m.installed_path.as_deref()?)))
         else {
             let found = format!("not installed for this kernel, {release}");
-            return match self.is_loaded() {
-                true => note(subject, found).with_remedy(
+            return match self.is_perfcounters_loaded() {
+                true => note_check(subject, found).with_remedy(
                     "it will be missing after a reboot; run make install, or install the package",
                 ),
-                false => problem(subject, found, install_remedy(&release)),
+                false => problem_check(subject, found, install_modules_remedy(&release)),
             };
         };
         let path = visible::escape_path(path);
-        match module.examine_error {
-            Some(ExamineError::NotAModule) => {
-                return problem(
+        match module.file_error {
+            Some(ModuleFileError::NotAModule) => {
+                return problem_check(
                     subject,
                     format!("{path} is not a module, or is truncated"),
-                    format!("install it again: {}", install_remedy(&release)),
+                    format!("install it again: {}", install_modules_remedy(&release)),
                 )
             }
-            Some(ExamineError::Unreadable) => {
-                return note(subject, format!("{path}, which this user cannot read"))
+            Some(ModuleFileError::Unreadable) => {
+                return note_check(subject, format!("{path}, which this user cannot read"))
             }
-            Some(ExamineError::NoDecompressor(_)) | None => {}
+            Some(ModuleFileError::NoDecompressor(_)) | None => {}
         }
-        if let Some(other) = module.other_release() {
-            return problem(
+        if let Some(other) = module.other_kernel_release() {
+            return problem_check(
                 subject,
                 format!("{path} was built for {other}, but the kernel is {release}"),
-                install_remedy(&release),
+                install_modules_remedy(&release),
             );
         }
-        let others = self.other_builds();
+        let others = self.find_modules_of_other_build();
         match others.is_empty() {
-            true => ok(subject, path.to_string()),
-            false => note(
+            true => ok_check(subject, path.to_string()),
+            false => note_check(
                 subject,
                 format!(
                     "{path}; loaded modules of another build: {}",
@@ -145,42 +151,47 @@ impl Modules {
     }
 
     /// Returns the names of the loaded modules whose installed file has another build ID.
-    fn other_builds(&self) -> Vec<&'static str> {
-        let others = self.all.iter().filter(|m| m.is_other_build());
+    fn find_modules_of_other_build(&self) -> Vec<&'static str> {
+        let others = self
+            .modules
+            .iter()
+            .filter(|m| m.differs_from_installed_build());
         others.map(|m| m.name).collect()
     }
 
-    fn check_loaded(&self) -> Check {
+    fn check_perfcounters_loaded(&self) -> Check {
         let subject = "loaded";
-        if self.is_loaded() {
-            let loaded = self.all.iter().filter(|m| m.is_loaded).map(|m| m.name);
-            return ok(subject, loaded.collect::<Vec<_>>().join(", "));
+        if self.is_perfcounters_loaded() {
+            let loaded = self.modules.iter().filter(|m| m.is_loaded).map(|m| m.name);
+            return ok_check(subject, loaded.collect::<Vec<_>>().join(", "));
         }
         let missing = "perfcounters is not loaded";
-        match last_load_error() {
-            Some(message) => problem(
+        match read_last_load_error() {
+            Some(message) => problem_check(
                 subject,
                 format!("{missing}; kernel log: {message}"),
                 load_error_remedy(&message),
             ),
-            None => problem(subject, missing, load_remedy(Path::new("/"))),
+            None => problem_check(subject, missing, load_perfcounters_remedy(Path::new("/"))),
         }
     }
 
     /// Checks the modules that provide counters of the kernel's subsystems.
-    pub fn check_providers(&self) -> Check {
+    pub fn check_counter_providers(&self) -> Check {
         let subject = "providers";
         let names_of = |loaded: bool| -> Vec<&str> {
-            let names = PROVIDERS.iter().copied();
-            names.filter(|name| self.has((name, loaded))).collect()
+            let names = COUNTER_PROVIDER_MODULES.iter().copied();
+            names
+                .filter(|name| self.has_module((name, loaded)))
+                .collect()
         };
         let (loaded, installed) = (names_of(true), names_of(false));
         let none = "none is loaded; there are only perfcounters' own counters";
         match (loaded.is_empty(), installed.is_empty()) {
-            (false, _) => ok(subject, loaded.join(", ")),
-            (true, false) => note(subject, none)
+            (false, _) => ok_check(subject, loaded.join(", ")),
+            (true, false) => note_check(subject, none)
                 .with_remedy(format!("modprobe {}", installed.join("; modprobe "))),
-            (true, true) => note(subject, "none is installed")
+            (true, true) => note_check(subject, "none is installed")
                 .with_remedy("they are installed together with perfcounters.ko"),
         }
     }
@@ -188,7 +199,7 @@ impl Modules {
 
 /// Returns advice on how to load the module perfcounters now and at each boot. If the service of
 /// the Debian package is installed, the advice names the service.
-fn load_remedy(root: &Path) -> String {
+fn load_perfcounters_remedy(root: &Path) -> String {
     let directories = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
     let at_boot = match directories.iter().any(service) {
@@ -200,12 +211,12 @@ fn load_remedy(root: &Path) -> String {
     format!("load it: modprobe perfcounters; at each boot: {at_boot}")
 }
 
-fn install_remedy(release: &str) -> String {
+fn install_modules_remedy(release: &str) -> String {
     format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
 }
 
 /// Returns the last message in the kernel log about a module that the kernel refused to load.
-fn last_load_error() -> Option<String> {
+fn read_last_load_error() -> Option<String> {
     let is_load_error = |message: &str| {
         let is_about_module = message.starts_with("perfcounters: ");
         let words = [
@@ -220,7 +231,7 @@ fn last_load_error() -> Option<String> {
                 && message.contains("module loading is restricted"))
             || message.starts_with("Loading of ")
     };
-    kernel_log(is_load_error).pop()
+    read_kernel_log(is_load_error).pop()
 }
 
 /// Returns advice for a message of the kernel about a module that was refused.
@@ -239,10 +250,10 @@ fn load_error_remedy(message: &str) -> &'static str {
 
 /// Checks whether kernel modules in Rust can be built on this machine. A failure of this check is
 /// only a note, because a machine with installed modules need not build them.
-fn check_rust() -> Check {
+fn check_kernel_rust_metadata() -> Check {
     let subject = "Rust tree";
     let build = Path::new("/lib/modules")
-        .join(machine::release())
+        .join(machine::running_kernel_release())
         .join("build");
     let shown = visible::escape_path(&build);
     let dkms = match Path::new("/var/lib/dkms/perfcounters").exists() {
@@ -250,7 +261,7 @@ fn check_rust() -> Check {
         false => "",
     };
     if build.join("rust/libkernel.rmeta").exists() {
-        return ok(
+        return ok_check(
             subject,
             format!("{shown} has the kernel's Rust metadata{dkms}"),
         );
@@ -259,7 +270,7 @@ fn check_rust() -> Check {
         true => format!("{shown} has no Rust metadata (no distribution provides it){dkms}"),
         false => format!("no kernel tree to build modules{dkms}"),
     };
-    note(subject, found).with_remedy(
+    note_check(subject, found).with_remedy(
         "needed only to build the modules; make kdir creates one, perfcounters-dkms does so itself",
     )
 }
@@ -269,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doctor_knows_why_a_module_was_refused() {
+    fn doctor_remedy_fits_load_error() {
         assert!(
             load_error_remedy("perfcounters: version magic 'x' should be 'y'")
                 .contains("another kernel")
@@ -281,23 +292,28 @@ mod tests {
         assert!(load_error_remedy("Loading of unsigned module is rejected").contains("sign"));
     }
     #[test]
-    fn doctor_compares_the_build_of_each_loaded_module() {
-        use crate::doctor::module::tests::module_of_builds;
+    fn doctor_compares_builds_of_loaded_modules() {
+        use crate::doctor::module::tests::make_module_with_builds;
         let all = vec![
-            module_of_builds("perfcounters", Some("ab"), "ab"),
-            module_of_builds("perfmon", Some("ab"), "cd"),
-            module_of_builds("ppa", None, "ef"),
+            make_module_with_builds("perfcounters", Some("ab"), "ab"),
+            make_module_with_builds("perfmon", Some("ab"), "cd"),
+            make_module_with_builds("ppa", None, "ef"),
         ];
-        assert_eq!(Modules { all }.other_builds(), ["perfmon"]);
+        assert_eq!(
+            CheckedModules { modules: all }.find_modules_of_other_build(),
+            ["perfmon"]
+        );
     }
     #[test]
-    fn doctor_names_the_service_where_there_is_one() {
+    fn doctor_names_installed_service() {
         let root = tempfile::tempdir().expect("a directory");
-        assert!(load_remedy(root.path()).contains("/etc/modules-load.d/perfcounters.conf"));
+        assert!(
+            load_perfcounters_remedy(root.path()).contains("/etc/modules-load.d/perfcounters.conf")
+        );
         let dir = root.path().join("usr/lib/systemd/system");
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join("perfcounters.service"), "").expect("a file");
-        let remedy = load_remedy(root.path());
+        let remedy = load_perfcounters_remedy(root.path());
         for part in [
             "modprobe perfcounters",
             "systemctl enable --now perfcounters",

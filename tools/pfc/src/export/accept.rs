@@ -6,10 +6,10 @@
 /// The media type of an export format.
 #[derive(Clone, Copy, Debug)]
 pub struct MediaType {
-    pub kind: &'static str,
+    pub main_type: &'static str,
     pub subtype: &'static str,
     /// Values of the `version` parameter in an Accept header that match this media type.
-    pub versions: &'static [&'static str],
+    pub accepted_versions: &'static [&'static str],
     /// The Content-Type header of a response that has this media type.
     pub content_type: &'static str,
 }
@@ -18,10 +18,10 @@ impl MediaType {
     /// Returns true if an Accept header allows this media type. If several entries of the header
     /// match the media type, the most specific of them decides whether the media type is allowed.
     /// An entry with weight 0 (`q=0`) forbids the media types that it matches.
-    pub fn is_accepted_by(&self, header: &str) -> bool {
+    pub fn is_allowed_by_accept_header(&self, header: &str) -> bool {
         let entries = header
             .split(',')
-            .filter_map(|entry| self.match_entry(entry));
+            .filter_map(|entry| self.match_accept_entry(entry));
         // If entries of the Accept header are equally specific, one that allows the media type
         // wins.
         entries.max().is_some_and(|(_, is_allowed)| is_allowed)
@@ -29,14 +29,14 @@ impl MediaType {
 
     /// Returns the specificity of an Accept header's entry (1 to 4), and whether the entry allows
     /// this media type. Returns `None` if the entry does not match this media type.
-    fn match_entry(&self, entry: &str) -> Option<(u8, bool)> {
+    fn match_accept_entry(&self, entry: &str) -> Option<(u8, bool)> {
         let mut parts = entry.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
         let is_equal = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
         let mut specificity = match (kind, subtype) {
             ("*", "*") => 1,
-            (kind, "*") if is_equal(kind, self.kind) => 2,
-            (kind, sub) if is_equal(kind, self.kind) && is_equal(sub, self.subtype) => 3,
+            (kind, "*") if is_equal(kind, self.main_type) => 2,
+            (kind, sub) if is_equal(kind, self.main_type) && is_equal(sub, self.subtype) => 3,
             _ => return None,
         };
         let mut is_allowed = true;
@@ -45,7 +45,7 @@ impl MediaType {
             if is_equal(key, "q") {
                 is_allowed = value.parse::<f32>().is_ok_and(|q| q > 0.0);
             } else if is_equal(key, "version") {
-                if !self.versions.contains(&value) {
+                if !self.accepted_versions.contains(&value) {
                     return None;
                 }
                 specificity = 4;
@@ -59,9 +59,9 @@ impl MediaType {
 mod tests {
 
     #[test]
-    fn pfc_export_knows_who_takes_its_text() {
-        let media = crate::export::openmetrics::FORMAT
-            .media
+    fn pfc_export_most_specific_accept_entry_decides() {
+        let media = crate::export::openmetrics::OPENMETRICS_FORMAT
+            .media_type
             .expect("it has one");
         for (header, yes) in [
             ("*/*", true),
@@ -80,7 +80,7 @@ mod tests {
             ("", false),
             (";;;,,,=/", false),
         ] {
-            assert_eq!(media.is_accepted_by(header), yes, "{header}");
+            assert_eq!(media.is_allowed_by_accept_header(header), yes, "{header}");
         }
     }
 }

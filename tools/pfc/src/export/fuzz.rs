@@ -5,11 +5,11 @@
 
 use fuzz::{words, Fuzzer};
 
-use super::openmetrics::FORMAT;
+use super::openmetrics::OPENMETRICS_FORMAT;
 
 #[test]
 fn pfc_export_fuzz_accept_headers() {
-    let media = FORMAT.media.expect("it has one");
+    let media = OPENMETRICS_FORMAT.media_type.expect("it has one");
     let parts = [
         "application/",
         "openmetrics-text",
@@ -32,6 +32,6 @@ fn pfc_export_fuzz_accept_headers() {
         "=",
     ];
     Fuzzer::new("Accept headers").run(words(&parts), |bytes| {
-        let _ = media.is_accepted_by(&visible::decode(bytes));
+        let _ = media.is_allowed_by_accept_header(&visible::decode(bytes));
     });
 }

@@ -4,18 +4,18 @@
 //!
 //! The crate hyper implements HTTP. The server limits the resources that clients can use:
 //!
-//! - Each connection serves one request. The server closes a connection after [`MAX_LIFETIME`] at
-//!   the latest.
+//! - Each connection serves one request. The server closes a connection after
+//!   [`MAX_CONNECTION_LIFETIME`] at the latest.
 //! - At most [`MAX_CONNECTIONS`] connections are open at the same time. While [`MAX_CONNECTIONS`]
 //!   connections are open, a new connection replaces the oldest one, so that clients that send or
 //!   read slowly, or not at all, do not block other clients.
-//! - A connection is not replaced before it is [`MIN_LIFETIME`] old. While all of
-//!   [`MAX_CONNECTIONS`] open connections are younger than [`MIN_LIFETIME`], new connections wait
-//!   in the listen backlog. The minimum lifetime lets the server serve a client that sends its
-//!   request at once, even if many others connect.
-//! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. If a new response
-//!   would raise the total size of the responses above [`MAX_RESPONSE_BYTES`], the server aborts
-//!   other connections with responses in flight, the oldest connection first.
+//! - A connection is not replaced before it is [`MIN_CONNECTION_LIFETIME`] old. While all of
+//!   [`MAX_CONNECTIONS`] open connections are younger than [`MIN_CONNECTION_LIFETIME`], new
+//!   connections wait in the listen backlog. The minimum lifetime lets the server serve a client
+//!   that sends its request at once, even if many others connect.
+//! - All responses in flight together have at most [`MAX_TOTAL_RESPONSE_BYTES`] bytes. If a new
+//!   response would raise the total size of the responses above [`MAX_TOTAL_RESPONSE_BYTES`], the
+//!   server aborts other connections with responses in flight, the oldest connection first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{Failure, TryingTo};
 use crate::export::accept::MediaType;
-use crate::export::{build_runtime, Scraper, StopSignals, Writer};
+use crate::export::{build_tokio_runtime, ScrapeWriter, Scraper, StopSignals};
 use crate::output::stdout;
 
 /// Maximum number of connections that are open at the same time.
@@ -50,30 +50,30 @@ const MAX_CONNECTIONS: usize = 128;
 /// the server accepts them.
 ///
 /// If all clients are slow, the server accepts 128 connections ([`MAX_CONNECTIONS`]) per second
-/// ([`MIN_LIFETIME`]), so the last of 1024 connections in a full backlog waits for eight seconds.
-/// Prometheus waits ten seconds for a response by default. If the backlog is full, the client's TCP
-/// repeats its SYN after a second or more.
-const BACKLOG: u32 = 1024;
+/// ([`MIN_CONNECTION_LIFETIME`]), so the last of 1024 connections in a full backlog waits for eight
+/// seconds. Prometheus waits ten seconds for a response by default. If the backlog is full, the
+/// client's TCP repeats its SYN after a second or more.
+const LISTEN_BACKLOG: u32 = 1024;
 /// Minimum age at which a new connection may replace an open connection.
-const MIN_LIFETIME: Duration = Duration::from_secs(1);
+const MIN_CONNECTION_LIFETIME: Duration = Duration::from_secs(1);
 /// While [`MAX_CONNECTIONS`] connections are open, the server checks at this interval whether it
 /// can accept another connection.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum size of all responses in flight together, in bytes. A request whose response would be
-/// larger than `MAX_RESPONSE_BYTES` gets an error response.
-const MAX_RESPONSE_BYTES: usize = 128 << 20;
+/// larger than `MAX_TOTAL_RESPONSE_BYTES` gets an error response.
+const MAX_TOTAL_RESPONSE_BYTES: usize = 128 << 20;
 /// Maximum size of the head of a request, in bytes.
-const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_REQUEST_HEAD_BYTES: usize = 16 << 10;
 /// The time within which the head of a request must arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time from accepting a connection to the end of the response.
-const MAX_LIFETIME: Duration = Duration::from_secs(30);
+const MAX_CONNECTION_LIFETIME: Duration = Duration::from_secs(30);
 /// Maximum time that the server waits, after a signal to stop, for clients to read the responses in
 /// flight.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+const RESPONSE_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns an error if `address` is not a loopback address, unless `--allow-remote` is given.
-pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
+pub fn check_listen_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
@@ -84,28 +84,28 @@ pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     )))
 }
 
-pub fn serve(
+pub fn serve_metrics(
     address: SocketAddr,
     scraper: Scraper,
-    writer: Box<dyn Writer>,
+    writer: Box<dyn ScrapeWriter>,
     media: MediaType,
 ) -> Result<(), Failure> {
-    let server = Rc::new(Server {
+    let server = Rc::new(MetricsServer {
         scraper: RefCell::new(scraper),
         writer: RefCell::new(writer),
-        media,
-        connections: RefCell::default(),
+        media_type: media,
+        open_connections: RefCell::default(),
     });
-    build_runtime()
+    build_tokio_runtime()
         .trying_to("create the event loop")?
         .block_on(LocalSet::new().run_until(async {
             let mut stop = StopSignals::new().trying_to("catch signals")?;
-            let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
-            announce(&listener).map_err(Failure::Write)?;
+            let listener = open_listener(address).map_err(|e| Failure::Listen(address, e))?;
+            print_server_url(&listener).map_err(Failure::Write)?;
             loop {
                 tokio::select! {
-                    () = stop.received() => break,
-                    accepted = server.accept(&listener) => match accepted {
+                    () = stop.wait_for_signal() => break,
+                    accepted = server.accept_connection(&listener) => match accepted {
                         Ok(stream) => server.add_connection(stream),
                         // Errors of accept() are temporary, for example if no file descriptor is
                         // available.
@@ -119,30 +119,30 @@ pub fn serve(
         }))
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn open_listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(LISTEN_BACKLOG)
 }
 
 /// Prints the URL of the server, because the user does not know the port if the kernel has chosen
 /// it (port 0).
-fn announce(listener: &TcpListener) -> io::Result<()> {
+fn print_server_url(listener: &TcpListener) -> io::Result<()> {
     let mut out = stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
     out.flush()
 }
 
-struct Server {
+struct MetricsServer {
     scraper: RefCell<Scraper>,
-    writer: RefCell<Box<dyn Writer>>,
-    media: MediaType,
+    writer: RefCell<Box<dyn ScrapeWriter>>,
+    media_type: MediaType,
     /// The open connections of the server, oldest first.
-    connections: RefCell<VecDeque<Connection>>,
+    open_connections: RefCell<VecDeque<Connection>>,
 }
 
 /// The state of one connection of the HTTP server.
@@ -153,28 +153,28 @@ struct Connection {
     response_bytes: Rc<Cell<usize>>,
 }
 
-impl Server {
-    /// Waits until [`Self::is_full`] is false, and accepts the next connection.
-    async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
-        while self.is_full() {
-            sleep(POLL_INTERVAL).await;
+impl MetricsServer {
+    /// Waits until [`Self::must_wait_to_accept`] is false, and accepts the next connection.
+    async fn accept_connection(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+        while self.must_wait_to_accept() {
+            sleep(ACCEPT_POLL_INTERVAL).await;
         }
         Ok(listener.accept().await?.0)
     }
 
     /// Returns true if [`MAX_CONNECTIONS`] connections are open, and even the oldest connection is
-    /// younger than [`MIN_LIFETIME`].
-    fn is_full(&self) -> bool {
-        let mut connections = self.connections.borrow_mut();
+    /// younger than [`MIN_CONNECTION_LIFETIME`].
+    fn must_wait_to_accept(&self) -> bool {
+        let mut connections = self.open_connections.borrow_mut();
         connections.retain(|connection| !connection.task.is_finished());
         connections.len() >= MAX_CONNECTIONS
             && connections
                 .front()
-                .is_some_and(|g| g.accepted_at.elapsed() < MIN_LIFETIME)
+                .is_some_and(|g| g.accepted_at.elapsed() < MIN_CONNECTION_LIFETIME)
     }
 
     fn add_connection(self: &Rc<Self>, stream: TcpStream) {
-        let mut connections = self.connections.borrow_mut();
+        let mut connections = self.open_connections.borrow_mut();
         connections.retain(|connection| !connection.task.is_finished());
         while connections.len() >= MAX_CONNECTIONS {
             if let Some(oldest) = connections.pop_front() {
@@ -193,7 +193,7 @@ impl Server {
 
     async fn serve_connection(self: Rc<Self>, stream: TcpStream, response_bytes: Rc<Cell<usize>>) {
         let answer = service_fn(|request| {
-            let answer = self.respond(&request, &response_bytes);
+            let answer = self.answer_request(&request, &response_bytes);
             async { Ok::<_, Infallible>(answer) }
         });
         let connection = http1::Builder::new()
@@ -201,26 +201,26 @@ impl Server {
             // Some clients close their sending side after the request and still read the response.
             .half_close(true)
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_HEAD_BYTES)
+            .header_read_timeout(REQUEST_HEAD_TIMEOUT)
+            .max_buf_size(MAX_REQUEST_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
         // An error on a connection ends only that connection, so the error is ignored.
-        let _ = timeout(MAX_LIFETIME, connection).await;
+        let _ = timeout(MAX_CONNECTION_LIFETIME, connection).await;
     }
 
-    fn respond(
+    fn answer_request(
         &self,
         request: &Request<Incoming>,
         response_bytes: &Rc<Cell<usize>>,
     ) -> Response<Full<Bytes>> {
         if request.uri().path() != "/metrics" {
-            return error_response(
+            return build_error_response(
                 StatusCode::NOT_FOUND,
                 "not found; the counters are at /metrics\n",
             );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut response = error_response(
+            let mut response = build_error_response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method not allowed; use GET or HEAD\n",
             );
@@ -230,34 +230,38 @@ impl Server {
         }
         let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
         let accepts_any = accepts.peek().is_none();
-        if !accepts_any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.is_accepted_by(a)))
+        if !accepts_any
+            && !accepts.any(|a| {
+                a.to_str()
+                    .is_ok_and(|a| self.media_type.is_allowed_by_accept_header(a))
+            })
         {
             let message = format!(
                 "not acceptable; the only format is {}\n",
-                self.media.content_type
+                self.media_type.content_type
             );
-            return error_response(StatusCode::NOT_ACCEPTABLE, &message);
+            return build_error_response(StatusCode::NOT_ACCEPTABLE, &message);
         }
-        match self.scrape_text() {
+        match self.scrape_as_text() {
             Ok(text) => {
-                self.limit_responses(text.len(), response_bytes);
+                self.abort_oldest_responses(text.len(), response_bytes);
                 response_bytes.set(text.len());
-                build_response(StatusCode::OK, self.media.content_type, text)
+                build_response(StatusCode::OK, self.media_type.content_type, text)
             }
             Err(failure) => {
-                error_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n"))
+                build_error_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n"))
             }
         }
     }
 
     /// Takes a scrape (a sample of the counters and tasks), and formats the scrape as the text of a
     /// response.
-    fn scrape_text(&self) -> Result<Vec<u8>, Failure> {
+    fn scrape_as_text(&self) -> Result<Vec<u8>, Failure> {
         let scrape = self.scraper.borrow_mut().scrape()?;
-        let mut text = BoundedBuffer(Vec::new());
-        let written = self.writer.borrow_mut().write(&scrape, &mut text);
+        let mut text = BoundedResponseBuffer(Vec::new());
+        let written = self.writer.borrow_mut().write_scrape(&scrape, &mut text);
         written.map_err(|_| {
-            let size = MAX_RESPONSE_BYTES >> 20;
+            let size = MAX_TOTAL_RESPONSE_BYTES >> 20;
             Failure::Refused(format!(
                 "the response exceeds {size} MiB; select fewer instances, or use --sum"
             ))
@@ -266,9 +270,9 @@ impl Server {
     }
 
     /// Aborts connections with responses in flight, the oldest connection first, until a new
-    /// response of `bytes` bytes fits into [`MAX_RESPONSE_BYTES`].
-    fn limit_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
-        let connections = self.connections.borrow();
+    /// response of `bytes` bytes fits into [`MAX_TOTAL_RESPONSE_BYTES`].
+    fn abort_oldest_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
+        let connections = self.open_connections.borrow();
         let is_in_flight = |connection: &&Connection| {
             !connection.task.is_finished()
                 && connection.response_bytes.get() > 0
@@ -279,7 +283,7 @@ impl Server {
             .filter(is_in_flight)
             .map(|g| g.response_bytes.get())
             .sum();
-        let mut excess = (total + bytes).saturating_sub(MAX_RESPONSE_BYTES);
+        let mut excess = (total + bytes).saturating_sub(MAX_TOTAL_RESPONSE_BYTES);
         for connection in connections.iter().filter(is_in_flight) {
             if excess == 0 {
                 break;
@@ -289,11 +293,11 @@ impl Server {
         }
     }
 
-    /// Waits until clients have read the responses in flight, but at most for [`DRAIN_TIMEOUT`].
-    /// Does not wait for connections that have no response yet.
+    /// Waits until clients have read the responses in flight, but at most for
+    /// [`RESPONSE_DRAIN_TIMEOUT`]. Does not wait for connections that have no response yet.
     async fn drain_connections(&self) {
-        let connections = self.connections.take();
-        let _ = timeout(DRAIN_TIMEOUT, async {
+        let connections = self.open_connections.take();
+        let _ = timeout(RESPONSE_DRAIN_TIMEOUT, async {
             for connection in connections {
                 if connection.response_bytes.get() > 0 {
                     let _ = connection.task.await;
@@ -304,13 +308,13 @@ impl Server {
     }
 }
 
-/// A buffer that holds at most [`MAX_RESPONSE_BYTES`] bytes. A write for which the buffer has no
-/// space fails.
-struct BoundedBuffer(Vec<u8>);
+/// A buffer that holds at most [`MAX_TOTAL_RESPONSE_BYTES`] bytes. A write for which the buffer has
+/// no space fails.
+struct BoundedResponseBuffer(Vec<u8>);
 
-impl Write for BoundedBuffer {
+impl Write for BoundedResponseBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_RESPONSE_BYTES {
+        if self.0.len() + bytes.len() > MAX_TOTAL_RESPONSE_BYTES {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.0.extend_from_slice(bytes);
@@ -322,7 +326,7 @@ impl Write for BoundedBuffer {
     }
 }
 
-fn error_response(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+fn build_error_response(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     build_response(status, "text/plain; charset=utf-8", why.as_bytes().to_vec())
 }
 

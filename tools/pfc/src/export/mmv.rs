@@ -33,27 +33,27 @@ use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
-use crate::export::{build_runtime, Scrape, Scraper, StopSignals};
+use crate::export::{build_tokio_runtime, Scrape, Scraper, StopSignals};
 
-use encode::{GENERATION_1, GENERATION_2, VALUE_STRIDE};
-use layout::{plan_files, FileLayout, ValueSource};
+use encode::{GENERATION_1_WORD_INDEX, GENERATION_2_WORD_INDEX, VALUE_STRIDE_WORDS};
+use layout::{plan_mmv_files, MetricValueSource, MmvFileLayout};
 
 /// The directory from which PCP's agent pmdammv reads files by default.
-pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
+pub const MMV_DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
 /// Delay between a change of the MMV files and a second modification of their directory. pmdammv
 /// compares the directory's modification time in whole seconds. Without a second modification of
 /// the directory, pmdammv would miss a change of the files in the same second as its last scan.
-const RESCAN_DELAY: Duration = Duration::from_millis(1100);
+const DIRECTORY_TOUCH_DELAY: Duration = Duration::from_millis(1100);
 
 /// Writes and updates the files for PCP until a signal stops the export.
-pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
+pub fn export_mmv_files(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     let mut scraper = Scraper::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
     let directory = &args.mmv_directory;
-    let mut exporter = Exporter::open(directory, name, args.sum)?;
+    let mut exporter = MmvExporter::open(directory, name, args.sum)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_runtime()
+    build_tokio_runtime()
         .trying_to("create the event loop")?
         .block_on(async {
             let mut stop = StopSignals::new().trying_to("catch signals")?;
@@ -61,46 +61,46 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
             loop {
                 // It is not an error if no instance matches the patterns: a driver can create
                 // instances later.
-                exporter.update(&scraper.scrape()?)?;
+                exporter.update_files(&scraper.scrape()?)?;
                 due = (due + interval).max(Instant::now());
                 tokio::select! {
-                    () = stop.received() => return Ok(()),
+                    () = stop.wait_for_signal() => return Ok(()),
                     () = tokio::time::sleep_until(due.into()) => {}
                 }
             }
         })
 }
 
-/// The MMV files that one `pfc export --mmv` writes. Dropping an `Exporter` removes its files.
+/// The MMV files that one `pfc export --mmv` writes. Dropping an `MmvExporter` removes its files.
 #[derive(Debug)]
-pub struct Exporter {
+pub struct MmvExporter {
     directory: PathBuf,
     name: String,
-    sum: bool,
-    files: Vec<MappedFile>,
+    totals_only: bool,
+    mapped_files: Vec<MappedMmvFile>,
     /// The boot ID, and the generation of the set of instances, that the files were written for.
     /// `None` before the first files are written.
-    made_for: Option<([u8; 16], u64)>,
-    tasks: Option<tasks::TaskFile>,
-    touch_at: Option<Instant>,
+    written_catalogue_id: Option<([u8; 16], u64)>,
+    task_file: Option<tasks::MappedTaskFile>,
+    touch_directory_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct MappedFile {
+struct MappedMmvFile {
     path: PathBuf,
     /// The mapped file. The file is not truncated while it is mapped, because a store to a word
     /// beyond the end of the file would raise SIGBUS.
     area: Area,
-    sources: Vec<ValueSource>,
+    value_sources: Vec<MetricValueSource>,
     /// The index in `area` of the 64-bit word that holds the first value, for each metric.
-    values: Vec<usize>,
+    first_value_words: Vec<usize>,
     /// The open file with its flock() lock, which the exporter holds as long as it updates the
     /// file. The lock shows another exporter that the file is in use. The process ID in the file is
     /// no proof that the exporter still runs, because a later process can have the same ID.
     _lock: File,
 }
 
-impl Exporter {
+impl MmvExporter {
     /// Creates an exporter that will write files `NAME.*` with metrics `mmv.NAME.*` into
     /// `directory`. Removes files `NAME.*` that an earlier exporter has left behind.
     ///
@@ -109,20 +109,20 @@ impl Exporter {
     /// Fails if the name is not a valid word of at most 32 characters, if another process uses the
     /// name, or if the directory cannot be used.
     pub fn open(directory: &Path, name: &str, sum: bool) -> Result<Self, Failure> {
-        if !names::is_word(name) || name.len() > 32 {
+        if !names::is_pcp_word(name) || name.len() > 32 {
             return Err(Failure::Refused(format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first")));
         }
         let exporter = Self {
             directory: directory.to_path_buf(),
             name: name.to_owned(),
-            sum,
-            files: Vec::new(),
-            made_for: None,
-            tasks: None,
-            touch_at: None,
+            totals_only: sum,
+            mapped_files: Vec::new(),
+            written_catalogue_id: None,
+            task_file: None,
+            touch_directory_at: None,
         };
-        for path in exporter.existing_files()? {
-            if let Some(process) = owner_pid(&path) {
+        for path in exporter.find_existing_files()? {
+            if let Some(process) = find_lock_owner_pid(&path) {
                 let path = visible::escape_path(&path);
                 return Err(Failure::Refused(format!(
                     "process {process} uses {path}; choose another name"
@@ -135,62 +135,69 @@ impl Exporter {
 
     /// Stores the values of a scrape in the files for PCP. Creates new files for PCP if the set of
     /// instances has changed.
-    pub fn update(&mut self, scrape: &Scrape) -> Result<(), Failure> {
+    pub fn update_files(&mut self, scrape: &Scrape) -> Result<(), Failure> {
         let snapshot = &scrape.snapshot;
         let stamp = snapshot.stamp();
         let catalogue_id = Some((stamp.boot_id, stamp.generation));
-        if self.made_for != catalogue_id {
-            self.replace_files(snapshot)?;
-            self.made_for = catalogue_id;
-            self.touch_at = Some(Instant::now() + RESCAN_DELAY);
+        if self.written_catalogue_id != catalogue_id {
+            self.replace_counter_files(snapshot)?;
+            self.written_catalogue_id = catalogue_id;
+            self.touch_directory_at = Some(Instant::now() + DIRECTORY_TOUCH_DELAY);
         } else {
-            for file in &self.files {
-                file.store(snapshot);
+            for file in &self.mapped_files {
+                file.store_snapshot(snapshot);
             }
         }
-        if let Some(tasks) = &scrape.tasks {
-            self.update_tasks(tasks, stamp.realtime_ns)?;
+        if let Some(tasks) = &scrape.task_scrape {
+            self.update_task_file(tasks, stamp.realtime_ns)?;
         }
-        if self.touch_at.is_some_and(|due| due <= Instant::now()) {
-            self.touch_at = None;
+        if self
+            .touch_directory_at
+            .is_some_and(|due| due <= Instant::now())
+        {
+            self.touch_directory_at = None;
             let path = self.temporary_path();
-            create_new_file(&path)?;
+            remove_and_create_file(&path)?;
             remove_file(&path)?;
         }
         Ok(())
     }
 
-    fn replace_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
+    fn replace_counter_files(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
         // The generation number is the current time with bit 0 set, so that it is not 0 and differs
         // from the generation numbers of all earlier files.
         let generation = snapshot.stamp().realtime_ns | 1;
-        let planned = plan_files(&self.name, snapshot, self.sum);
-        let files: Result<Vec<MappedFile>, Failure> = planned
+        let planned = plan_mmv_files(&self.name, snapshot, self.totals_only);
+        let files: Result<Vec<MappedMmvFile>, Failure> = planned
             .into_iter()
             .map(|file| {
-                let file = self.create_file(file, generation)?;
-                file.store(snapshot);
-                self.publish(file)
+                let file = self.create_temporary_file(file, generation)?;
+                file.store_snapshot(snapshot);
+                self.rename_to_final_path(file)
             })
             .collect();
-        let old = std::mem::replace(&mut self.files, files?);
+        let old = std::mem::replace(&mut self.mapped_files, files?);
         for file in old {
-            if !self.files.iter().any(|new| new.path == file.path) {
+            if !self.mapped_files.iter().any(|new| new.path == file.path) {
                 remove_file(&file.path)?;
             }
-            file.retire();
+            file.clear_generation_numbers();
         }
         Ok(())
     }
 
     /// Creates a file under a temporary name and maps it. All values in the new file are 0.
-    fn create_file(&self, file: FileLayout, generation: u64) -> Result<MappedFile, Failure> {
+    fn create_temporary_file(
+        &self,
+        file: MmvFileLayout,
+        generation: u64,
+    ) -> Result<MappedMmvFile, Failure> {
         let encoded = file.contents.encode(generation, std::process::id());
         let temporary = self.temporary_path();
         let path = self
             .directory
-            .join(format!("{}.{}", self.name, file.suffix));
-        let mut handle = create_new_file(&temporary)?;
+            .join(format!("{}.{}", self.name, file.name_suffix));
+        let mut handle = remove_and_create_file(&temporary)?;
         let written = flock(&handle, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
             .and_then(|()| handle.write_all(&encoded.bytes));
@@ -198,19 +205,19 @@ impl Exporter {
             let _ = fs::remove_file(&temporary);
             return Err(Failure::Create(temporary, error));
         }
-        Ok(MappedFile {
+        Ok(MappedMmvFile {
             area: Area::writable(handle.as_raw_fd(), 0, encoded.bytes.len())
                 .map_err(io::Error::from_raw_os_error)
                 .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
-            sources: file.sources,
-            values: encoded.values,
+            value_sources: file.value_sources,
+            first_value_words: encoded.first_value_words,
             path,
             _lock: handle,
         })
     }
 
     /// Renames a file from the temporary name to its final name.
-    fn publish(&self, file: MappedFile) -> Result<MappedFile, Failure> {
+    fn rename_to_final_path(&self, file: MappedMmvFile) -> Result<MappedMmvFile, Failure> {
         let path = visible::escape_path(&file.path);
         fs::rename(self.temporary_path(), &file.path)
             .trying_to(format_args!("rename a new file to {path}"))?;
@@ -224,7 +231,7 @@ impl Exporter {
 
     /// Returns the paths of all files in the directory with names that this exporter uses. Another
     /// exporter with the same name may have created some of the files.
-    fn existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
+    fn find_existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         let action = format!(
             "read the directory {}",
@@ -237,7 +244,7 @@ impl Exporter {
             let Some(rest) = rest.and_then(|r| r.strip_prefix('.')) else {
                 continue;
             };
-            if ["control", tasks::SUFFIX].contains(&rest)
+            if ["control", tasks::TASK_FILE_SUFFIX].contains(&rest)
                 || rest.starts_with("all.")
                 || rest.starts_with("percpu.")
             {
@@ -250,7 +257,7 @@ impl Exporter {
 
 /// Removes the file at `path`, if there is one, and creates a new file. No existing file is opened:
 /// the directory can belong to another user, who could have created a symbolic link at `path`.
-fn create_new_file(path: &Path) -> Result<File, Failure> {
+fn remove_and_create_file(path: &Path) -> Result<File, Failure> {
     if fs::symlink_metadata(path).is_ok() {
         remove_file(path)?;
     }
@@ -266,21 +273,21 @@ fn remove_file(path: &Path) -> Result<(), Failure> {
     fs::remove_file(path).trying_to(format_args!("remove {}", visible::escape_path(path)))
 }
 
-impl Drop for Exporter {
+impl Drop for MmvExporter {
     fn drop(&mut self) {
-        let tasks = self.tasks.iter().map(|tasks| &tasks.mapped);
-        for file in self.files.iter().chain(tasks) {
+        let tasks = self.task_file.iter().map(|tasks| &tasks.mapped_file);
+        for file in self.mapped_files.iter().chain(tasks) {
             let _ = fs::remove_file(&file.path);
-            file.retire();
+            file.clear_generation_numbers();
         }
     }
 }
 
-impl MappedFile {
-    fn store(&self, snapshot: &Snapshot) {
-        for (source, first) in self.sources.iter().zip(&self.values) {
-            for (n, value) in source.values(snapshot).into_iter().enumerate() {
-                self.set(first + n * VALUE_STRIDE, value);
+impl MappedMmvFile {
+    fn store_snapshot(&self, snapshot: &Snapshot) {
+        for (source, first) in self.value_sources.iter().zip(&self.first_value_words) {
+            for (n, value) in source.read_values(snapshot).into_iter().enumerate() {
+                self.store_word(first + n * VALUE_STRIDE_WORDS, value);
             }
         }
     }
@@ -288,7 +295,7 @@ impl MappedFile {
     /// Stores a 64-bit word in the file. Readers in other processes see the old or the new value,
     /// never a mixture. The store has release ordering: a reader that loads the new value with
     /// acquire ordering also sees the earlier stores.
-    fn set(&self, word: usize, value: u64) {
+    fn store_word(&self, word: usize, value: u64) {
         if let Some(word) = self.area.words().get(word) {
             word.store_release(value);
         }
@@ -296,15 +303,15 @@ impl MappedFile {
 
     /// Sets the file's generation numbers to 0, so that programs that have the file mapped open its
     /// replacement.
-    fn retire(&self) {
-        self.set(GENERATION_2, 0);
-        self.set(GENERATION_1, 0);
+    fn clear_generation_numbers(&self) {
+        self.store_word(GENERATION_2_WORD_INDEX, 0);
+        self.store_word(GENERATION_1_WORD_INDEX, 0);
     }
 }
 
 /// Returns the ID of the process that updates the MMV file at `path`. Returns `None` if no process
 /// holds the lock on the file.
-fn owner_pid(path: &Path) -> Option<u32> {
+fn find_lock_owner_pid(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;
     let mut header = [0; 36];

@@ -4,10 +4,10 @@
 //! systems.
 //!
 //! An export format consists of a source file in the directory `export` and an entry of
-//! [`FORMATS`]. The writer of a format gets a [`Scrape`], which is one sample of the counters and
-//! the tasks. For all formats, `mod.rs` handles the destination of the output, the interval of
-//! writing and the signals that stop the export. The files for Performance Co-Pilot (PCP) have no
-//! entry of [`FORMATS`]; `mmv.rs` writes them.
+//! [`EXPORT_FORMATS`]. The writer of a format gets a [`Scrape`], which is one sample of the
+//! counters and the tasks. For all formats, `mod.rs` handles the destination of the output, the
+//! interval of writing and the signals that stop the export. The files for Performance Co-Pilot
+//! (PCP) have no entry of [`EXPORT_FORMATS`]; `mmv.rs` writes them.
 //!
 //! | file | contents |
 //! |---|---|
@@ -46,63 +46,65 @@ use crate::output::stdout;
 use crate::read::warn_if_inconsistent;
 use crate::stat::is_ignored;
 
-pub use mmv::DIRECTORY as MMV_DIRECTORY;
+pub use mmv::MMV_DIRECTORY;
 
 /// All export formats of `pfc export`, except the files for PCP.
-const FORMATS: &[Format] = &[openmetrics::FORMAT];
+const EXPORT_FORMATS: &[ExportFormat] = &[openmetrics::OPENMETRICS_FORMAT];
 
 /// An export format, selected by a flag of the command line.
-pub struct Format {
+pub struct ExportFormat {
     /// The name of the flag that selects the format: `openmetrics` for `--openmetrics`.
     pub flag: &'static str,
     /// The help text of the flag that selects the format.
     pub help: &'static str,
     /// The media type of the format for HTTP. `None` if the format can neither be served over HTTP
     /// nor be written to a terminal.
-    pub media: Option<MediaType>,
+    pub media_type: Option<MediaType>,
     /// Makes the writer of the format. One writer is used for the whole export.
-    pub writer: fn(&WriterOptions) -> Box<dyn Writer>,
+    pub make_writer: fn(&ScrapeWriterOptions) -> Box<dyn ScrapeWriter>,
 }
 
 /// The options of the writer of an export format.
 #[derive(Clone, Debug)]
-pub struct WriterOptions {
+pub struct ScrapeWriterOptions {
     /// True if the writer writes only totals over all CPUs.
-    pub sum: bool,
+    pub totals_only: bool,
 }
 
 /// The writer of an export format, which is called once for each scrape.
-pub trait Writer {
+pub trait ScrapeWriter {
     /// Writes a complete scrape in the export format.
-    fn write(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
+    fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
 
     /// Updates the file of the previous scrape in place, for readers that have the file mapped.
     /// Returns `false` if the format cannot be updated in place, so that the caller must atomically
-    /// replace the file by the output of [`Self::write`].
-    fn update(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
+    /// replace the file by the output of [`Self::write_scrape`].
+    fn update_in_place(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
 }
 
 pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), Failure> {
     let Some(format) = args.format.0 else {
-        return mmv::run(device, args);
+        return mmv::export_mmv_files(device, args);
     };
     if args.interval.is_some() && file.is_none() {
         let why = "--interval needs -o FILE or --mmv NAME";
         return Err(Failure::Refused(why.into()));
     }
-    let writer = (format.writer)(&WriterOptions { sum: args.sum });
+    let writer = (format.make_writer)(&ScrapeWriterOptions {
+        totals_only: args.sum,
+    });
     if let Some(address) = args.listen {
-        let media = format.media.ok_or_else(|| {
+        let media = format.media_type.ok_or_else(|| {
             Failure::Refused(format!(
                 "--{} cannot be served by --listen; write it to a file: -o FILE",
                 format.flag
             ))
         })?;
-        http::check_address(address, args.allow_remote)?;
+        http::check_listen_address(address, args.allow_remote)?;
         let scraper = Scraper::open(device, args)?;
-        return http::serve(address, scraper, writer, media);
+        return http::serve_metrics(address, scraper, writer, media);
     }
     let mut scraper = Scraper::open(device, args)?;
     let first = scraper.scrape()?;
@@ -111,18 +113,18 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     }
     warn_if_inconsistent(&first.snapshot);
     match file {
-        None => write_once(format, writer, &first),
-        Some(file) => write_file(&mut scraper, writer, &first, file, args),
+        None => write_scrape_to_stdout(format, writer, &first),
+        Some(file) => write_scrapes_to_file(&mut scraper, writer, &first, file, args),
     }
 }
 
-fn write_once(
-    format: &Format,
-    mut writer: Box<dyn Writer>,
+fn write_scrape_to_stdout(
+    format: &ExportFormat,
+    mut writer: Box<dyn ScrapeWriter>,
     scrape: &Scrape,
 ) -> Result<(), Failure> {
     let out = stdout();
-    if format.media.is_none() && out.is_terminal() {
+    if format.media_type.is_none() && out.is_terminal() {
         let why = format!(
             "--{} is not written to a terminal; write it to a file: -o FILE",
             format.flag
@@ -131,30 +133,30 @@ fn write_once(
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out.lock());
     writer
-        .write(scrape, &mut out)
+        .write_scrape(scrape, &mut out)
         .and_then(|()| out.flush())
         .map_err(Failure::Write)
 }
 
 /// Writes the output file once or at an interval. Writing at an interval ends when the output file
 /// has been written `--count` times, or when a signal stops the export.
-fn write_file(
+fn write_scrapes_to_file(
     scraper: &mut Scraper,
-    mut writer: Box<dyn Writer>,
+    mut writer: Box<dyn ScrapeWriter>,
     first: &Scrape,
     file: &Path,
     args: &ExportArgs,
 ) -> Result<(), Failure> {
     let to_failure = |e| Failure::Create(file.into(), e);
-    let default_signals = DefaultSignals::new().trying_to("catch signals")?;
+    let default_signals = DefaultSignalActions::new().trying_to("catch signals")?;
     default_signals
-        .during_write(file, || replace_file(&mut *writer, first, file))
+        .run_with_default_actions(file, || replace_output_file(&mut *writer, first, file))
         .map_err(to_failure)?;
     if args.interval.is_none() && args.count.is_none() {
         return Ok(());
     }
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_runtime()
+    build_tokio_runtime()
         .trying_to("create the event loop")?
         .block_on(async {
             let mut stop = StopSignals::new().trying_to("catch signals")?;
@@ -163,13 +165,15 @@ fn write_file(
             while args.count.is_none_or(|count| nr_writes < count) {
                 due = (due + interval).max(Instant::now());
                 tokio::select! {
-                    () = stop.received() => break,
+                    () = stop.wait_for_signal() => break,
                     () = tokio::time::sleep_until(due.into()) => {}
                 }
                 let scrape = scraper.scrape()?;
-                if !writer.update(&scrape, file).map_err(to_failure)? {
+                if !writer.update_in_place(&scrape, file).map_err(to_failure)? {
                     default_signals
-                        .during_write(file, || replace_file(&mut *writer, &scrape, file))
+                        .run_with_default_actions(file, || {
+                            replace_output_file(&mut *writer, &scrape, file)
+                        })
                         .map_err(to_failure)?;
                 }
                 nr_writes += 1;
@@ -178,9 +182,13 @@ fn write_file(
         })
 }
 
-fn replace_file(writer: &mut dyn Writer, scrape: &Scrape, file: &Path) -> io::Result<()> {
+fn replace_output_file(
+    writer: &mut dyn ScrapeWriter,
+    scrape: &Scrape,
+    file: &Path,
+) -> io::Result<()> {
     let mut new = AtomicFile::create(file)?;
-    writer.write(scrape, &mut new)?;
+    writer.write_scrape(scrape, &mut new)?;
     new.commit()
 }
 
@@ -188,83 +196,88 @@ fn replace_file(writer: &mut dyn Writer, scrape: &Scrape, file: &Path) -> io::Re
 pub struct Scrape {
     pub snapshot: Snapshot,
     /// The accounted tasks; `None` if tasks are not exported.
-    pub tasks: Option<TaskScrape>,
+    pub task_scrape: Option<TaskScrape>,
 }
 
 /// Takes scrapes of the counters and the tasks. If the module perfcounters was reloaded, the
 /// counters are opened again.
 pub struct Scraper {
     device: PathBuf,
-    pattern: Pattern,
+    instance_pattern: Pattern,
     counters: Counters,
-    tasks: Option<tasks::TaskScraper>,
+    task_scraper: Option<tasks::TaskScraper>,
     /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if
     /// no tasks are exported.
-    max_tasks_later: Option<usize>,
+    max_tasks_once_available: Option<usize>,
     /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
-    /// more than one scrape. If `is_repeated` is true, a missing permission to read tasks causes a
-    /// warning, and only counters are exported.
-    is_repeated: bool,
+    /// more than one scrape. If `is_repeated_export` is true, a missing permission to read tasks
+    /// causes a warning, and only counters are exported.
+    is_repeated_export: bool,
 }
 
 impl Scraper {
     fn open(device: &Path, args: &ExportArgs) -> Result<Self, Failure> {
         let mut scraper = Self {
             device: device.into(),
-            pattern: args.select.pattern(),
+            instance_pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
-            tasks: None,
-            max_tasks_later: None,
-            is_repeated: args.listen.is_some()
+            task_scraper: None,
+            max_tasks_once_available: None,
+            is_repeated_export: args.listen.is_some()
                 || args.mmv.is_some()
                 || args.interval.is_some()
                 || args.count.is_some(),
         };
         if let Some(max_tasks) = args.tasks {
             let opened = tasks::TaskScraper::open(max_tasks.into());
-            if opened.as_ref().is_err_and(tasks::is_missing) {
-                scraper.max_tasks_later = Some(max_tasks.into());
+            if opened.as_ref().is_err_and(tasks::is_missing_ppa_device) {
+                scraper.max_tasks_once_available = Some(max_tasks.into());
             }
-            scraper.tasks = tasks::warn_if_denied(opened, scraper.is_repeated)?;
+            scraper.task_scraper =
+                tasks::warn_if_tasks_unavailable(opened, scraper.is_repeated_export)?;
         }
         Ok(scraper)
     }
 
     /// Opens `/dev/ppa` if the device did not exist when the export began, and exists now.
-    fn open_tasks_later(&mut self) -> Result<(), Failure> {
-        let Some(max_tasks) = self.max_tasks_later else {
+    fn open_tasks_once_available(&mut self) -> Result<(), Failure> {
+        let Some(max_tasks) = self.max_tasks_once_available else {
             return Ok(());
         };
         let opened = tasks::TaskScraper::open(max_tasks);
-        if !opened.as_ref().is_err_and(tasks::is_missing) {
-            self.max_tasks_later = None;
-            self.tasks = tasks::warn_if_denied(opened, self.is_repeated)?;
+        if !opened.as_ref().is_err_and(tasks::is_missing_ppa_device) {
+            self.max_tasks_once_available = None;
+            self.task_scraper = tasks::warn_if_tasks_unavailable(opened, self.is_repeated_export)?;
         }
         Ok(())
     }
 
     fn scrape(&mut self) -> Result<Scrape, Failure> {
-        self.open_tasks_later()?;
+        self.open_tasks_once_available()?;
         let mut tasks = None;
-        if let Some(task_scraper) = &mut self.tasks {
-            tasks = tasks::warn_if_denied(task_scraper.scrape(), self.is_repeated)?;
+        if let Some(task_scraper) = &mut self.task_scraper {
+            tasks =
+                tasks::warn_if_tasks_unavailable(task_scraper.scrape(), self.is_repeated_export)?;
             if tasks.is_none() {
-                self.tasks = None;
+                self.task_scraper = None;
             }
         }
-        let snapshot = match self.counters.snapshot_any(&self.pattern) {
+        let snapshot = match self.counters.snapshot_any(&self.instance_pattern) {
             Err(Error::Reloaded) => {
                 self.counters = Counters::open_path(&self.device)?;
-                self.counters.snapshot_any(&self.pattern)
+                self.counters.snapshot_any(&self.instance_pattern)
             }
             other => other,
         }?;
-        Ok(Scrape { snapshot, tasks })
+        Ok(Scrape {
+            snapshot,
+            task_scrape: tasks,
+        })
     }
 }
 
 /// Makes a tokio runtime that runs all futures on the current thread.
-fn build_runtime() -> io::Result<tokio::runtime::Runtime> {
+fn build_tokio_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -290,7 +303,7 @@ impl StopSignals {
         })
     }
 
-    async fn received(&mut self) {
+    async fn wait_for_signal(&mut self) {
         let Self {
             interrupt,
             terminate,
@@ -315,9 +328,9 @@ impl StopSignals {
 ///
 /// While a write to a full pipe blocks, only the default action of a signal can end the process.
 /// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
-struct DefaultSignals(Arc<AtomicBool>);
+struct DefaultSignalActions(Arc<AtomicBool>);
 
-impl DefaultSignals {
+impl DefaultSignalActions {
     fn new() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
@@ -330,7 +343,7 @@ impl DefaultSignals {
     /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
     /// SIGINT and SIGTERM, and SIGHUP unless pfc ignores it, have their default action while `work`
     /// runs.
-    fn during_write<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+    fn run_with_default_actions<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);
         let result = work();
@@ -340,8 +353,8 @@ impl DefaultSignals {
 }
 
 /// The export format that the command line selects. `None` means `--mmv`, which is not in
-/// [`FORMATS`]. The command line must have exactly one flag that selects an export format.
-pub struct FormatArg(pub Option<&'static Format>);
+/// [`EXPORT_FORMATS`]. The command line must have exactly one flag that selects an export format.
+pub struct FormatArg(pub Option<&'static ExportFormat>);
 
 impl std::fmt::Debug for FormatArg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -351,14 +364,14 @@ impl std::fmt::Debug for FormatArg {
 
 impl clap::Args for FormatArg {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let flag = |f: &Format| {
+        let flag = |f: &ExportFormat| {
             let flag = Arg::new(f.flag).long(f.flag).help(f.help);
             flag.action(ArgAction::SetTrue)
         };
         let group = ArgGroup::new("format").required(true);
         command
-            .args(FORMATS.iter().map(flag))
-            .group(group.args(FORMATS.iter().map(|f| f.flag)).arg("mmv"))
+            .args(EXPORT_FORMATS.iter().map(flag))
+            .group(group.args(EXPORT_FORMATS.iter().map(|f| f.flag)).arg("mmv"))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -368,7 +381,9 @@ impl clap::Args for FormatArg {
 
 impl clap::FromArgMatches for FormatArg {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(FORMATS.iter().find(|f| matches.get_flag(f.flag))))
+        Ok(Self(
+            EXPORT_FORMATS.iter().find(|f| matches.get_flag(f.flag)),
+        ))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

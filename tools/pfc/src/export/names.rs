@@ -25,7 +25,7 @@ pub enum MetricType {
 }
 
 impl MetricType {
-    pub fn of(kind: Kind) -> Self {
+    pub fn of_instance_kind(kind: Kind) -> Self {
         match kind {
             Kind::Counter | Kind::Time => Self::Counter,
             Kind::Gauge | Kind::Peak => Self::Gauge,
@@ -42,7 +42,7 @@ impl MetricType {
     }
 
     /// Returns the suffixes that the names of a family's samples may have.
-    fn suffixes(self) -> &'static [&'static str] {
+    fn sample_suffixes(self) -> &'static [&'static str] {
         match self {
             Self::Counter => &["", "_total", "_created"],
             Self::Gauge => &[""],
@@ -53,21 +53,21 @@ impl MetricType {
 
 /// An OpenMetrics metric family: the instances that are exported under one metric name.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     pub name: String,
-    pub kind: MetricType,
+    pub metric_type: MetricType,
     pub unit: Option<&'static str>,
     pub help: String,
 }
 
 /// All metric families of a catalogue of instances, in the order of their first instances.
 #[derive(Debug, Default)]
-pub struct Families {
-    families: Vec<Family>,
-    by_instance: HashMap<u32, usize>,
+pub struct MetricFamilies {
+    families: Vec<MetricFamily>,
+    index_by_instance_number: HashMap<u32, usize>,
 }
 
-impl Families {
+impl MetricFamilies {
     pub fn new(catalogue: &Catalogue) -> Self {
         let mut families = Self::default();
         let mut index_of_key: HashMap<(String, MetricType, Option<&'static str>), usize> =
@@ -78,16 +78,16 @@ impl Families {
         // kind are left out.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
-            let parts = split_name(&instance.name);
-            let kind = MetricType::of(instance.kind);
-            let unit = unit_suffix(instance.unit);
-            let base = base_name(&parts.base, kind, unit);
+            let parts = split_instance_name(&instance.name);
+            let kind = MetricType::of_instance_kind(instance.kind);
+            let unit = metric_unit_suffix(instance.unit);
+            let base = family_base_name(&parts.metric_name, kind, unit);
             let index = *index_of_key
                 .entry((base, kind, unit))
                 .or_insert_with_key(|key| {
-                    families.families.push(Family {
-                        name: unique_name(&key.0, kind, unit, &mut used_names),
-                        kind,
+                    families.families.push(MetricFamily {
+                        name: unique_family_name(&key.0, kind, unit, &mut used_names),
+                        metric_type: kind,
                         unit,
                         help: String::new(),
                     });
@@ -95,22 +95,24 @@ impl Families {
                     families.families.len() - 1
                 });
             members[index].push(instance);
-            families.by_instance.insert(instance.number, index);
+            families
+                .index_by_instance_number
+                .insert(instance.number, index);
         }
         for (family, all) in families.families.iter_mut().zip(&members) {
             let all = all.iter().map(|i| (i.name.as_str(), i.help.as_str()));
-            family.help = family_help(&all.collect::<Vec<_>>());
+            family.help = compose_family_help(&all.collect::<Vec<_>>());
         }
         families
     }
 
     /// Returns the index of the family of an instance. Returns `None` for an instance of an unknown
     /// kind.
-    pub fn index_of(&self, instance: &Instance) -> Option<usize> {
-        self.by_instance.get(&instance.number).copied()
+    pub fn find_family_index(&self, instance: &Instance) -> Option<usize> {
+        self.index_by_instance_number.get(&instance.number).copied()
     }
 
-    pub fn get(&self, index: usize) -> &Family {
+    pub fn family_at(&self, index: usize) -> &MetricFamily {
         &self.families[index]
     }
 }
@@ -118,7 +120,7 @@ impl Families {
 /// Returns the help text of a metric family. `all` has the name and the help text of each instance
 /// of the family. If the help texts differ, the result says what the names of the instances have in
 /// common.
-fn family_help(all: &[(&str, &str)]) -> String {
+fn compose_family_help(all: &[(&str, &str)]) -> String {
     let [(name, text), others @ ..] = all else {
         return String::new();
     };
@@ -145,10 +147,10 @@ fn family_help(all: &[(&str, &str)]) -> String {
 
 /// The name of an instance, split into the name of its metric and labels.
 #[derive(Debug, PartialEq, Eq)]
-pub struct SplitName {
+pub struct SplitInstanceName {
     /// The name of the metric: the parts of the instance's name that are not labels, joined by
     /// underscores.
-    pub base: String,
+    pub metric_name: String,
     /// The labels that distinguish the instances of a metric.
     pub labels: Vec<(&'static str, String)>,
 }
@@ -156,7 +158,7 @@ pub struct SplitName {
 /// Splits the name of an instance into the name of a metric and labels. For names that begin with
 /// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. In a name
 /// without a special rule that has three or more parts, the middle parts become the label `id`.
-pub fn split_name(name: &str) -> SplitName {
+pub fn split_instance_name(name: &str) -> SplitInstanceName {
     let parts: Vec<&str> = name.split('/').collect();
     let (base, labels) = match parts.as_slice() {
         ["irq", "vector", rest @ ..] if !rest.is_empty() => {
@@ -184,12 +186,15 @@ pub fn split_name(name: &str) -> SplitName {
         }
         all => (all.join("_"), Vec::new()),
     };
-    SplitName { base, labels }
+    SplitInstanceName {
+        metric_name: base,
+        labels,
+    }
 }
 
 /// Returns the unit suffix of a metric's name. Metrics in plain numbers or events have no unit
 /// suffix.
-fn unit_suffix(unit: Unit) -> Option<&'static str> {
+fn metric_unit_suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
         unit => Some(unit.name()),
@@ -199,7 +204,7 @@ fn unit_suffix(unit: Unit) -> Option<&'static str> {
 /// Returns the name of a family with the prefix `perfcounters_`, without its unit and, for a
 /// counter, without `_total`. Characters that OpenMetrics does not allow in names are replaced by
 /// underscores.
-fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
+fn family_base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
@@ -223,7 +228,7 @@ fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
 
 /// Returns the shortest family name that makes all sample names of the family different from those
 /// in `used_names`. Adds the sample names of the family to `used_names`.
-fn unique_name(
+fn unique_family_name(
     base: &str,
     kind: MetricType,
     unit: Option<&str>,
@@ -238,7 +243,7 @@ fn unique_name(
             n => format!("{base}_{}_{n}{unit}", kind.name()),
         };
         let all: Vec<String> = kind
-            .suffixes()
+            .sample_suffixes()
             .iter()
             .map(|s| format!("{name}{s}"))
             .collect();
@@ -257,12 +262,12 @@ fn unique_name(
 mod tests {
     use super::*;
 
-    fn labels(parts: &SplitName) -> Vec<(&str, &str)> {
+    fn borrow_labels(parts: &SplitInstanceName) -> Vec<(&str, &str)> {
         parts.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
     }
 
     #[test]
-    fn pfc_export_names_are_metrics_and_labels() {
+    fn pfc_export_instance_names_split_into_labels() {
         for (name, base, wanted) in [
             ("sched/wakeups", "sched_wakeups", &[][..]),
             ("syscalls/read", "syscalls", &[("syscall", "read")]),
@@ -282,9 +287,9 @@ mod tests {
             ("", "", &[]),
             ("a//b", "a_b", &[("id", "")]),
         ] {
-            let parts = split_name(name);
+            let parts = split_instance_name(name);
             assert_eq!(
-                (parts.base.as_str(), labels(&parts).as_slice()),
+                (parts.metric_name.as_str(), borrow_labels(&parts).as_slice()),
                 (base, wanted),
                 "{name}"
             );
@@ -292,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn pfc_export_names_end_with_their_unit_once() {
+    fn pfc_export_family_names_have_unit_once() {
         let name = |text: &str, kind, unit| {
-            unique_name(
-                &base_name(text, kind, unit),
+            unique_family_name(
+                &family_base_name(text, kind, unit),
                 kind,
                 unit,
                 &mut HashSet::new(),
@@ -323,32 +328,32 @@ mod tests {
     }
 
     #[test]
-    fn pfc_export_help_is_true_of_the_whole_family() {
+    fn pfc_export_family_help_fits_all_instances() {
         let help_of = |all: &[(&str, &str)]| {
-            family_help(all).replace("; distinguished by the label name", "")
+            compose_family_help(all).replace("; distinguished by the label name", "")
         };
         let own = [
             ("perfcounters/interrupts/time", "Time in the NMI handler"),
             ("perfcounters/faults/time", "Time in page faults"),
         ];
         assert_eq!(help_of(&own), "values named time of perfcounters/");
-        assert_eq!(family_help(&own[..1]), "Time in the NMI handler");
+        assert_eq!(compose_family_help(&own[..1]), "Time in the NMI handler");
         let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
-        assert_eq!(family_help(&disks), "Done");
+        assert_eq!(compose_family_help(&disks), "Done");
         let some = [("a/x/n", "one"), ("a/y/n", "")];
         assert_eq!(help_of(&some), "values named n of a/");
         let vectors = [("irq/vector/nmi", "a"), ("irq/vector/mce", "b")];
         assert_eq!(help_of(&vectors), "values of irq/vector/");
         assert_eq!(help_of(&[("a-b", "x"), ("a_b", "y")]), "values");
         assert_eq!(help_of(&[("a/b", "x"), ("a_b", "y")]), "values");
-        assert_eq!(family_help(&[("a", ""), ("b", "")]), "");
-        assert_eq!(family_help(&[]), "");
+        assert_eq!(compose_family_help(&[("a", ""), ("b", "")]), "");
+        assert_eq!(compose_family_help(&[]), "");
     }
 
     #[test]
-    fn pfc_export_families_never_share_a_name() {
+    fn pfc_export_family_names_are_unique() {
         let mut taken = HashSet::new();
-        let mut name = |stem: &str, kind| unique_name(stem, kind, None, &mut taken);
+        let mut name = |stem: &str, kind| unique_family_name(stem, kind, None, &mut taken);
         assert_eq!(name("x", MetricType::Counter), "x");
         assert_eq!(name("x", MetricType::Gauge), "x_gauge");
         assert_eq!(name("x_total", MetricType::Gauge), "x_total_gauge");

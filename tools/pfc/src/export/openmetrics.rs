@@ -11,99 +11,106 @@ use perfcounters::{Instance, Reading, Snapshot};
 use ppa::Task;
 
 use crate::export::accept::MediaType;
-use crate::export::names::{split_name, Families, Family, MetricType};
-use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS};
-use crate::export::{Format, Scrape, Writer, WriterOptions};
-use crate::units::{bucket_bounds, format_canonical, format_decimal};
+use crate::export::names::{split_instance_name, MetricFamilies, MetricFamily, MetricType};
+use crate::export::tasks::{TaskMetric, TaskScrape, PER_TASK_METRICS};
+use crate::export::{ExportFormat, Scrape, ScrapeWriter, ScrapeWriterOptions};
+use crate::units::{bucket_bounds, format_canonical_bound, format_exact_decimal};
 
-pub const FORMAT: Format = Format {
+pub const OPENMETRICS_FORMAT: ExportFormat = ExportFormat {
     flag: "openmetrics",
     help: "Write OpenMetrics 1.0 text, for Prometheus and compatible systems",
-    media: Some(MediaType {
-        kind: "application",
+    media_type: Some(MediaType {
+        main_type: "application",
         subtype: "openmetrics-text",
-        versions: &["1.0.0", "0.0.1"],
+        accepted_versions: &["1.0.0", "0.0.1"],
         content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
     }),
-    writer: |options| {
-        Box::new(TextWriter {
+    make_writer: |options| {
+        Box::new(OpenMetricsWriter {
             options: options.clone(),
-            families: None,
+            cached_families: None,
         })
     },
 };
 
-struct TextWriter {
-    options: WriterOptions,
+struct OpenMetricsWriter {
+    options: ScrapeWriterOptions,
     /// The metric families, with the boot ID and the generation of the catalogue from which the
     /// families were made.
-    families: Option<([u8; 16], u64, Families)>,
+    cached_families: Option<([u8; 16], u64, MetricFamilies)>,
 }
 
-impl Writer for TextWriter {
-    fn write(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()> {
+impl ScrapeWriter for OpenMetricsWriter {
+    fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()> {
         let snapshot = &scrape.snapshot;
         let catalogue = snapshot.catalogue();
         let catalogue_id = (catalogue.boot_id(), catalogue.generation());
-        let families = match self.families.take() {
+        let families = match self.cached_families.take() {
             Some((boot, generation, families)) if (boot, generation) == catalogue_id => families,
-            _ => Families::new(catalogue),
+            _ => MetricFamilies::new(catalogue),
         };
         // OpenMetrics requires that all samples of a family are adjacent, so the readings are
         // sorted by family.
         let mut readings: Vec<(usize, Reading<'_>)> = snapshot
             .readings()
-            .filter_map(|r| Some((families.index_of(r.instance())?, r)))
+            .filter_map(|r| Some((families.find_family_index(r.instance())?, r)))
             .collect();
         readings.sort_by_key(|(family, _)| *family);
         let mut last = None;
         let mut omitted = 0u64;
         for (index, reading) in readings {
-            let family = families.get(index);
+            let family = families.family_at(index);
             if last.replace(index) != Some(index) {
-                write_metadata(&family.name, family.kind, family.unit, &family.help, out)?;
+                write_metric_metadata(
+                    &family.name,
+                    family.metric_type,
+                    family.unit,
+                    &family.help,
+                    out,
+                )?;
             }
-            omitted += self.write_samples(family, &reading, snapshot.stamp().realtime_ns, out)?;
+            omitted +=
+                self.write_instance_samples(family, &reading, snapshot.stamp().realtime_ns, out)?;
         }
-        if let Some(tasks) = &scrape.tasks {
-            write_busiest_tasks(tasks, out)?;
+        if let Some(tasks) = &scrape.task_scrape {
+            write_task_metrics(tasks, out)?;
         }
         write_snapshot_metrics(snapshot, omitted, out)?;
-        self.families = Some((catalogue_id.0, catalogue_id.1, families));
+        self.cached_families = Some((catalogue_id.0, catalogue_id.1, families));
         writeln!(out, "# EOF")
     }
 }
 
-impl TextWriter {
+impl OpenMetricsWriter {
     /// Writes the OpenMetrics samples of one instance. Returns the number of values that were left
     /// out because OpenMetrics cannot represent them.
-    fn write_samples(
+    fn write_instance_samples(
         &self,
-        family: &Family,
+        family: &MetricFamily,
         reading: &Reading<'_>,
         now_ns: u64,
         out: &mut dyn Write,
     ) -> io::Result<u64> {
         let instance = reading.instance();
-        let labels = format_labels(instance);
-        let created = created_time(instance, now_ns);
+        let labels = format_instance_labels(instance);
+        let created = format_created_time(instance, now_ns);
         let mut omitted = 0;
         let mut write_values = |labels: &str, slots: &[i64]| -> io::Result<()> {
-            if family.kind != MetricType::Gauge && slots.iter().any(|v| *v < 0) {
+            if family.metric_type != MetricType::Gauge && slots.iter().any(|v| *v < 0) {
                 // An OpenMetrics counter cannot be negative. Because of one negative counter, a
                 // reader would reject the whole text.
                 omitted += 1;
                 return Ok(());
             }
-            write_sample(family, instance.exponent, labels, slots, out)?;
-            match (&created, family.kind) {
+            write_metric_sample(family, instance.exponent, labels, slots, out)?;
+            match (&created, family.metric_type) {
                 (Some(created), MetricType::Counter | MetricType::Histogram) => {
                     writeln!(out, "{}_created{{{labels}}} {created}", family.name)
                 }
                 _ => Ok(()),
             }
         };
-        if self.options.sum {
+        if self.options.totals_only {
             write_values(&labels, &reading.combined())?;
         } else {
             for (cpu, slots) in reading.per_cpu() {
@@ -114,21 +121,21 @@ impl TextWriter {
     }
 }
 
-fn write_sample(
-    family: &Family,
+fn write_metric_sample(
+    family: &MetricFamily,
     exponent: i8,
     labels: &str,
     slots: &[i64],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let name = &family.name;
-    match (family.kind, slots) {
+    match (family.metric_type, slots) {
         (MetricType::Counter, [value]) => {
-            let value = format_decimal((*value).into(), exponent);
+            let value = format_exact_decimal((*value).into(), exponent);
             writeln!(out, "{name}_total{{{labels}}} {value}")
         }
         (MetricType::Gauge, [value]) => {
-            let value = format_decimal((*value).into(), exponent);
+            let value = format_exact_decimal((*value).into(), exponent);
             writeln!(out, "{name}{{{labels}}} {value}")
         }
         (_, buckets) => {
@@ -138,7 +145,7 @@ fn write_sample(
                 // OpenMetrics' bound `le` of a bucket is inclusive, and `end` is exclusive. Values
                 // are integers, so `le` is one less than `end`.
                 if let (_, Some(end)) = bucket_bounds(b, buckets.len()) {
-                    let le = format_canonical((end - 1).unsigned_abs(), exponent);
+                    let le = format_canonical_bound((end - 1).unsigned_abs(), exponent);
                     writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {cumulative}")?;
                 }
             }
@@ -151,21 +158,24 @@ fn write_sample(
 
 /// Returns the time when the current incarnation of the instance began, in seconds since 1970.
 /// Returns `None` if the time is unknown, or is in the future because the clock was set back.
-fn created_time(instance: &Instance, now_ns: u64) -> Option<String> {
+fn format_created_time(instance: &Instance, now_ns: u64) -> Option<String> {
     let ns = instance.created_ns;
-    (ns != 0 && ns <= now_ns).then(|| format_decimal(ns.into(), -9))
+    (ns != 0 && ns <= now_ns).then(|| format_exact_decimal(ns.into(), -9))
 }
 
-fn format_labels(instance: &Instance) -> String {
+fn format_instance_labels(instance: &Instance) -> String {
     let mut text = String::new();
-    for (label, value) in split_name(&instance.name).labels {
-        text.push_str(&format!("{label}=\"{}\",", escape(&value)));
+    for (label, value) in split_instance_name(&instance.name).labels {
+        text.push_str(&format!("{label}=\"{}\",", escape_openmetrics_text(&value)));
     }
-    text.push_str(&format!("name=\"{}\"", escape(&instance.name)));
+    text.push_str(&format!(
+        "name=\"{}\"",
+        escape_openmetrics_text(&instance.name)
+    ));
     text
 }
 
-fn write_metadata(
+fn write_metric_metadata(
     name: &str,
     kind: MetricType,
     unit: Option<&str>,
@@ -180,26 +190,31 @@ fn write_metadata(
         "" => "no description",
         help => help,
     };
-    writeln!(out, "# HELP {name} {}", escape(help))
+    writeln!(out, "# HELP {name} {}", escape_openmetrics_text(help))
 }
 
 /// Writes the metrics of the busiest tasks. Each sample has the task's name as a label in addition
 /// to the task ID, because task IDs are reused. The counters of a later task with the same ID start
 /// at 0.
-fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
-    let all = tasks.all.len();
+fn write_task_metrics(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
+    let all = tasks.all_tasks.len();
     let help = "number of accounted tasks, of which the busiest are exported";
-    write_metadata("pfc_tasks", MetricType::Gauge, None, help, out)?;
+    write_metric_metadata("pfc_tasks", MetricType::Gauge, None, help, out)?;
     writeln!(out, "pfc_tasks {all}")?;
-    for (total, sum) in tasks.totals() {
-        let (name, exponent) = write_task_metadata("pfc_tasks", total, out)?;
-        writeln!(out, "{name}_total {}", format_decimal(sum.into(), exponent))?;
+    for (total, sum) in tasks.metric_totals() {
+        let (name, exponent) = write_task_metric_metadata("pfc_tasks", total, out)?;
+        writeln!(
+            out,
+            "{name}_total {}",
+            format_exact_decimal(sum.into(), exponent)
+        )?;
     }
-    for value in &TASK_METRICS {
-        let (name, exponent) = write_task_metadata("pfc_task", value, out)?;
-        for task in tasks.busiest() {
-            let labels = task_labels(task);
-            let value = format_decimal(value.get(task, tasks.khz).into(), exponent);
+    for value in &PER_TASK_METRICS {
+        let (name, exponent) = write_task_metric_metadata("pfc_task", value, out)?;
+        for task in tasks.busiest_tasks() {
+            let labels = format_task_labels(task);
+            let value =
+                format_exact_decimal(value.value_of_task(task, tasks.tick_khz).into(), exponent);
             writeln!(out, "{name}_total{{{labels}}} {value}")?;
         }
     }
@@ -208,7 +223,7 @@ fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()
 
 /// Writes the `# TYPE`, `# UNIT` and `# HELP` lines of a task metric. Returns the name of the
 /// metric and the exponent of its unit.
-fn write_task_metadata(
+fn write_task_metric_metadata(
     prefix: &str,
     value: &TaskMetric,
     out: &mut dyn Write,
@@ -218,12 +233,16 @@ fn write_task_metadata(
         false => (None, "", 0),
     };
     let name = format!("{prefix}_{}{end}", value.name);
-    write_metadata(&name, MetricType::Counter, unit, value.help, out)?;
+    write_metric_metadata(&name, MetricType::Counter, unit, value.help, out)?;
     Ok((name, exponent))
 }
 
-fn task_labels(task: &Task) -> String {
-    let (pid, tgid, comm) = (task.pid, task.tgid, escape(&visible::escape(&task.name())));
+fn format_task_labels(task: &Task) -> String {
+    let (pid, tgid, comm) = (
+        task.pid,
+        task.tgid,
+        escape_openmetrics_text(&visible::escape(&task.name())),
+    );
     format!("pid=\"{pid}\",tgid=\"{tgid}\",comm=\"{comm}\"")
 }
 
@@ -252,14 +271,14 @@ fn write_snapshot_metrics(
             omitted,
         ),
     ] {
-        write_metadata(name, MetricType::Gauge, None, help, out)?;
+        write_metric_metadata(name, MetricType::Gauge, None, help, out)?;
         writeln!(out, "{name} {value}")?;
     }
     Ok(())
 }
 
 /// Escapes a label value or a help text for OpenMetrics.
-fn escape(text: &str) -> String {
+fn escape_openmetrics_text(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

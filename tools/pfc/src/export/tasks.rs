@@ -15,7 +15,7 @@ use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK
 use crate::error::Failure;
 
 /// The half-life of run time in a task's score, in milliseconds.
-const HALF_LIFE_MS: f64 = 60_000.0;
+const SCORE_HALF_LIFE_MS: f64 = 60_000.0;
 
 /// A value of a task that is exported as a metric.
 pub struct TaskMetric {
@@ -23,20 +23,24 @@ pub struct TaskMetric {
     pub help: &'static str,
     /// True if the value is a time in ticks; false if the value is a count.
     pub is_time: bool,
-    pub read: fn(&Task) -> u64,
+    pub read_value: fn(&Task) -> u64,
 }
 
-const fn time_metric(name: &'static str, help: &'static str, read: fn(&Task) -> u64) -> TaskMetric {
+const fn make_time_metric(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&Task) -> u64,
+) -> TaskMetric {
     let is_time = true;
     TaskMetric {
         name,
         help,
         is_time,
-        read,
+        read_value: read,
     }
 }
 
-const fn count_metric(
+const fn make_count_metric(
     name: &'static str,
     help: &'static str,
     read: fn(&Task) -> u64,
@@ -46,82 +50,82 @@ const fn count_metric(
         name,
         help,
         is_time,
-        read,
+        read_value: read,
     }
 }
 
 /// The values that are exported for each task. All values of a task that are exported are counters.
 /// The index of a value determines its metric number in PCP, so new values must be added at the
 /// end.
-pub const TASK_METRICS: [TaskMetric; 9] = [
-    time_metric(
+pub const PER_TASK_METRICS: [TaskMetric; 9] = [
+    make_time_metric(
         "user_time",
         "Time in user mode; for a kernel thread, all of its time",
         Task::user,
     ),
-    time_metric("system_time", "Time in system calls", Task::system),
-    time_metric(
+    make_time_metric("system_time", "Time in system calls", Task::system),
+    make_time_metric(
         "interrupt_time",
         "Time in interrupts while the task ran, not part of its own time",
         Task::interrupts,
     ),
-    time_metric(
+    make_time_metric(
         "waiting_time",
         "Time ready to run, but not running",
         Task::waiting,
     ),
-    time_metric(
+    make_time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run",
         |t| t.values[SCHLATACCUM],
     ),
-    count_metric(
+    make_count_metric(
         "blocked",
         "Context switches because the task had to wait",
         |t| t.values[SCHEDOUTCNT],
     ),
-    count_metric(
+    make_count_metric(
         "preempted",
         "Context switches although the task could have continued",
         Task::involuntary,
     ),
-    count_metric("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    count_metric("interrupts", "Interrupts while the task ran", |t| {
+    make_count_metric("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
+    make_count_metric("interrupts", "Interrupts while the task ran", |t| {
         t.values[INTCNT]
     }),
 ];
 
 /// The values that are exported as sums over all tasks that were seen since the export began,
 /// including tasks that have exited.
-pub const TOTAL_METRICS: [TaskMetric; 3] = [
-    time_metric(
+pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
+    make_time_metric(
         "waiting_time",
         "Time ready to run, but not running, of all tasks",
         Task::waiting,
     ),
-    time_metric(
+    make_time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run, of all tasks",
         |t| t.values[SCHLATACCUM],
     ),
-    count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
+    make_count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
 impl TaskMetric {
     /// Returns this metric's value for a task: a time in nanoseconds, or a count.
-    pub fn get(&self, task: &Task, khz: u32) -> u64 {
-        self.to_export_unit((self.read)(task), khz)
+    pub fn value_of_task(&self, task: &Task, khz: u32) -> u64 {
+        self.convert_to_export_unit((self.read_value)(task), khz)
     }
 
-    fn to_export_unit(&self, value: u64, khz: u32) -> u64 {
+    fn convert_to_export_unit(&self, value: u64, khz: u32) -> u64 {
         match self.is_time {
-            true => nanoseconds(value, khz),
+            true => ticks_to_ns(value, khz),
             false => value,
         }
     }
 }
 
-fn nanoseconds(ticks: u64, khz: u32) -> u64 {
+fn ticks_to_ns(ticks: u64, khz: u32) -> u64 {
     let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
@@ -130,25 +134,27 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct TaskScrape {
     /// Ticks per millisecond.
-    pub khz: u32,
+    pub tick_khz: u32,
     /// One task for each task ID (pid), in ascending order of the IDs.
-    pub all: Vec<Task>,
+    pub all_tasks: Vec<Task>,
     /// The IDs of the busiest tasks in the sample.
-    busiest: HashSet<u32>,
-    /// The sums of [`TOTAL_METRICS`], in ticks or counts.
-    totals: [u64; TOTAL_METRICS.len()],
+    busiest_pids: HashSet<u32>,
+    /// The sums of [`TASK_TOTAL_METRICS`], in ticks or counts.
+    raw_totals: [u64; TASK_TOTAL_METRICS.len()],
 }
 
 impl TaskScrape {
-    /// Returns each metric of [`TOTAL_METRICS`] with its sum, in nanoseconds or as a count.
-    pub fn totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
-        let each = TOTAL_METRICS.iter().zip(self.totals);
-        each.map(|(value, sum)| (value, value.to_export_unit(sum, self.khz)))
+    /// Returns each metric of [`TASK_TOTAL_METRICS`] with its sum, in nanoseconds or as a count.
+    pub fn metric_totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
+        let each = TASK_TOTAL_METRICS.iter().zip(self.raw_totals);
+        each.map(|(value, sum)| (value, value.convert_to_export_unit(sum, self.tick_khz)))
     }
 
     /// Returns the busiest tasks in the order of their IDs.
-    pub fn busiest(&self) -> impl Iterator<Item = &Task> {
-        self.all.iter().filter(|t| self.busiest.contains(&t.pid))
+    pub fn busiest_tasks(&self) -> impl Iterator<Item = &Task> {
+        self.all_tasks
+            .iter()
+            .filter(|t| self.busiest_pids.contains(&t.pid))
     }
 }
 
@@ -156,7 +162,7 @@ impl TaskScrape {
 #[derive(Debug)]
 pub struct TaskScraper {
     device: Device,
-    ranking: Ranking,
+    ranking: TaskRanking,
 }
 
 impl TaskScraper {
@@ -167,7 +173,7 @@ impl TaskScraper {
         device.may_read_tasks()?;
         Ok(Self {
             device,
-            ranking: Ranking::new(max_tasks),
+            ranking: TaskRanking::new(max_tasks),
         })
     }
 
@@ -178,26 +184,26 @@ impl TaskScraper {
             0 => Vec::new(),
             _ => self.device.tasks()?,
         };
-        Ok(self.ranking.rank(&info, all))
+        Ok(self.ranking.rank_tasks(&info, all))
     }
 }
 
 /// Returns true if the export of tasks failed because `/dev/ppa` does not exist. The device appears
 /// when the module ppa is loaded.
-pub fn is_missing(failure: &Failure) -> bool {
+pub fn is_missing_ppa_device(failure: &Failure) -> bool {
     matches!(failure, Failure::Accounting(ppa::Error::Open(e)) if e.kind() == ErrorKind::NotFound)
 }
 
 /// If `is_repeated` is true, turns a missing permission to read tasks, or a missing device, into a
 /// warning and `None`. After the warning, the caller continues without tasks. The caller may open
-/// `/dev/ppa` again if it was missing (see [`is_missing`]), but not after a missing permission, so
-/// that the warning is printed once.
-pub fn warn_if_denied<T>(
+/// `/dev/ppa` again if it was missing (see [`is_missing_ppa_device`]), but not after a missing
+/// permission, so that the warning is printed once.
+pub fn warn_if_tasks_unavailable<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
 ) -> Result<Option<T>, Failure> {
     match result {
-        Err(failure) if is_repeated && is_denied(&failure) => {
+        Err(failure) if is_repeated && is_ppa_unavailable(&failure) => {
             message!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
@@ -205,70 +211,74 @@ pub fn warn_if_denied<T>(
     }
 }
 
-fn is_denied(failure: &Failure) -> bool {
+fn is_ppa_unavailable(failure: &Failure) -> bool {
     use ppa::Error::{Open, Read};
     match failure {
-        missing if is_missing(missing) => true,
+        missing if is_missing_ppa_device(missing) => true,
         Failure::Accounting(Open(e) | Read(_, e)) => e.kind() == ErrorKind::PermissionDenied,
         _ => false,
     }
 }
 
 #[derive(Debug)]
-struct Ranking {
+struct TaskRanking {
     max_tasks: usize,
     /// The time of the previous sample of tasks, in ticks.
-    last_time: u64,
-    ranks: HashMap<(u32, u64), Rank>,
-    totals: [u64; TOTAL_METRICS.len()],
+    last_scrape_ticks: u64,
+    rank_by_task: HashMap<(u32, u64), TaskRank>,
+    raw_totals: [u64; TASK_TOTAL_METRICS.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Rank {
+struct TaskRank {
     /// The run time that the task had at the previous sample, in ticks.
-    run_time: u64,
+    run_time_ticks: u64,
     /// The score by which tasks are ranked: run time in ticks, weighted by age (see
-    /// [`HALF_LIFE_MS`]).
+    /// [`SCORE_HALF_LIFE_MS`]).
     score: f64,
-    is_busiest: bool,
-    /// The task's contribution to [`TOTAL_METRICS`] at the previous sample.
-    totals: [u64; TOTAL_METRICS.len()],
+    is_among_busiest: bool,
+    /// The task's contribution to [`TASK_TOTAL_METRICS`] at the previous sample.
+    raw_totals: [u64; TASK_TOTAL_METRICS.len()],
 }
 
-impl Ranking {
+impl TaskRanking {
     fn new(max_tasks: usize) -> Self {
         Self {
             max_tasks,
-            last_time: 0,
-            ranks: HashMap::new(),
-            totals: [0; TOTAL_METRICS.len()],
+            last_scrape_ticks: 0,
+            rank_by_task: HashMap::new(),
+            raw_totals: [0; TASK_TOTAL_METRICS.len()],
         }
     }
 
-    fn rank(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
-        let half_life = HALF_LIFE_MS * f64::from(info.khz);
-        let elapsed = ppa::delta(info.now, self.last_time) as f64;
-        self.last_time = info.now;
+    fn rank_tasks(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
+        let half_life = SCORE_HALF_LIFE_MS * f64::from(info.khz);
+        let elapsed = ppa::delta(info.now, self.last_scrape_ticks) as f64;
+        self.last_scrape_ticks = info.now;
         let decay = (-elapsed / half_life).exp2();
-        let mut now: HashMap<(u32, u64), Rank> = HashMap::new();
+        let mut now: HashMap<(u32, u64), TaskRank> = HashMap::new();
         for task in &all {
             let run_time = task.total().saturating_add(task.interrupts());
-            let totals = std::array::from_fn(|n| (TOTAL_METRICS[n].read)(task));
-            let known = self.ranks.get(&(task.pid, task.began));
+            let totals = std::array::from_fn(|n| (TASK_TOTAL_METRICS[n].read_value)(task));
+            let known = self.rank_by_task.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
             let recent = match known {
-                Some(_) => ppa::delta(run_time, old.run_time) as f64,
+                Some(_) => ppa::delta(run_time, old.run_time_ticks) as f64,
                 // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
-            for (sum, (now, old)) in self.totals.iter_mut().zip(totals.iter().zip(old.totals)) {
+            for (sum, (now, old)) in self
+                .raw_totals
+                .iter_mut()
+                .zip(totals.iter().zip(old.raw_totals))
+            {
                 *sum = sum.saturating_add(ppa::delta(*now, old));
             }
-            let rank = Rank {
-                run_time,
+            let rank = TaskRank {
+                run_time_ticks: run_time,
                 score: old.score * decay + recent,
-                is_busiest: old.is_busiest,
-                totals,
+                is_among_busiest: old.is_among_busiest,
+                raw_totals: totals,
             };
             now.insert((task.pid, task.began), rank);
         }
@@ -287,20 +297,20 @@ impl Ranking {
                 .get(&(task.pid, task.began))
                 .copied()
                 .unwrap_or_default();
-            rank.score * if rank.is_busiest { 2.0 } else { 1.0 }
+            rank.score * if rank.is_among_busiest { 2.0 } else { 1.0 }
         };
         all.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.pid.cmp(&b.pid)));
         let busiest: HashSet<u32> = all.iter().take(self.max_tasks).map(|t| t.pid).collect();
         for ((pid, _), rank) in &mut now {
-            rank.is_busiest = busiest.contains(pid);
+            rank.is_among_busiest = busiest.contains(pid);
         }
-        self.ranks = now;
+        self.rank_by_task = now;
         all.sort_by_key(|t| t.pid);
         TaskScrape {
-            khz: info.khz,
-            all,
-            busiest,
-            totals: self.totals,
+            tick_khz: info.khz,
+            all_tasks: all,
+            busiest_pids: busiest,
+            raw_totals: self.raw_totals,
         }
     }
 }
@@ -310,7 +320,7 @@ mod tests {
     use super::*;
     use ppa::{INTACCUM, SCACCUM, SCHEDACCUM};
 
-    fn task(pid: u32, ran: u64) -> Task {
+    fn make_task(pid: u32, ran: u64) -> Task {
         let mut task = Task {
             pid,
             began: u64::from(pid),
@@ -322,7 +332,7 @@ mod tests {
     }
 
     /// Returns the state of accounting at the time `now`, with ticks of one microsecond.
-    fn info(now: u64) -> Info {
+    fn make_info(now: u64) -> Info {
         Info {
             khz: 1000,
             levels: 15,
@@ -331,20 +341,24 @@ mod tests {
         }
     }
 
-    fn pids(tasks: &TaskScrape) -> Vec<u32> {
-        tasks.busiest().map(|t| t.pid).collect()
+    fn busiest_pids(tasks: &TaskScrape) -> Vec<u32> {
+        tasks.busiest_tasks().map(|t| t.pid).collect()
     }
 
     #[test]
-    fn pfc_export_tasks_are_the_busiest_of_late() {
-        let mut ranking = Ranking::new(2);
+    fn pfc_export_tasks_are_ranked_by_recent_time() {
+        let mut ranking = TaskRanking::new(2);
         let at = |t: u64, ran: [u64; 4]| {
-            let tasks = ran.iter().zip(1..).map(|(r, pid)| task(pid, *r)).collect();
-            (info(t * 1_000_000), tasks)
+            let tasks = ran
+                .iter()
+                .zip(1..)
+                .map(|(r, pid)| make_task(pid, *r))
+                .collect();
+            (make_info(t * 1_000_000), tasks)
         };
         let mut busiest_at = |t, ran| {
             let (info, tasks) = at(t, ran);
-            pids(&ranking.rank(&info, tasks))
+            busiest_pids(&ranking.rank_tasks(&info, tasks))
         };
         assert_eq!(busiest_at(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
         // Task 3 replaces task 2 among the busiest tasks only when its score is more than twice the
@@ -356,35 +370,42 @@ mod tests {
         assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
         // A sample without tasks has no busiest tasks. If task 9 is the only task of a sample, it
         // is one of the busiest tasks.
-        assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
-        let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
-        assert_eq!(pids(&again), [9]);
+        assert!(busiest_pids(&ranking.rank_tasks(&make_info(700_000_000), Vec::new())).is_empty());
+        let again = ranking.rank_tasks(&make_info(701_000_000), vec![make_task(9, 0)]);
+        assert_eq!(busiest_pids(&again), [9]);
     }
 
     #[test]
-    fn pfc_export_goes_on_without_tasks_that_may_not_be_read() {
+    fn pfc_export_continues_without_unreadable_tasks() {
         use ppa::{Error, DEVICE};
         let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
         let denied = ErrorKind::PermissionDenied;
-        assert_eq!(warn_if_denied(Ok(7), true).ok().flatten(), Some(7));
+        assert_eq!(
+            warn_if_tasks_unavailable(Ok(7), true).ok().flatten(),
+            Some(7)
+        );
         assert!(matches!(
-            warn_if_denied::<()>(Err(read(denied)), true),
+            warn_if_tasks_unavailable::<()>(Err(read(denied)), true),
             Ok(None)
         ));
         assert!(matches!(
-            warn_if_denied::<()>(Err(open(denied)), true),
+            warn_if_tasks_unavailable::<()>(Err(open(denied)), true),
             Ok(None)
         ));
         assert!(matches!(
-            warn_if_denied::<()>(Err(open(ErrorKind::NotFound)), true),
+            warn_if_tasks_unavailable::<()>(Err(open(ErrorKind::NotFound)), true),
             Ok(None)
         ));
         // Only a missing device can appear at a later scrape.
-        assert!(is_missing(&open(ErrorKind::NotFound)));
-        assert!(!is_missing(&open(denied)) && !is_missing(&read(ErrorKind::NotFound)));
+        assert!(is_missing_ppa_device(&open(ErrorKind::NotFound)));
+        assert!(
+            !is_missing_ppa_device(&open(denied))
+                && !is_missing_ppa_device(&read(ErrorKind::NotFound))
+        );
         // If the export takes a single scrape, a missing permission is an error.
-        let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
+        let error =
+            warn_if_tasks_unavailable::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
         // Other errors are always returned.
         for other in [
@@ -392,34 +413,40 @@ mod tests {
             open(ErrorKind::InvalidData),
             Failure::Refused(String::new()),
         ] {
-            assert!(warn_if_denied::<()>(Err(other), true).is_err());
+            assert!(warn_if_tasks_unavailable::<()>(Err(other), true).is_err());
         }
     }
 
     #[test]
-    fn pfc_export_a_task_that_ended_makes_way_for_its_number_s_next() {
-        let mut old = task(7, 100);
+    fn pfc_export_reused_pid_keeps_later_task() {
+        let mut old = make_task(7, 100);
         old.flags = TASK_ENDED;
         let new = Task {
             began: 8,
-            ..task(7, 5)
+            ..make_task(7, 5)
         };
         for list in [[old.clone(), new.clone()], [new, old]] {
-            let tasks = Ranking::new(5).rank(&info(1), list.to_vec());
-            assert_eq!(tasks.all.len(), 1);
-            assert_eq!(tasks.all[0].began, 8);
+            let tasks = TaskRanking::new(5).rank_tasks(&make_info(1), list.to_vec());
+            assert_eq!(tasks.all_tasks.len(), 1);
+            assert_eq!(tasks.all_tasks[0].began, 8);
         }
     }
 
     #[test]
-    fn pfc_export_totals_of_tasks_never_fall() {
-        let mut ranking = Ranking::new(1);
+    fn pfc_export_task_totals_never_decrease() {
+        let mut ranking = TaskRanking::new(1);
         let waits = |pid, waited| {
-            let mut task = task(pid, 0);
+            let mut task = make_task(pid, 0);
             task.runq = waited;
             task
         };
-        let mut totals_at = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
+        let mut totals_at = |t, tasks| {
+            ranking
+                .rank_tasks(&make_info(t), tasks)
+                .metric_totals()
+                .map(|t| t.1)
+                .next()
+        };
         assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
         // Task 2 has exited, and task 3 is new.
         assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
@@ -430,16 +457,16 @@ mod tests {
     }
 
     #[test]
-    fn pfc_export_tasks_times_are_exact() {
-        let mut one = task(7, 3_000);
+    fn pfc_export_task_times_convert_exactly_to_ns() {
+        let mut one = make_task(7, 3_000);
         one.values[SCACCUM] = 1_000;
         one.values[INTACCUM] = u64::MAX;
-        let all: Vec<u64> = TASK_METRICS
+        let all: Vec<u64> = PER_TASK_METRICS
             .iter()
             .take(3)
-            .map(|v| v.get(&one, 3))
+            .map(|v| v.value_of_task(&one, 3))
             .collect();
         assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
-        assert_eq!(nanoseconds(1, 0), 1_000_000);
+        assert_eq!(ticks_to_ns(1, 0), 1_000_000);
     }
 }

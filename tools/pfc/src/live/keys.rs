@@ -3,8 +3,8 @@
 //! Reads keys from the bytes that a terminal sends.
 
 /// Maximum length of an escape sequence that is read as one key, in bytes. No terminal sends an
-/// escape sequence longer than `MAX_SEQUENCE` for a key.
-const MAX_SEQUENCE: usize = 32;
+/// escape sequence longer than `MAX_ESCAPE_SEQUENCE_BYTES` for a key.
+const MAX_ESCAPE_SEQUENCE_BYTES: usize = 32;
 
 /// A key of the terminal's keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Key {
 
 /// Removes all complete keys from `bytes` and returns them. The bytes of an incomplete key at the
 /// end stay in `bytes`.
-pub fn take_keys(bytes: &mut Vec<u8>) -> Vec<Key> {
+pub fn take_complete_keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut at = 0;
     while let Some((key, len)) = bytes.get(at..).and_then(parse_key) {
@@ -44,18 +44,18 @@ pub fn take_keys(bytes: &mut Vec<u8>) -> Vec<Key> {
 fn parse_key(bytes: &[u8]) -> Option<(Key, usize)> {
     let (first, rest) = bytes.split_first()?;
     let key = match first {
-        0x1b => return parse_escape(rest).map(|(key, len)| (key, len + 1)),
+        0x1b => return parse_escape_sequence(rest).map(|(key, len)| (key, len + 1)),
         b'\r' | b'\n' => Key::Enter,
         b'\t' => Key::Tab,
         0x7f | 0x08 => Key::Backspace,
         1..=26 => Key::Ctrl(char::from(first - 1 + b'a')),
         0..=31 => Key::Other,
-        _ => return parse_char(bytes),
+        _ => return parse_character_key(bytes),
     };
     Some((key, 1))
 }
 
-fn parse_char(bytes: &[u8]) -> Option<(Key, usize)> {
+fn parse_character_key(bytes: &[u8]) -> Option<(Key, usize)> {
     let start = bytes.get(..4).unwrap_or(bytes);
     let text = match std::str::from_utf8(start) {
         Ok(text) => text,
@@ -70,7 +70,7 @@ fn parse_char(bytes: &[u8]) -> Option<(Key, usize)> {
 }
 
 /// Reads a key whose first byte is an escape character, from the bytes after the escape character.
-fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
+fn parse_escape_sequence(bytes: &[u8]) -> Option<(Key, usize)> {
     match bytes {
         // Because a terminal sends the bytes of an escape sequence at once, an escape character
         // that is followed by nothing, or by another escape character, is the key Esc.
@@ -82,7 +82,7 @@ fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
         }),
         [b'[', rest @ ..] => {
             let Some(len) = rest.iter().position(|b| (0x40..0x7f).contains(b)) else {
-                return (rest.len() > MAX_SEQUENCE).then_some((Key::Other, 1));
+                return (rest.len() > MAX_ESCAPE_SEQUENCE_BYTES).then_some((Key::Other, 1));
             };
             let key = match rest.get(..=len)? {
                 [.., b'A'] => Key::Up,
@@ -109,7 +109,7 @@ fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
             Some((key, 2))
         }
         // If a character is typed with the Alt key, a terminal sends ESC before the character.
-        _ => parse_char(bytes).map(|(_, len)| (Key::Other, len)),
+        _ => parse_character_key(bytes).map(|(_, len)| (Key::Other, len)),
     }
 }
 
@@ -117,17 +117,17 @@ fn parse_escape(bytes: &[u8]) -> Option<(Key, usize)> {
 mod tests {
     use super::*;
 
-    fn keys(bytes: &[u8]) -> (Vec<Key>, Vec<u8>) {
+    fn take_keys_from(bytes: &[u8]) -> (Vec<Key>, Vec<u8>) {
         let mut bytes = bytes.to_vec();
-        let keys = take_keys(&mut bytes);
+        let keys = take_complete_keys(&mut bytes);
         (keys, bytes)
     }
 
     #[test]
-    fn live_keys_are_read_from_bytes() {
+    fn live_bytes_become_keys() {
         let all = "q\r\x7fé\x03\x1b[A\x1bOB\x1b[5~\x1b[6~\x1b[1;5H\x1bOF\x1b[[A\x1b[200~\x1bx\x1b";
         assert_eq!(
-            keys(all.as_bytes()).0,
+            take_keys_from(all.as_bytes()).0,
             [
                 Key::Char('q'),
                 Key::Enter,
@@ -151,14 +151,14 @@ mod tests {
     #[test]
     fn live_incomplete_keys_wait_for_their_end() {
         for bytes in [&b"\x1b["[..], b"\x1b[1", b"\x1bO", b"\xe6\x97", b"\x1b[["] {
-            assert_eq!(keys(bytes), (Vec::new(), bytes.to_vec()));
+            assert_eq!(take_keys_from(bytes), (Vec::new(), bytes.to_vec()));
         }
-        assert_eq!(keys(b"\xffq").0, [Key::Other, Key::Char('q')]);
+        assert_eq!(take_keys_from(b"\xffq").0, [Key::Other, Key::Char('q')]);
     }
 
     /// Random bytes cause no panic, and only the bytes of one incomplete key are kept.
     #[test]
-    fn live_keys_of_any_bytes_end() {
+    fn live_random_bytes_leave_one_incomplete_key() {
         let mut seed = 1_u32;
         let mut bytes = Vec::new();
         for _ in 0..100_000 {
@@ -169,8 +169,8 @@ mod tests {
             } else {
                 byte
             });
-            take_keys(&mut bytes);
-            assert!(bytes.len() <= MAX_SEQUENCE + 3, "{bytes:?}");
+            take_complete_keys(&mut bytes);
+            assert!(bytes.len() <= MAX_ESCAPE_SEQUENCE_BYTES + 3, "{bytes:?}");
         }
     }
 
@@ -179,10 +179,14 @@ mod tests {
         let parts = ["\x1b", "[", "O", "A", "~", "1", ";", "é", "q", "\r", "\x7f"];
         fuzz::Fuzzer::new("keys").run(fuzz::words(&parts), |bytes| {
             let mut left = bytes.to_vec();
-            take_keys(&mut left);
-            // The number of bytes that take_keys() keeps for an incomplete key is bounded, so a
-            // terminal cannot make pfc use unlimited memory.
-            assert!(left.len() <= MAX_SEQUENCE + 2, "{}", left.escape_ascii());
+            take_complete_keys(&mut left);
+            // The number of bytes that take_complete_keys() keeps for an incomplete key is bounded,
+            // so a terminal cannot make pfc use unlimited memory.
+            assert!(
+                left.len() <= MAX_ESCAPE_SEQUENCE_BYTES + 2,
+                "{}",
+                left.escape_ascii()
+            );
         });
     }
 }

@@ -21,12 +21,12 @@ use crate::live::keys::Key;
 use crate::live::terminal::{LiveTerminal, TerminalEvent};
 
 /// Maximum time until the first update, so that a screen with a long interval soon shows values.
-const MAX_FIRST_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_FIRST_UPDATE_DELAY: Duration = Duration::from_millis(500);
 
 /// The contents of a live screen.
 pub trait Screen {
-    /// Maximum time between two calls of [`Screen::poll`]; `None` if the screen does no work
-    /// between updates.
+    /// Maximum time between two calls of [`Screen::poll_between_updates`]; `None` if the screen
+    /// does no work between updates.
     const POLL_INTERVAL: Option<Duration> = None;
 
     /// Draws the screen.
@@ -42,7 +42,7 @@ pub trait Screen {
     fn update(&mut self) -> Result<ControlFlow<()>, Failure>;
 
     /// Does work that is due between updates, such as reading ring buffers.
-    fn poll(&mut self) -> Result<(), Failure> {
+    fn poll_between_updates(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 }
@@ -62,26 +62,26 @@ pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
 /// terminal hangs up.
 pub fn run(screen: &mut impl Screen, count: Option<u64>) -> Result<(), Failure> {
     let terminal = LiveTerminal::open().map_err(Failure::Terminal)?;
-    match run_loop(screen, count, terminal) {
+    match run_screen_until_end(screen, count, terminal) {
         // After a hangup, each call on the terminal fails with EIO, ENXIO or ENODEV.
-        Err(Failure::Terminal(e)) if is_hangup(&e) => Ok(()),
+        Err(Failure::Terminal(e)) if is_terminal_hangup(&e) => Ok(()),
         done => done,
     }
 }
 
-fn is_hangup(error: &io::Error) -> bool {
+fn is_terminal_hangup(error: &io::Error) -> bool {
     [Errno::IO, Errno::NXIO, Errno::NODEV]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn run_loop<S: Screen>(
+fn run_screen_until_end<S: Screen>(
     screen: &mut S,
     count: Option<u64>,
     mut terminal: LiveTerminal,
 ) -> Result<(), Failure> {
     let first = screen.interval().unwrap_or_default();
-    let mut due = Instant::now() + first.min(MAX_FIRST_INTERVAL);
+    let mut due = Instant::now() + first.min(MAX_FIRST_UPDATE_DELAY);
     let mut nr_updates = 0;
     loop {
         let drawn = terminal.draw(|frame| screen.draw(frame));
@@ -91,7 +91,7 @@ fn run_loop<S: Screen>(
         let next_poll = S::POLL_INTERVAL.map(|t| Instant::now() + t);
         let next_update = screen.interval().map(|_| due);
         let until = next_poll.into_iter().chain(next_update).min();
-        match terminal.wait(until).map_err(Failure::Terminal)? {
+        match terminal.wait_for_event(until).map_err(Failure::Terminal)? {
             TerminalEvent::End => return Ok(()),
             TerminalEvent::Timeout | TerminalEvent::Resized => {}
             TerminalEvent::Keys(keys) => {
@@ -104,7 +104,7 @@ fn run_loop<S: Screen>(
                 due = due.min(Instant::now() + screen.interval().unwrap_or_default());
             }
         }
-        screen.poll()?;
+        screen.poll_between_updates()?;
         if let Some(interval) = screen.interval().filter(|_| Instant::now() >= due) {
             let is_end = screen.update()?.is_break();
             nr_updates += 1;

@@ -23,15 +23,15 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{isatty, tcgetattr, tcsetattr, OptionalActions, Termios};
 
-use crate::live::keys::{take_keys, Key};
+use crate::live::keys::{take_complete_keys, Key};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 
-/// Control sequences that switch to the alternate screen and back. `LEAVE_SCREEN` also resets the
-/// text attributes and shows the cursor.
-const ENTER_SCREEN: &[u8] = b"\x1b[?1049h";
-const LEAVE_SCREEN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+/// Control sequences that switch to the alternate screen and back. `LEAVE_ALTERNATE_SCREEN` also
+/// resets the text attributes and shows the cursor.
+const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
+const LEAVE_ALTERNATE_SCREEN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Maximum time that pfc waits, before it exits, for a terminal that accepts no bytes.
-const MAX_RESTORE_WAIT: Timespec = Timespec {
+const MAX_TERMINAL_RESTORE_WAIT: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
@@ -48,9 +48,9 @@ pub enum TerminalEvent {
 /// A buffer for the bytes that update the screen. ratatui writes them to the buffer, and pfc sends
 /// them to the terminal.
 #[derive(Clone, Default)]
-struct Drawing(Rc<RefCell<Vec<u8>>>);
+struct DrawingBuffer(Rc<RefCell<Vec<u8>>>);
 
-impl Write for Drawing {
+impl Write for DrawingBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().write(bytes)
     }
@@ -64,16 +64,16 @@ impl Write for Drawing {
 struct RawTerminal {
     input: File,
     output: File,
-    saved: Termios,
+    saved_modes: Termios,
 }
 
 impl RawTerminal {
     fn open() -> io::Result<Self> {
         let input = match isatty(stdin()) {
-            true => reopen(stdin(), "/proc/self/fd/0")?,
-            false => open_terminal("/dev/tty")?,
+            true => reopen_nonblocking_terminal(stdin(), "/proc/self/fd/0")?,
+            false => open_nonblocking_terminal("/dev/tty")?,
         };
-        let output = reopen(stdout(), "/proc/self/fd/1")?;
+        let output = reopen_nonblocking_terminal(stdout(), "/proc/self/fd/1")?;
         let saved = tcgetattr(&input)?;
         let mut raw = saved.clone();
         raw.make_raw();
@@ -81,22 +81,22 @@ impl RawTerminal {
         Ok(Self {
             input,
             output,
-            saved,
+            saved_modes: saved,
         })
     }
 
     /// Restores the modes and the screen of the terminal. Errors are ignored, because the terminal
     /// may have hung up.
     fn restore(&self) {
-        let _ = tcsetattr(&self.input, OptionalActions::Now, &self.saved);
+        let _ = tcsetattr(&self.input, OptionalActions::Now, &self.saved_modes);
         let mut fds = [PollFd::new(&self.output, PollFlags::OUT)];
-        if poll(&mut fds, Some(&MAX_RESTORE_WAIT)).is_ok_and(|n| n > 0) {
-            let _ = (&self.output).write_all(LEAVE_SCREEN);
+        if poll(&mut fds, Some(&MAX_TERMINAL_RESTORE_WAIT)).is_ok_and(|n| n > 0) {
+            let _ = (&self.output).write_all(LEAVE_ALTERNATE_SCREEN);
         }
     }
 }
 
-fn open_terminal(path: &str) -> io::Result<File> {
+fn open_nonblocking_terminal(path: &str) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut options = File::options();
     options.read(true).write(true).custom_flags(flags);
@@ -105,23 +105,23 @@ fn open_terminal(path: &str) -> io::Result<File> {
 
 /// Opens the terminal behind a file descriptor again, in non-blocking mode. If opening the terminal
 /// is not permitted, for example after su, this function duplicates the file descriptor.
-fn reopen(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
-    open_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
+fn reopen_nonblocking_terminal(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+    open_nonblocking_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
 }
 
 /// The terminal of a live screen. Dropping a `LiveTerminal` restores the terminal.
 pub struct LiveTerminal {
-    raw: Arc<RawTerminal>,
+    raw_terminal: Arc<RawTerminal>,
     event_loop: EventLoop,
-    canvas: Terminal<TermionBackend<Drawing>>,
-    drawing: Drawing,
+    canvas: Terminal<TermionBackend<DrawingBuffer>>,
+    drawing: DrawingBuffer,
     /// Bytes that were read from the terminal and are an incomplete key.
-    pending: Vec<u8>,
+    incomplete_key: Vec<u8>,
 }
 
 impl Drop for LiveTerminal {
     fn drop(&mut self) {
-        self.raw.restore();
+        self.raw_terminal.restore();
     }
 }
 
@@ -129,7 +129,7 @@ impl LiveTerminal {
     /// Sets the terminal to raw mode, and installs a panic hook that restores the terminal.
     pub fn open() -> io::Result<Self> {
         let event_loop = EventLoop::for_terminal()?;
-        let drawing = Drawing::default();
+        let drawing = DrawingBuffer::default();
         let canvas = Terminal::new(TermionBackend::new(drawing.clone()))?;
         let raw = Arc::new(RawTerminal::open()?);
         let (for_panic, hook) = (Arc::clone(&raw), std::panic::take_hook());
@@ -137,13 +137,16 @@ impl LiveTerminal {
             for_panic.restore();
             hook(info);
         }));
-        drawing.0.borrow_mut().extend_from_slice(ENTER_SCREEN);
+        drawing
+            .0
+            .borrow_mut()
+            .extend_from_slice(ENTER_ALTERNATE_SCREEN);
         Ok(Self {
-            raw,
+            raw_terminal: raw,
             event_loop,
             canvas,
             drawing,
-            pending: Vec::new(),
+            incomplete_key: Vec::new(),
         })
     }
 
@@ -153,11 +156,11 @@ impl LiveTerminal {
         let drawing = self.drawing.0.take();
         let mut rest = drawing.as_slice();
         while !rest.is_empty() {
-            match (&self.raw.output).write(rest) {
+            match (&self.raw_terminal.output).write(rest) {
                 Ok(len) => rest = rest.get(len..).unwrap_or_default(),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let output = [PollFd::new(&self.raw.output, PollFlags::OUT)];
+                    let output = [PollFd::new(&self.raw_terminal.output, PollFlags::OUT)];
                     if let WakeReason::Interrupted | WakeReason::Terminated(_) =
                         self.event_loop.wait_for_fds(None, &output)?
                     {
@@ -171,8 +174,8 @@ impl LiveTerminal {
     }
 
     /// Waits for keys, a signal or a new size of the terminal, until the time `until`.
-    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<TerminalEvent> {
-        let input = [self.raw.input.as_fd()];
+    pub fn wait_for_event(&mut self, until: Option<Instant>) -> io::Result<TerminalEvent> {
+        let input = [self.raw_terminal.input.as_fd()];
         Ok(match self.event_loop.wait_for(until, &input)? {
             WakeReason::Interrupted | WakeReason::Terminated(_) => TerminalEvent::End,
             WakeReason::Ready => self.read_keys()?,
@@ -185,12 +188,14 @@ impl LiveTerminal {
 
     fn read_keys(&mut self) -> io::Result<TerminalEvent> {
         let mut bytes = [0; 1024];
-        match (&self.raw.input).read(&mut bytes) {
+        match (&self.raw_terminal.input).read(&mut bytes) {
             // In raw mode, end of file means that the terminal has hung up.
             Ok(0) => Ok(TerminalEvent::End),
             Ok(len) => {
-                self.pending.extend(bytes.iter().take(len));
-                Ok(TerminalEvent::Keys(take_keys(&mut self.pending)))
+                self.incomplete_key.extend(bytes.iter().take(len));
+                Ok(TerminalEvent::Keys(take_complete_keys(
+                    &mut self.incomplete_key,
+                )))
             }
             // read() finds no bytes if another process has already read them from the terminal.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(TerminalEvent::Timeout),

@@ -45,7 +45,7 @@ pub struct PpaArgs {
     pub plain: bool,
     /// Sort key, largest value first
     #[arg(short, long, value_name = "KEY", default_value = "time")]
-    pub sort: Sort,
+    pub sort: TaskSortKey,
     /// Number of rows of a table [all; with --top in a pipe 20]
     #[arg(long, value_name = "N")]
     pub rows: Option<usize>,
@@ -59,14 +59,14 @@ pub struct PpaArgs {
 
 impl PpaArgs {
     /// Returns the IDs of all tasks that the user selected, as operands or by `-p`.
-    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn selected_pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.tasks.iter().chain(&self.processes).copied()
     }
 }
 
 /// Keys by which rows are sorted, largest value first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Sort {
+pub enum TaskSortKey {
     /// Time on a CPU
     Time,
     /// Average time from wakeup to run
@@ -79,7 +79,7 @@ pub enum Sort {
     Syscalls,
 }
 
-impl Sort {
+impl TaskSortKey {
     pub fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -138,7 +138,7 @@ pub struct OnArgs {
     pub tasks: Vec<u32>,
     /// Levels to measure, for all tasks [unchanged]
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
-    pub levels: Vec<Level>,
+    pub levels: Vec<AccountingLevel>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -157,7 +157,7 @@ pub struct OffArgs {
 
 /// Levels of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Level {
+pub enum AccountingLevel {
     /// Scheduling; always on
     Sched,
     /// Interrupts and softirqs
@@ -168,8 +168,8 @@ pub enum Level {
     Switch,
 }
 
-impl Level {
-    pub fn bit(self) -> u32 {
+impl AccountingLevel {
+    pub fn level_bit(self) -> u32 {
         match self {
             Self::Sched => ppa::LEVEL_SCHED,
             Self::Irq => ppa::LEVEL_IRQ,

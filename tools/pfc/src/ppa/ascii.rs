@@ -9,30 +9,30 @@ use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHE
 use crate::hotplug::online_cpus;
 
 /// System-wide values that are printed together with a task's values.
-pub struct SystemValues {
-    pub khz: u32,
+pub struct SystemWideValues {
+    pub tick_khz: u32,
     /// Number of CPUs that are online.
-    pub nr_online: u32,
+    pub nr_online_cpus: u32,
     /// Idle time of all CPUs in ticks; `None` if the user has no permission to read the values of
     /// CPUs.
-    pub idle: Option<u64>,
+    pub idle_ticks: Option<u64>,
 }
 
 /// Returns the number of CPUs that are online.
-pub fn nr_online_cpus() -> Option<u32> {
+pub fn count_online_cpus() -> Option<u32> {
     u32::try_from(online_cpus().ok()?.len()).ok()
 }
 
 /// Formats the values of a task below their titles, in columns of equal width.
-pub fn format_task(task: &Task, machine: &SystemValues) -> String {
-    let khz = machine.khz;
+pub fn format_task_values(task: &Task, machine: &SystemWideValues) -> String {
+    let khz = machine.tick_khz;
     let whole = |ticks: u64| whole_micros(ticks, khz);
     let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
     let value = |n: usize| task.values[n].to_string();
     // The user time is the difference of rounded values, so that the user time and the system time
     // add up to the total time.
     let (total, system) = (whole(task.total()), whole(task.system()));
-    let idle = machine.idle.map(|ticks| whole(ticks).to_string());
+    let idle = machine.idle_ticks.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
         vec![
             ("Usr", total.saturating_sub(system).to_string()),
@@ -57,7 +57,7 @@ pub fn format_task(task: &Task, machine: &SystemValues) -> String {
     let mut text = format!(
         "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
         khz / 1000,
-        machine.nr_online
+        machine.nr_online_cpus
     );
     for group in &groups {
         let titles: Vec<String> = group.iter().map(|(t, _)| format!("{t:>width$}")).collect();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     /// Returns the example output in the manual page of PPA (2006).
-    fn example() -> (Task, SystemValues) {
+    fn manual_page_example() -> (Task, SystemWideValues) {
         let task = Task {
             pid: 5792,
             values: [
@@ -91,18 +91,18 @@ mod tests {
             ],
             ..Task::default()
         };
-        let machine = SystemValues {
-            khz: 1_300_000,
-            nr_online: 8,
-            idle: Some(1300 * 10_366_890_334),
+        let machine = SystemWideValues {
+            tick_khz: 1_300_000,
+            nr_online_cpus: 8,
+            idle_ticks: Some(1300 * 10_366_890_334),
         };
         (task, machine)
     }
 
     #[test]
-    fn r4_2_the_text_is_that_of_2006() {
-        let (task, machine) = example();
-        let text = format_task(&task, &machine);
+    fn r4_2_text_equals_output_of_2006() {
+        let (task, machine) = manual_page_example();
+        let text = format_task_values(&task, &machine);
         let words: Vec<String> = text
             .lines()
             .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -122,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn r4_2_columns_are_aligned() {
-        let (mut task, machine) = example();
+    fn r4_2_titles_and_values_are_aligned() {
+        let (mut task, machine) = manual_page_example();
         task.values[0] = u64::MAX;
         task.values[RSCHEDCNT] = u64::MAX;
-        let text = format_task(&task, &machine);
+        let text = format_task_values(&task, &machine);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         for pair in lines.chunks(2) {
             assert_eq!(pair[0].len(), pair[1].len(), "{text}");
@@ -142,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn r4_5_user_and_system_are_the_total_when_rounded() {
-        let (mut task, machine) = example();
+    fn r4_5_rounded_user_plus_system_is_total() {
+        let (mut task, machine) = manual_page_example();
         for extra in 0..1300 {
             task.values[ppa::SCACCUM] = 1300 * 1054 + extra;
-            let text = format_task(&task, &machine);
+            let text = format_task_values(&task, &machine);
             let line = text.lines().nth(2).expect("values");
             let n: Vec<u64> = line
                 .split_whitespace()
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn r4_6_ticks_of_no_length_make_zeroes() {
-        let (task, machine) = example();
-        let machine = SystemValues {
-            khz: 0,
-            idle: None,
+    fn r4_6_zero_khz_prints_zeroes() {
+        let (task, machine) = manual_page_example();
+        let machine = SystemWideValues {
+            tick_khz: 0,
+            idle_ticks: None,
             ..machine
         };
-        let text = format_task(&task, &machine);
+        let text = format_task_values(&task, &machine);
         assert!(text.contains(") 0 cycles/usec"), "{text}");
         assert!(text.contains(" - "), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

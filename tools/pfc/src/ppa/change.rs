@@ -7,19 +7,19 @@ use std::collections::HashMap;
 use ppa::{delta, micros, Cpu, Task, INTCNT, SYSCALLCNT};
 use serde_json::json;
 
-use crate::ppa::args::Sort;
+use crate::ppa::args::TaskSortKey;
 use crate::ppa::{cpus, tasks, values_json};
 use crate::report::percent;
 
 /// Column titles of the table of tasks.
-pub const TITLES: &str =
+pub const TASK_TABLE_TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
 /// The values of tasks and CPUs, as read at one time.
 #[derive(Clone, Default)]
-pub struct Frame {
+pub struct AccountingSample {
     /// The time at which the values were read, in ticks.
-    pub now: u64,
+    pub read_at_ticks: u64,
     pub tasks: Vec<Task>,
     /// The values of all possible CPUs; empty if the user has no permission to read the values of
     /// CPUs.
@@ -27,30 +27,32 @@ pub struct Frame {
 }
 
 /// The increments of the values of tasks and CPUs between two reads.
-pub struct Change {
-    pub khz: u32,
-    pub ticks: u64,
+pub struct AccountingChange {
+    pub tick_khz: u32,
+    pub elapsed_ticks: u64,
     pub tasks: Vec<Task>,
     pub cpus: Vec<Cpu>,
 }
 
-impl Change {
+impl AccountingChange {
     /// Computes the increments of all values between the two reads `before` and `now`. Leaves out
     /// tasks whose values have not changed between these two reads. If accounting was restarted in
     /// between, the increments of tasks are those since the restart.
-    pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
+    pub fn new(now: &AccountingSample, before: &AccountingSample, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let since = |t: &Task| {
             let earlier = by_pid.get(&t.pid).copied();
-            t.since(earlier.filter(|_| !t.was_accounted_after(before.now, now.now)))
+            t.since(
+                earlier.filter(|_| !t.was_accounted_after(before.read_at_ticks, now.read_at_ticks)),
+            )
         };
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
         // If `before` has no values for a CPU, the earlier values of the CPU are taken as 0.
         let earlier = before.cpus.iter().copied();
         let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {
-            khz,
-            ticks: delta(now.now, before.now),
+            tick_khz: khz,
+            elapsed_ticks: delta(now.read_at_ticks, before.read_at_ticks),
             tasks: now.tasks.iter().map(since).filter(busy).collect(),
             cpus: now
                 .cpus
@@ -61,37 +63,37 @@ impl Change {
         }
     }
 
-    fn seconds(&self) -> f64 {
-        micros(self.ticks, self.khz) / 1e6
+    fn elapsed_seconds(&self) -> f64 {
+        micros(self.elapsed_ticks, self.tick_khz) / 1e6
     }
 
-    pub fn format_title(&self, by: Sort) -> String {
+    pub fn format_title(&self, by: TaskSortKey) -> String {
         let mut title = format!(
             "{} active tasks in {:.1} s, by {}",
             self.tasks.len(),
-            self.seconds(),
+            self.elapsed_seconds(),
             by.name()
         );
         if !self.cpus.is_empty() {
             title.push_str("; CPUs: ");
-            title.push_str(&cpus::format_summary(&self.cpus));
+            title.push_str(&cpus::format_cpu_summary(&self.cpus));
         }
         title
     }
 
-    pub fn format_lines(&mut self, by: Sort, max_lines: usize) -> Vec<String> {
+    pub fn format_task_lines(&mut self, by: TaskSortKey, max_lines: usize) -> Vec<String> {
         tasks::sort_tasks(&mut self.tasks, by);
         self.tasks
             .iter()
             .take(max_lines)
-            .map(|t| self.format_line(t))
+            .map(|t| self.format_task_line(t))
             .collect()
     }
 
-    fn format_line(&self, task: &Task) -> String {
-        let share = |ticks: u64| percent(ticks, self.ticks as f64);
+    fn format_task_line(&self, task: &Task) -> String {
+        let share = |ticks: u64| percent(ticks, self.elapsed_ticks as f64);
         // Converts a count to a rate per second.
-        let rate = |count: u64| match self.seconds() {
+        let rate = |count: u64| match self.elapsed_seconds() {
             seconds if seconds > 0.0 => count as f64 / seconds,
             _ => 0.0,
         };
@@ -102,20 +104,23 @@ impl Change {
             share(task.system()),
             share(task.interrupts()),
             share(task.waiting()),
-            tasks::format_micros(task.avg_latency() * micros(1, self.khz)),
+            tasks::format_microseconds(task.avg_latency() * micros(1, self.tick_khz)),
             rate(task.involuntary()),
             rate(task.values[INTCNT]),
             rate(task.values[SYSCALLCNT]),
-            tasks::display_name(task),
+            tasks::task_display_name(task),
         )
     }
 
     /// Formats the changes as one line of JSON.
     pub fn to_json(&self, max_tasks: usize) -> String {
         let tasks = self.tasks.iter().take(max_tasks);
-        let list: Vec<_> = tasks.map(|t| values_json::task_json(t, self.khz)).collect();
+        let list: Vec<_> = tasks
+            .map(|t| values_json::task_json(t, self.tick_khz))
+            .collect();
         let cpus = values_json::cpus_json(&self.cpus);
-        json!({"khz": self.khz, "ticks": self.ticks, "tasks": list, "cpus": cpus}).to_string()
+        json!({"khz": self.tick_khz, "ticks": self.elapsed_ticks, "tasks": list, "cpus": cpus})
+            .to_string()
     }
 }
 
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
     use ppa::{INTACCUM, PRMPTPRICNT, SCACCUM, SCHEDACCUM};
 
-    fn task(pid: u32, counted: u64, values: &[(usize, u64)]) -> Task {
+    fn make_task(pid: u32, counted: u64, values: &[(usize, u64)]) -> Task {
         let mut task = Task {
             pid,
             counted,
@@ -136,19 +141,19 @@ mod tests {
         task
     }
 
-    fn frame(now: u64, tasks: Vec<Task>) -> Frame {
+    fn make_sample(now: u64, tasks: Vec<Task>) -> AccountingSample {
         let mut cpu = Cpu::default();
         cpu.values[0] = now / 4;
         cpu.values[3] = now - now / 4;
-        Frame {
-            now,
+        AccountingSample {
+            read_at_ticks: now,
             tasks,
             cpus: vec![cpu],
         }
     }
 
     #[test]
-    fn r4_5_a_table_is_of_differences() {
+    fn r4_5_table_shows_increments_between_samples() {
         let first = [(SCHEDACCUM, 500), (SCACCUM, 100), (SYSCALLCNT, 1)];
         let then = [
             (SCHEDACCUM, 800),
@@ -158,19 +163,22 @@ mod tests {
             (INTCNT, 4),
             (PRMPTPRICNT, 2),
         ];
-        let before = frame(1000, vec![task(7, 1000, &first), task(8, 1000, &first)]);
-        let now = frame(
+        let before = make_sample(
+            1000,
+            vec![make_task(7, 1000, &first), make_task(8, 1000, &first)],
+        );
+        let now = make_sample(
             2000,
             vec![
-                task(7, 2000, &then),
-                task(8, 2000, &first),
-                task(9, 10, &[(SCHEDACCUM, 400)]),
+                make_task(7, 2000, &then),
+                make_task(8, 2000, &first),
+                make_task(9, 10, &[(SCHEDACCUM, 400)]),
             ],
         );
         // The values in `before` and `now` were read one second apart.
-        let mut change = Change::new(&now, &before, 1);
-        assert_eq!(change.seconds(), 1.0);
-        let lines = change.format_lines(Sort::Time, 10);
+        let mut change = AccountingChange::new(&now, &before, 1);
+        assert_eq!(change.elapsed_seconds(), 1.0);
+        let lines = change.format_task_lines(TaskSortKey::Time, 10);
         let words: Vec<Vec<&str>> = lines
             .iter()
             .map(|l| l.split_whitespace().collect())
@@ -181,42 +189,50 @@ mod tests {
             words[1],
             ["7", "25.00%", "5.00%", "2.00%", "0.00%", "0", "s", "2.0", "4.0", "10.0"]
         );
-        assert_eq!(change.format_lines(Sort::Syscalls, 1), lines[1..]);
+        assert_eq!(
+            change.format_task_lines(TaskSortKey::Syscalls, 1),
+            lines[1..]
+        );
         assert!(change
-            .format_title(Sort::Irq)
+            .format_title(TaskSortKey::Irq)
             .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
     }
 
     #[test]
-    fn r4_5_a_restart_between_two_reads_is_no_difference() {
-        let before = frame(1000, vec![task(7, 1000, &[(SCHEDACCUM, 500)])]);
+    fn r4_5_accounting_restart_counts_from_zero() {
+        let before = make_sample(1000, vec![make_task(7, 1000, &[(SCHEDACCUM, 500)])]);
         // The accounting of the task began again 200 ticks after the first read.
-        let now = frame(3000, vec![task(7, 1800, &[(SCHEDACCUM, 900)])]);
-        let change = Change::new(&now, &before, 1);
+        let now = make_sample(3000, vec![make_task(7, 1800, &[(SCHEDACCUM, 900)])]);
+        let change = AccountingChange::new(&now, &before, 1);
         assert_eq!(change.tasks, now.tasks);
     }
 
     #[test]
-    fn r4_5_nothing_between_two_looks_is_no_division() {
-        let one = frame(1000, vec![task(7, 5, &[(SCHEDACCUM, 1)])]);
-        let mut change = Change::new(
+    fn r4_5_samples_without_interval_print_no_nan() {
+        let one = make_sample(1000, vec![make_task(7, 5, &[(SCHEDACCUM, 1)])]);
+        let mut change = AccountingChange::new(
             &one,
-            &Frame {
-                now: 1000,
-                ..Frame::default()
+            &AccountingSample {
+                read_at_ticks: 1000,
+                ..AccountingSample::default()
             },
             0,
         );
-        let text = change.format_lines(Sort::Time, 9).concat() + &change.format_title(Sort::Time);
+        let text = change.format_task_lines(TaskSortKey::Time, 9).concat()
+            + &change.format_title(TaskSortKey::Time);
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     #[test]
-    fn r4_5_columns_stand_below_their_titles() {
-        let change = Change::new(&frame(9, Vec::new()), &Frame::default(), 1000);
-        let mut one = task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
+    fn r4_5_names_stand_below_their_title() {
+        let change = AccountingChange::new(
+            &make_sample(9, Vec::new()),
+            &AccountingSample::default(),
+            1000,
+        );
+        let mut one = make_task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
         one.comm[..4].copy_from_slice(b"name");
-        let line = change.format_line(&one);
-        assert_eq!(line.find("name"), TITLES.find("NAME"), "{line}");
+        let line = change.format_task_line(&one);
+        assert_eq!(line.find("name"), TASK_TABLE_TITLES.find("NAME"), "{line}");
     }
 }

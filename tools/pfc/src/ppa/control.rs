@@ -11,60 +11,61 @@ use ppa::{Device, Info, DEVICE};
 use crate::error::Failure;
 use crate::module;
 use crate::output::Out;
-use crate::ppa::args::{Level, OffArgs, OnArgs};
+use crate::ppa::args::{AccountingLevel, OffArgs, OnArgs};
 use crate::ppa::values_json;
 use crate::text_file;
 
 /// The files that control process accounting.
-struct ControlFiles {
+struct AccountingControlFiles {
     /// File with four numbers. The first number is 1 if all tasks are accounted, and the second is
     /// 1 if wakeup latencies are counted in a histogram. The third (timers) is not supported and
     /// always 0. The fourth is the number of CPUs in a group: a task has one set of values for each
     /// group of CPUs.
-    flags: PathBuf,
+    flags_path: PathBuf,
     /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
     /// measured.
-    levels: PathBuf,
+    levels_path: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
     /// numbers of `flags`. A line with the ID 0 that is written to this file sets `flags`.
-    tasks: PathBuf,
+    tasks_path: PathBuf,
 }
 
-impl ControlFiles {
+impl AccountingControlFiles {
     fn new() -> Self {
         Self {
-            flags: "/proc/sys/kernel/ppa".into(),
-            levels: "/proc/sys/kernel/ppa_levels".into(),
-            tasks: "/proc/ppa/ppactl".into(),
+            flags_path: "/proc/sys/kernel/ppa".into(),
+            levels_path: "/proc/sys/kernel/ppa_levels".into(),
+            tasks_path: "/proc/ppa/ppactl".into(),
         }
     }
 
     /// Switches the accounting of all tasks on or off. Does not change the number of CPUs in a
     /// group.
-    fn set_accounting(&self, on: bool) -> Result<(), Failure> {
-        let text = text_file::read(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
-        let Some(scaling) = parse_scaling(&text) else {
+    fn set_accounting_of_all_tasks(&self, on: bool) -> Result<(), Failure> {
+        let text = text_file::read(&self.flags_path)
+            .map_err(|e| control_file_failure(&self.flags_path, &e))?;
+        let Some(scaling) = parse_cpus_per_group(&text) else {
             return Err(Failure::Refused(format!(
                 "{}: expected four numbers, found '{}'; check that pfc is as new as the module",
-                visible::escape_path(&self.flags),
+                visible::escape_path(&self.flags_path),
                 visible::escape(text.trim())
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
-        // The ID 0 stands for all tasks. Only root can write to `self.flags`.
-        fs::write(&self.tasks, format!("0 {flags} {scaling}\n"))
-            .map_err(|e| file_failure(&self.tasks, &e))
+        // The ID 0 stands for all tasks. Only root can write to `self.flags_path`.
+        fs::write(&self.tasks_path, format!("0 {flags} {scaling}\n"))
+            .map_err(|e| control_file_failure(&self.tasks_path, &e))
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
     /// task has a separate set of values for each CPU.
-    fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
+    fn set_individual_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
-            fs::write(&self.tasks, format!("{pid} {values}\n")).map_err(|e| {
+            fs::write(&self.tasks_path, format!("{pid} {values}\n")).map_err(|e| {
                 match e.raw_os_error() {
                     Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
-                    _ => file_failure(&self.tasks, &e),
+                    _ => control_file_failure(&self.tasks_path, &e),
                 }
             })?;
         }
@@ -72,21 +73,24 @@ impl ControlFiles {
     }
 
     /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
-    fn individual_tasks(&self) -> Option<Vec<u32>> {
-        let text = text_file::read(&self.tasks).ok()?;
+    fn read_individual_pids(&self) -> Option<Vec<u32>> {
+        let text = text_file::read(&self.tasks_path).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
 
-    fn set_levels(&self, levels: &[Level]) -> Result<(), Failure> {
-        let bits = levels.iter().fold(ppa::LEVEL_SCHED, |all, l| all | l.bit());
-        fs::write(&self.levels, format!("{bits}\n")).map_err(|e| file_failure(&self.levels, &e))
+    fn write_accounting_levels(&self, levels: &[AccountingLevel]) -> Result<(), Failure> {
+        let bits = levels
+            .iter()
+            .fold(ppa::LEVEL_SCHED, |all, l| all | l.level_bit());
+        fs::write(&self.levels_path, format!("{bits}\n"))
+            .map_err(|e| control_file_failure(&self.levels_path, &e))
     }
 }
 
-/// Parses the contents of [`ControlFiles::flags`], and returns the number of CPUs in a group.
-/// Returns `None` if the text is not exactly four numbers.
-pub(super) fn parse_scaling(text: &str) -> Option<u32> {
+/// Parses the contents of [`AccountingControlFiles::flags_path`], and returns the number of CPUs in
+/// a group. Returns `None` if the text is not exactly four numbers.
+pub(super) fn parse_cpus_per_group(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
         [_, _, _, scaling] => Some(scaling),
@@ -94,7 +98,7 @@ pub(super) fn parse_scaling(text: &str) -> Option<u32> {
     }
 }
 
-fn file_failure(path: &Path, error: &io::Error) -> Failure {
+fn control_file_failure(path: &Path, error: &io::Error) -> Failure {
     let path = visible::escape_path(path);
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
@@ -109,31 +113,31 @@ fn file_failure(path: &Path, error: &io::Error) -> Failure {
     })
 }
 
-pub fn on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn turn_accounting_on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
     module::load("ppa", DEVICE);
-    let control = ControlFiles::new();
+    let control = AccountingControlFiles::new();
     if !args.levels.is_empty() {
-        control.set_levels(&args.levels)?;
+        control.write_accounting_levels(&args.levels)?;
     }
     match args.tasks[..] {
-        [] => control.set_accounting(true)?,
-        _ => control.set_task_accounting(&args.tasks, true)?,
+        [] => control.set_accounting_of_all_tasks(true)?,
+        _ => control.set_individual_accounting(&args.tasks, true)?,
     }
-    status(args.json, out)
+    print_accounting_status(args.json, out)
 }
 
-pub fn off(args: &OffArgs, out: &mut Out) -> Result<(), Failure> {
-    let control = ControlFiles::new();
+pub fn turn_accounting_off(args: &OffArgs, out: &mut Out) -> Result<(), Failure> {
+    let control = AccountingControlFiles::new();
     match args.tasks[..] {
-        [] => control.set_accounting(false)?,
-        _ => control.set_task_accounting(&args.tasks, false)?,
+        [] => control.set_accounting_of_all_tasks(false)?,
+        _ => control.set_individual_accounting(&args.tasks, false)?,
     }
-    status(args.json, out)
+    print_accounting_status(args.json, out)
 }
 
-pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
+pub fn print_accounting_status(json: bool, out: &mut Out) -> Result<(), Failure> {
     let info = Device::open()?.info()?;
-    let individual = ControlFiles::new().individual_tasks();
+    let individual = AccountingControlFiles::new().read_individual_pids();
     match json {
         true => {
             let mut all = values_json::info_json(&info);
@@ -141,7 +145,7 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
             writeln!(out, "{all}")?;
         }
         false => {
-            for (label, text) in status_lines(&info, individual.as_deref()) {
+            for (label, text) in format_status_lines(&info, individual.as_deref()) {
                 writeln!(out, "{label:<11} {text}")?;
             }
         }
@@ -149,11 +153,11 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, String)> {
+fn format_status_lines(info: &Info, individual: Option<&[u32]>) -> Vec<(&'static str, String)> {
     let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
     let levels = match info.levels {
         0 => "idle time only".to_owned(),
-        levels => values_json::level_names(levels).join(", "),
+        levels => values_json::accounting_level_names(levels).join(", "),
     };
     let mut tasks = format!("{}, {} ended and not read", info.nr_tasks, info.nr_ended);
     if info.lost > 0 {
@@ -201,69 +205,82 @@ mod tests {
     use tempfile::TempDir;
 
     /// Returns files with these flags, and their directory, which is removed when it is dropped.
-    fn control(flags: &str) -> (ControlFiles, TempDir) {
+    fn make_control_files(flags: &str) -> (AccountingControlFiles, TempDir) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name| directory.path().join(name);
         fs::write(path("ppa"), flags).expect("a file");
-        let files = ControlFiles {
-            flags: path("ppa"),
-            levels: path("ppa_levels"),
-            tasks: path("ppactl"),
+        let files = AccountingControlFiles {
+            flags_path: path("ppa"),
+            levels_path: path("ppa_levels"),
+            tasks_path: path("ppactl"),
         };
         (files, directory)
     }
 
     #[test]
-    fn r4_8_groups_stay_as_large_as_they_were() {
-        let (control, _directory) = control("0\t0\t1\t4\n");
-        let now = || fs::read_to_string(&control.tasks).expect("the file");
-        control.set_accounting(true).expect("it is switched");
+    fn r4_8_switching_keeps_cpus_per_group() {
+        let (control, _directory) = make_control_files("0\t0\t1\t4\n");
+        let now = || fs::read_to_string(&control.tasks_path).expect("the file");
+        control
+            .set_accounting_of_all_tasks(true)
+            .expect("it is switched");
         assert_eq!(now(), "0 1 1 0 4\n");
-        control.set_accounting(false).expect("it is switched");
+        control
+            .set_accounting_of_all_tasks(false)
+            .expect("it is switched");
         assert_eq!(now(), "0 0 0 0 4\n");
     }
 
     #[test]
-    fn r4_8_what_is_no_four_numbers_is_left_alone() {
+    fn r4_8_malformed_flags_are_not_overwritten() {
         for text in ["", "1 1 0", "1 1 0 4 5", "1 1 0 x", "1 1 0 -4", "\x1b[2J"] {
-            let (control, _directory) = control(text);
+            let (control, _directory) = make_control_files(text);
             let error = control
-                .set_accounting(true)
+                .set_accounting_of_all_tasks(true)
                 .expect_err("it is refused")
                 .to_string();
             assert!(error.contains("expected four numbers"), "{error}");
             assert!(!error.contains('\x1b'), "{error}");
-            assert_eq!(fs::read_to_string(&control.flags).expect("the file"), text);
+            assert_eq!(
+                fs::read_to_string(&control.flags_path).expect("the file"),
+                text
+            );
         }
     }
 
     #[test]
-    fn r4_8_levels_are_a_number() {
-        let (control, _directory) = control("0 0 0 1");
-        let now = || fs::read_to_string(&control.levels).expect("the file");
-        control.set_levels(&[Level::Syscall]).expect("they are set");
+    fn r4_8_levels_are_written_as_bits() {
+        let (control, _directory) = make_control_files("0 0 0 1");
+        let now = || fs::read_to_string(&control.levels_path).expect("the file");
+        control
+            .write_accounting_levels(&[AccountingLevel::Syscall])
+            .expect("they are set");
         assert_eq!(now(), "5\n");
-        let all = [Level::Sched, Level::Irq, Level::Syscall];
-        control.set_levels(&all).expect("they are set");
+        let all = [
+            AccountingLevel::Sched,
+            AccountingLevel::Irq,
+            AccountingLevel::Syscall,
+        ];
+        control.write_accounting_levels(&all).expect("they are set");
         assert_eq!(now(), "7\n");
     }
 
     #[test]
-    fn r4_7_tasks_by_themselves_are_a_line_each() {
-        let (control, _directory) = control("0 0 0 1");
+    fn r4_7_individual_tasks_have_one_line_each() {
+        let (control, _directory) = make_control_files("0 0 0 1");
         control
-            .set_task_accounting(&[7, 8], true)
+            .set_individual_accounting(&[7, 8], true)
             .expect("they are set");
         assert_eq!(
-            fs::read_to_string(&control.tasks).expect("the file"),
+            fs::read_to_string(&control.tasks_path).expect("the file"),
             "8 1 1 0 1\n"
         );
-        fs::write(&control.tasks, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
-        assert_eq!(control.individual_tasks(), Some(vec![7, 8]));
+        fs::write(&control.tasks_path, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
+        assert_eq!(control.read_individual_pids(), Some(vec![7, 8]));
     }
 
     #[test]
-    fn r4_6_the_status_has_ticks_of_a_microsecond() {
+    fn r4_6_status_shows_ticks_per_microsecond() {
         let info = Info {
             khz: 1_300_000,
             levels: 5,
@@ -271,7 +288,7 @@ mod tests {
             lost: 2,
             ..Info::default()
         };
-        let text: Vec<String> = status_lines(&info, Some(&[7, 8]))
+        let text: Vec<String> = format_status_lines(&info, Some(&[7, 8]))
             .into_iter()
             .map(|(w, h)| format!("{w} {h}"))
             .collect();

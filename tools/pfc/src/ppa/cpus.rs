@@ -6,13 +6,13 @@ use ppa::{micros, Cpu, CpuValue};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::ppa::tasks::format_micros;
+use crate::ppa::tasks::format_microseconds;
 use crate::report::percent;
 use crate::table::{Align, Table};
 
 /// The softirqs that have columns in the table, each with the column's title, its time and its
 /// count.
-const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
+const SOFTIRQ_COLUMNS: [(&str, CpuValue, CpuValue); 5] = [
     ("HI", CpuValue::Hi, CpuValue::HiCount),
     ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
     ("TIMER", CpuValue::Timer, CpuValue::TimerCount),
@@ -22,7 +22,12 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
 
 /// Prints the sums of the values over all CPUs. If `per_cpu` is true, also prints the values of
 /// every CPU and a table of softirqs.
-pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> Result<(), Failure> {
+pub fn print_cpu_table(
+    cpus: &[Cpu],
+    khz: u32,
+    per_cpu: bool,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
     if per_cpu {
         rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));
@@ -46,7 +51,7 @@ pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> Resu
         table = table.with_column(title, Align::Right);
     }
     for (name, cpu) in &rows {
-        table.add_row(format_row(name, cpu, khz), None);
+        table.add_row(format_cpu_row(name, cpu, khz), None);
     }
     table.print(out)?;
     if !per_cpu {
@@ -54,23 +59,23 @@ pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> Resu
     }
     writeln!(out)?;
     let mut table = Table::new().with_column("CPU", Align::Right);
-    for (title, ..) in SOFTIRQS {
+    for (title, ..) in SOFTIRQ_COLUMNS {
         table = table
             .with_column(title, Align::Right)
             .with_column("", Align::Right);
     }
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];
-        for (_, time, count) in SOFTIRQS {
+        for (_, time, count) in SOFTIRQ_COLUMNS {
             cells.push(cpu.get(count).to_string());
-            cells.push(format_micros(micros(cpu.get(time), khz)));
+            cells.push(format_microseconds(micros(cpu.get(time), khz)));
         }
         table.add_row(cells, None);
     }
     table.print(out)
 }
 
-fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
+fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     let ms = |value: CpuValue| format!("{:.3}", micros(cpu.get(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
@@ -95,7 +100,7 @@ fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
 
 /// Formats one line with the percentages of time that all CPUs together spent in user mode, system
 /// calls, interrupts and idle.
-pub fn format_summary(cpus: &[Cpu]) -> String {
+pub fn format_cpu_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);
     format!(
@@ -111,32 +116,32 @@ pub fn format_summary(cpus: &[Cpu]) -> String {
 mod tests {
     use super::*;
 
-    fn cpu() -> Cpu {
+    fn make_cpu() -> Cpu {
         let mut cpu = Cpu::default();
         cpu.values[..8].copy_from_slice(&[1000, 500, 500, 8000, 7, 9, 100, 3]);
         cpu
     }
 
     #[test]
-    fn r4_9_a_cpu_has_its_times_in_ms_and_percent() {
+    fn r4_9_cpu_row_has_ms_and_percent() {
         assert_eq!(
-            format_row("0", &cpu(), 1000),
+            format_cpu_row("0", &make_cpu(), 1000),
             [
                 "0", "1.000", "10.00%", "0.500", "5.00%", "0.500", "5.00%", "8.000", "80.00%",
                 "0.100", "7", "9", "3"
             ]
         );
-        let nothing = format_row("0", &Cpu::default(), 0);
+        let nothing = format_cpu_row("0", &Cpu::default(), 0);
         assert_eq!(nothing[1..3], ["0.000", "0.00%"]);
     }
 
     #[test]
-    fn r4_9_a_line_is_about_all_cpus() {
+    fn r4_9_summary_adds_up_all_cpus() {
         let idle = Cpu {
             values: std::array::from_fn(|n| if n == 3 { 10_000 } else { 0 }),
         };
         assert_eq!(
-            format_summary(&[cpu(), idle]),
+            format_cpu_summary(&[make_cpu(), idle]),
             "5.0% user, 2.5% system, 2.5% interrupts, 90.0% idle"
         );
     }

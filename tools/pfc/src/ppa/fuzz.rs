@@ -7,30 +7,30 @@ use std::path::Path;
 use fuzz::{changed, words, Fuzzer};
 use ppa::{Info, Task};
 
-use super::control::parse_scaling;
-use super::record::{header_json, record_json};
-use super::report::{print_table, timeline_json};
-use super::svg::render_svg;
+use super::control::parse_cpus_per_group;
+use super::record::{recording_header_json, task_record_json};
+use super::report::{print_timeline_table, timeline_json};
+use super::svg::render_timeline_svg;
 use super::timeline::Timeline;
 use crate::output::Out;
 
 /// Maximum memory, in bytes, that pfc may use for each byte of a recording. A line of a recording
 /// has at least 60 bytes, and is shown as seven cells of a table.
-const MEMORY_PER_BYTE: usize = 1024;
+const MAX_MEMORY_PER_INPUT_BYTE: usize = 1024;
 /// The stack size of the fuzzed code in bytes. `serde_json` parses up to 128 nested levels by
 /// recursion, which overflows a stack of 256 KiB in a debug build.
-const STACK: usize = 1 << 20;
+const FUZZ_STACK_BYTES: usize = 1 << 20;
 
 /// Parses the bytes as a control file and as a recording, and shows the recording in all formats.
-fn show(bytes: &[u8]) {
-    let _ = parse_scaling(&visible::decode(bytes));
+fn parse_and_show_input(bytes: &[u8]) {
+    let _ = parse_cpus_per_group(&visible::decode(bytes));
     let Ok(timeline) = Timeline::parse(bytes) else {
         return;
     };
     let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
-    assert!(print_table(&timeline, &mut out).is_ok());
+    assert!(print_timeline_table(&timeline, &mut out).is_ok());
     let _ = timeline_json(&timeline).to_string();
-    let _ = render_svg(&timeline);
+    let _ = render_timeline_svg(&timeline);
 }
 
 #[test]
@@ -44,21 +44,21 @@ fn r4_2_fuzz_recordings() {
         ..Task::default()
     };
     task.comm[..3].copy_from_slice(b"cat");
-    let mut text = header_json(&task, &info, 100).to_string();
+    let mut text = recording_header_json(&task, &info, 100).to_string();
     for n in 1..6 {
         task.counted = 1000 * n;
         task.values = std::array::from_fn(|value| n * (value as u64 + 1));
-        text.push_str(&format!("\n{}", record_json(&task)));
+        text.push_str(&format!("\n{}", task_record_json(&task)));
     }
     text.push('\n');
     assert!(Timeline::parse(text.as_bytes()).is_ok());
-    let fuzzer = Fuzzer::new("ppa recording").stack_size(STACK);
-    let fuzzer = fuzzer.memory(64 << 20, MEMORY_PER_BYTE);
-    fuzzer.run(changed(&[text.into_bytes()]), show);
+    let fuzzer = Fuzzer::new("ppa recording").stack_size(FUZZ_STACK_BYTES);
+    let fuzzer = fuzzer.memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
+    fuzzer.run(changed(&[text.into_bytes()]), parse_and_show_input);
 }
 
 #[test]
-fn r4_2_fuzz_recordings_with_values_of_any_size() {
+fn r4_2_fuzz_recordings_with_extreme_values() {
     let head = "{\"ppa\":1,\"khz\":1,\"pid\":1,\"name\":\"a\"}\n";
     let head = head.replace(":1,\"khz", &format!(":{},\"khz", ppa::VERSION));
     let record = "{\"counted\":";
@@ -80,9 +80,9 @@ fn r4_2_fuzz_recordings_with_values_of_any_size() {
         ",",
         "\n",
     ];
-    let fuzzer = Fuzzer::new("parts of a ppa recording").stack_size(STACK);
+    let fuzzer = Fuzzer::new("parts of a ppa recording").stack_size(FUZZ_STACK_BYTES);
     fuzzer.run(words(&parts), |bytes| {
-        show(bytes);
-        show(&[head.as_bytes(), bytes].concat());
+        parse_and_show_input(bytes);
+        parse_and_show_input(&[head.as_bytes(), bytes].concat());
     });
 }

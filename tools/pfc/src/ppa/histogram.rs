@@ -6,13 +6,13 @@ use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::ppa::tasks::format_micros;
+use crate::ppa::tasks::format_microseconds;
 use crate::report::percent;
 
 /// Length of the longest bar of the histogram, in characters.
-const MAX_BAR: usize = 40;
+const MAX_BAR_CHARS: usize = 40;
 /// The range of latencies that each class of the histogram counts, shortest latencies first.
-pub const RANGES: [&str; NR_LATENCIES] = [
+pub const LATENCY_RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",
     "100 us .. 1 ms",
@@ -23,29 +23,29 @@ pub const RANGES: [&str; NR_LATENCIES] = [
     ">= 10 s",
 ];
 
-pub fn print(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
+pub fn print_latency_histogram(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
     if !task.has_flag(TASK_LATENCIES) {
         return Err(Failure::Refused(format!(
             "latencies of task {} are not counted; turn them on for all tasks with pfc ppa on",
             task.pid
         )));
     }
-    for line in format_lines(task, khz) {
+    for line in format_histogram_lines(task, khz) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn format_lines(task: &Task, khz: u32) -> Vec<String> {
+fn format_histogram_lines(task: &Task, khz: u32) -> Vec<String> {
     let all = task.wakeups();
     let max = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
-    let average = format_micros(task.avg_latency() * micros(1, khz));
+    let average = format_microseconds(task.avg_latency() * micros(1, khz));
     let mut lines = vec![format!("{all} wakeups, average latency {average}")];
-    for (range, n) in RANGES.iter().zip(&task.latencies) {
+    for (range, n) in LATENCY_RANGES.iter().zip(&task.latencies) {
         let share = percent(*n, all as f64);
-        let bar = (*n as f64 / max as f64 * MAX_BAR as f64).ceil() as usize;
-        let bar = "#".repeat(bar.min(MAX_BAR));
+        let bar = (*n as f64 / max as f64 * MAX_BAR_CHARS as f64).ceil() as usize;
+        let bar = "#".repeat(bar.min(MAX_BAR_CHARS));
         let line = format!("{range:>15}  {n:>digits$}  {share:>6.2}%  {bar}");
         lines.push(line.trim_end().to_owned());
     }
@@ -56,7 +56,7 @@ fn format_lines(task: &Task, khz: u32) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn task(latencies: [u64; NR_LATENCIES]) -> Task {
+    fn make_task(latencies: [u64; NR_LATENCIES]) -> Task {
         Task {
             flags: TASK_LATENCIES,
             latencies,
@@ -65,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn r4_4_latencies_are_bars_with_shares() {
-        let mut task = task([80, 10, 0, 0, 9, 0, 0, 1]);
+    fn r4_4_histogram_has_counts_shares_and_bars() {
+        let mut task = make_task([80, 10, 0, 0, 9, 0, 0, 1]);
         task.values[ppa::SCHLATACCUM] = 100 * 1300 * 20;
-        let lines = format_lines(&task, 1_300_000);
+        let lines = format_histogram_lines(&task, 1_300_000);
         assert_eq!(lines[0], "100 wakeups, average latency 20 us");
         assert_eq!(lines.len(), 1 + NR_LATENCIES);
         assert_eq!(
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn r4_4_no_latencies_are_no_bars() {
-        let lines = format_lines(&task([0; NR_LATENCIES]), 0);
+    fn r4_4_empty_histogram_has_no_bars() {
+        let lines = format_histogram_lines(&make_task([0; NR_LATENCIES]), 0);
         assert!(
             lines.iter().all(|l| !l.contains('#') && !l.contains("NaN")),
             "{lines:?}"
         );
-        let full = self::format_lines(&task([u64::MAX; NR_LATENCIES]), 1);
+        let full = self::format_histogram_lines(&make_task([u64::MAX; NR_LATENCIES]), 1);
         assert!(full.iter().all(|l| l.len() < 100), "{full:?}");
     }
 }

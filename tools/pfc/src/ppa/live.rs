@@ -15,44 +15,44 @@ use crate::error::{Failure, TryingTo};
 use crate::live::keys::Key;
 use crate::live::{self, next_due, Screen};
 use crate::output::Out;
-use crate::ppa::args::{PpaArgs, Sort};
-use crate::ppa::change::{Change, Frame, TITLES};
+use crate::ppa::args::{PpaArgs, TaskSortKey};
+use crate::ppa::change::{AccountingChange, AccountingSample, TASK_TABLE_TITLES};
 use crate::ppa::cpus;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::WAIT;
 
 /// Default number of rows of a table that is written to a pipe.
-const DEFAULT_ROWS: usize = 20;
+const DEFAULT_PIPE_ROWS: usize = 20;
 
 /// Reads the values of tasks and CPUs, and keeps the last values to compute later changes.
-struct FrameReader {
+struct AccountingChangeReader {
     device: Device,
-    khz: u32,
+    tick_khz: u32,
     /// The IDs of the tasks to show; empty for all tasks.
     pids: Vec<u32>,
-    last_frame: Frame,
+    last_sample: AccountingSample,
 }
 
-impl FrameReader {
+impl AccountingChangeReader {
     fn open(args: &PpaArgs) -> Result<Self, Failure> {
         let device = Device::open()?;
         let info = device.info()?;
         let mut reader = Self {
             device,
-            khz: info.khz,
-            pids: args.pids().collect(),
-            last_frame: Frame::default(),
+            tick_khz: info.khz,
+            pids: args.selected_pids().collect(),
+            last_sample: AccountingSample::default(),
         };
-        reader.last_frame = reader.read_frame()?;
-        super::warn(&info, reader.last_frame.tasks.len());
+        reader.last_sample = reader.read_sample()?;
+        super::warn_of_incomplete_accounting(&info, reader.last_sample.tasks.len());
         Ok(reader)
     }
 
-    fn read_frame(&mut self) -> Result<Frame, Failure> {
+    fn read_sample(&mut self) -> Result<AccountingSample, Failure> {
         let now = self.device.info()?.now;
         if self.pids.is_empty() {
-            return Ok(Frame {
-                now,
+            return Ok(AccountingSample {
+                read_at_ticks: now,
                 tasks: self.device.tasks()?,
                 cpus: self.device.cpus()?,
             });
@@ -61,12 +61,12 @@ impl FrameReader {
         for pid in &self.pids {
             match self.device.task(*pid) {
                 Ok(task) => tasks.push(task),
-                Err(Error::NoTask(_)) if !self.last_frame.tasks.is_empty() => {}
+                Err(Error::NoTask(_)) if !self.last_sample.tasks.is_empty() => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Frame {
-            now,
+        Ok(AccountingSample {
+            read_at_ticks: now,
             tasks,
             cpus: self.device.cpus().unwrap_or_default(),
         })
@@ -74,36 +74,40 @@ impl FrameReader {
 
     /// Returns the changes of tasks and CPUs since the last call. Returns `None` if the user
     /// selected tasks and all selected tasks have exited.
-    fn next_change(&mut self) -> Result<Option<Change>, Failure> {
-        let now = self.read_frame()?;
+    fn next_change(&mut self) -> Result<Option<AccountingChange>, Failure> {
+        let now = self.read_sample()?;
         if !self.pids.is_empty() && now.tasks.is_empty() {
             return Ok(None);
         }
-        let change = Change::new(&now, &self.last_frame, self.khz);
-        self.last_frame = now;
+        let change = AccountingChange::new(&now, &self.last_sample, self.tick_khz);
+        self.last_sample = now;
         Ok(Some(change))
     }
 }
 
-pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
-    let reader = FrameReader::open(args)?;
+pub fn run_top(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+    let reader = AccountingChangeReader::open(args)?;
     if args.plain || args.json || !out.is_terminal() {
-        return run_plain(reader, args, out);
+        return run_plain_top(reader, args, out);
     }
-    let mut screen = PpaScreen {
+    let mut screen = PpaTopScreen {
         reader,
         delay: Duration::from_secs_f64(args.delay),
-        nr_rows: args.rows.unwrap_or(500),
-        keys: KeyState {
+        max_rows: args.rows.unwrap_or(500),
+        key_settings: KeySettings {
             sort: args.sort,
-            paused: false,
+            is_paused: false,
         },
-        change: None,
+        last_change: None,
     };
     live::run(&mut screen, args.times)
 }
 
-fn run_plain(mut reader: FrameReader, args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+fn run_plain_top(
+    mut reader: AccountingChangeReader,
+    args: &PpaArgs,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let delay = Duration::from_secs_f64(args.delay);
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let mut due = Instant::now();
@@ -116,18 +120,22 @@ fn run_plain(mut reader: FrameReader, args: &PpaArgs, out: &mut Out) -> Result<(
         let Some(mut change) = reader.next_change()? else {
             break;
         };
-        let lines = change.format_lines(args.sort, args.rows.unwrap_or(DEFAULT_ROWS));
+        let lines = change.format_task_lines(args.sort, args.rows.unwrap_or(DEFAULT_PIPE_ROWS));
         if args.json {
             writeln!(out, "{}", change.to_json(args.rows.unwrap_or(usize::MAX)))?;
         } else {
             writeln!(out, "# {}", change.format_title(args.sort))?;
-            writeln!(out, "{}", out.paint(crate::output::Style::Title, TITLES))?;
+            writeln!(
+                out,
+                "{}",
+                out.paint(crate::output::Style::Title, TASK_TABLE_TITLES)
+            )?;
             for line in lines {
                 writeln!(out, "{line}")?;
             }
             if args.cpus {
                 writeln!(out)?;
-                cpus::print_table(&change.cpus, change.khz, true, out)?;
+                cpus::print_cpu_table(&change.cpus, change.tick_khz, true, out)?;
             }
             writeln!(out)?;
         }
@@ -138,51 +146,55 @@ fn run_plain(mut reader: FrameReader, args: &PpaArgs, out: &mut Out) -> Result<(
 }
 
 /// The settings of `--top` that keys change.
-struct KeyState {
-    sort: Sort,
-    paused: bool,
+struct KeySettings {
+    sort: TaskSortKey,
+    is_paused: bool,
 }
 
-impl KeyState {
-    fn press(&mut self, key: Key) -> ControlFlow<()> {
+impl KeySettings {
+    fn apply_key(&mut self, key: Key) -> ControlFlow<()> {
         match key {
             Key::Char('q') | Key::Esc | Key::Ctrl('c') => return ControlFlow::Break(()),
-            Key::Char(' ') => self.paused = !self.paused,
-            Key::Char('t') => self.sort = Sort::Time,
-            Key::Char('l') => self.sort = Sort::Latency,
-            Key::Char('i') => self.sort = Sort::Involuntary,
-            Key::Char('r') => self.sort = Sort::Irq,
-            Key::Char('s') => self.sort = Sort::Syscalls,
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            Key::Char('t') => self.sort = TaskSortKey::Time,
+            Key::Char('l') => self.sort = TaskSortKey::Latency,
+            Key::Char('i') => self.sort = TaskSortKey::Involuntary,
+            Key::Char('r') => self.sort = TaskSortKey::Irq,
+            Key::Char('s') => self.sort = TaskSortKey::Syscalls,
             _ => {}
         }
         ControlFlow::Continue(())
     }
 }
 
-struct PpaScreen {
-    reader: FrameReader,
+struct PpaTopScreen {
+    reader: AccountingChangeReader,
     delay: Duration,
-    nr_rows: usize,
-    keys: KeyState,
-    change: Option<Change>,
+    max_rows: usize,
+    key_settings: KeySettings,
+    last_change: Option<AccountingChange>,
 }
 
-impl Screen for PpaScreen {
+impl Screen for PpaTopScreen {
     fn draw(&mut self, frame: &mut ratatui::Frame<'_>) {
-        let (title, lines) = match &mut self.change {
+        let (title, lines) = match &mut self.last_change {
             Some(change) => (
-                change.format_title(self.keys.sort),
-                change.format_lines(self.keys.sort, self.nr_rows),
+                change.format_title(self.key_settings.sort),
+                change.format_task_lines(self.key_settings.sort, self.max_rows),
             ),
             None => ("accounting ...".to_owned(), Vec::new()),
         };
-        let paused = if self.keys.paused { "paused; " } else { "" };
+        let paused = if self.key_settings.is_paused {
+            "paused; "
+        } else {
+            ""
+        };
         let help = format!("{paused}sort: t l i r s, space: pause, q: quit");
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let mut all = vec![
             Line::from(title),
             Line::from(help),
-            Line::styled(TITLES, bold),
+            Line::styled(TASK_TABLE_TITLES, bold),
         ];
         let room = frame.area().height.into();
         all.extend(lines.into_iter().take(room).map(Line::from));
@@ -190,17 +202,17 @@ impl Screen for PpaScreen {
     }
 
     fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
-        self.keys.press(key)
+        self.key_settings.apply_key(key)
     }
 
     fn interval(&self) -> Option<Duration> {
-        (!self.keys.paused).then_some(self.delay)
+        (!self.key_settings.is_paused).then_some(self.delay)
     }
 
     fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
         Ok(match self.reader.next_change()? {
             Some(change) => {
-                self.change = Some(change);
+                self.last_change = Some(change);
                 ControlFlow::Continue(())
             }
             None => ControlFlow::Break(()),
@@ -214,23 +226,23 @@ mod tests {
 
     #[test]
     fn r4_2_keys_sort_pause_and_quit() {
-        let mut keys = KeyState {
-            sort: Sort::Time,
-            paused: false,
+        let mut keys = KeySettings {
+            sort: TaskSortKey::Time,
+            is_paused: false,
         };
         for (key, sort) in [
-            ('l', Sort::Latency),
-            ('i', Sort::Involuntary),
-            ('r', Sort::Irq),
-            ('s', Sort::Syscalls),
-            ('x', Sort::Syscalls),
-            ('t', Sort::Time),
+            ('l', TaskSortKey::Latency),
+            ('i', TaskSortKey::Involuntary),
+            ('r', TaskSortKey::Irq),
+            ('s', TaskSortKey::Syscalls),
+            ('x', TaskSortKey::Syscalls),
+            ('t', TaskSortKey::Time),
         ] {
-            assert!(keys.press(Key::Char(key)).is_continue());
+            assert!(keys.apply_key(Key::Char(key)).is_continue());
             assert_eq!(keys.sort, sort);
         }
-        assert!(keys.press(Key::Char(' ')).is_continue());
-        assert!(keys.paused);
-        assert!(keys.press(Key::Ctrl('c')).is_break());
+        assert!(keys.apply_key(Key::Char(' ')).is_continue());
+        assert!(keys.is_paused);
+        assert!(keys.apply_key(Key::Ctrl('c')).is_break());
     }
 }

@@ -39,14 +39,14 @@ use crate::ppa::args::{PpaArgs, PpaCommand};
 
 pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
-        Some(PpaCommand::On(on)) => control::on(on, out),
-        Some(PpaCommand::Off(off)) => control::off(off, out),
-        Some(PpaCommand::Status(status)) => control::status(status.json, out),
+        Some(PpaCommand::On(on)) => control::turn_accounting_on(on, out),
+        Some(PpaCommand::Off(off)) => control::turn_accounting_off(off, out),
+        Some(PpaCommand::Status(status)) => control::print_accounting_status(status.json, out),
         Some(PpaCommand::Record(record)) => record::run(record, out),
         Some(PpaCommand::Report(report)) => report::run(report, file.is_some(), out),
-        None if args.top => live::run(args, out),
-        None if args.pids().next().is_some() => print_selected(args, out),
-        None => print_all(args, out),
+        None if args.top => live::run_top(args, out),
+        None if args.selected_pids().next().is_some() => print_selected_tasks(args, out),
+        None => print_all_tasks(args, out),
     }
 }
 
@@ -57,11 +57,11 @@ pub fn is_stream(args: &PpaArgs) -> bool {
 }
 
 /// Prints the tasks that the user selected by ID.
-fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+fn print_selected_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
     let tasks: Vec<Task> = args
-        .pids()
+        .selected_pids()
         .map(|pid| device.task(pid))
         .collect::<Result<_, _>>()?;
     if args.json {
@@ -79,10 +79,10 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     // Without permission to read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
     let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
-    let system = ascii::SystemValues {
-        khz: info.khz,
-        nr_online: ascii::nr_online_cpus().unwrap_or(info.nr_cpus),
-        idle: idle.map(|sum| sum.get(ppa::CpuValue::Idle)),
+    let system = ascii::SystemWideValues {
+        tick_khz: info.khz,
+        nr_online_cpus: ascii::count_online_cpus().unwrap_or(info.nr_cpus),
+        idle_ticks: idle.map(|sum| sum.get(ppa::CpuValue::Idle)),
     };
     for (n, task) in tasks.iter().enumerate() {
         if n > 0 {
@@ -93,24 +93,24 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
             writeln!(out, "{}", out.paint(Style::Dim, &title))?;
         }
         match args.histogram {
-            true => histogram::print(task, info.khz, out)?,
-            false => write!(out, "{}", ascii::format_task(task, &system))?,
+            true => histogram::print_latency_histogram(task, info.khz, out)?,
+            false => write!(out, "{}", ascii::format_task_values(task, &system))?,
         }
     }
     if args.cpus {
         writeln!(out)?;
-        cpus::print_table(&device.cpus()?, info.khz, true, out)?;
+        cpus::print_cpu_table(&device.cpus()?, info.khz, true, out)?;
     }
     Ok(())
 }
 
 /// Prints all accounted tasks once.
-fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+fn print_all_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
     let mut tasks = device.tasks()?;
     let cpus = device.cpus()?;
-    warn(&info, tasks.len());
+    warn_of_incomplete_accounting(&info, tasks.len());
     let found = tasks.len();
     tasks::sort_tasks(&mut tasks, args.sort);
     tasks.truncate(args.rows.unwrap_or(usize::MAX));
@@ -123,14 +123,14 @@ fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    tasks::print_table(&tasks, info.khz, out)?;
+    tasks::print_task_table(&tasks, info.khz, out)?;
     writeln!(out)?;
-    cpus::print_table(&cpus, info.khz, args.cpus, out)?;
+    cpus::print_cpu_table(&cpus, info.khz, args.cpus, out)?;
     Ok(())
 }
 
 /// Prints a warning if the values are old because accounting is off, or if tasks are missing.
-fn warn(info: &Info, tasks: usize) {
+fn warn_of_incomplete_accounting(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
         message!("pfc: no task is accounted; turn accounting on with pfc ppa on");
     } else if info.levels == 0 {

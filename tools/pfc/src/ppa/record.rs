@@ -25,9 +25,12 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         .time
         .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
     let delay = Duration::from_millis(args.delay);
-    let mut file = RecordingFile { out, reads: 0 };
-    file.write(&header_json(&first, &info, args.delay), 0)?;
-    file.write(&record_json(&first), 1)?;
+    let mut file = RecordingFile {
+        out,
+        nr_reads_written: 0,
+    };
+    file.write_line(&recording_header_json(&first, &info, args.delay), 0)?;
+    file.write_line(&task_record_json(&first), 1)?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
         due = next_due(due, delay, Instant::now());
@@ -45,7 +48,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         if task.began != first.began {
             break;
         }
-        file.write(&record_json(&task), 1)?;
+        file.write_line(&task_record_json(&task), 1)?;
         if task.has_flag(TASK_ENDED) {
             break;
         }
@@ -56,27 +59,28 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
 /// The output of a recording, and how many reads of the task's values have been written to it.
 struct RecordingFile<'a> {
     out: &'a mut Out,
-    reads: u64,
+    nr_reads_written: u64,
 }
 
 impl RecordingFile<'_> {
     /// Writes one line. `reads` is 1 if the line has a read of the task's values, and 0 for the
     /// header.
-    fn write(&mut self, line: &Value, reads: u64) -> Result<(), Failure> {
+    fn write_line(&mut self, line: &Value, reads: u64) -> Result<(), Failure> {
         let result = self.out.write_record(&format!("{line}\n"));
-        self.reads += if result.is_ok() { reads } else { 0 };
+        self.nr_reads_written += if result.is_ok() { reads } else { 0 };
         result.map_err(|failure| match failure {
             Failure::Create(path, error) => Failure::Incomplete {
                 path,
                 error,
-                kept: Some(format!("{} reads", self.reads)).filter(|_| self.reads > 0),
+                kept: Some(format!("{} reads", self.nr_reads_written))
+                    .filter(|_| self.nr_reads_written > 0),
             },
             failure => failure,
         })
     }
 }
 
-pub fn header_json(task: &Task, info: &Info, delay: u64) -> Value {
+pub fn recording_header_json(task: &Task, info: &Info, delay: u64) -> Value {
     json!({
         "ppa": ppa::VERSION,
         "khz": info.khz,
@@ -89,7 +93,7 @@ pub fn header_json(task: &Task, info: &Info, delay: u64) -> Value {
     })
 }
 
-pub fn record_json(task: &Task) -> Value {
+pub fn task_record_json(task: &Task) -> Value {
     json!({
         "counted": task.counted,
         "flags": task.flags,

@@ -11,7 +11,7 @@ use crate::input_file;
 use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
-use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
+use crate::ppa::timeline::{Timeline, TimelineInterval, TIME_PART_NAMES};
 use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
@@ -28,56 +28,56 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     if args.json {
         writeln!(out, "{}", timeline_json(&timeline))?;
     } else if to_file {
-        write!(out, "{}", svg::render_svg(&timeline))?;
+        write!(out, "{}", svg::render_timeline_svg(&timeline))?;
     } else {
-        print_table(&timeline, out)?;
+        print_timeline_table(&timeline, out)?;
     }
     Ok(())
 }
 
-pub(super) fn print_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
-    let title = format!("{} {}", timeline.pid, visible::escape(&timeline.name));
+pub(super) fn print_timeline_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
+    let title = format!("{} {}", timeline.pid, visible::escape(&timeline.task_name));
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
         .with_column("FROM s", Align::Right)
         .with_column("TO s", Align::Right);
-    for part in PART_NAMES {
+    for part in TIME_PART_NAMES {
         table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
     }
     for interval in &timeline.intervals {
-        table.add_row(format_cells(timeline, interval), None);
+        table.add_row(format_interval_cells(timeline, interval), None);
     }
     table.add_row(
-        format_cells(timeline, &timeline.total()),
+        format_interval_cells(timeline, &timeline.total_interval()),
         Some(Style::Title),
     );
     table.print(out)
 }
 
-fn format_cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {
-    let to = interval.from.saturating_add(interval.span());
+fn format_interval_cells(timeline: &Timeline, interval: &TimelineInterval) -> Vec<String> {
+    let to = interval.start_ticks.saturating_add(interval.span_ticks());
     let mut cells = vec![
-        format!("{:.3}", timeline.seconds(interval.from)),
-        format!("{:.3}", timeline.seconds(to)),
+        format!("{:.3}", timeline.ticks_to_seconds(interval.start_ticks)),
+        format!("{:.3}", timeline.ticks_to_seconds(to)),
     ];
-    cells.extend((0..PART_NAMES.len()).map(|n| format!("{:.2}", interval.percent(n))));
+    cells.extend((0..TIME_PART_NAMES.len()).map(|n| format!("{:.2}", interval.percent_of_part(n))));
     cells
 }
 
 pub(super) fn timeline_json(timeline: &Timeline) -> Value {
-    let interval_json = |interval: &Interval| {
-        let mut value = json!({"from": interval.from, "span": interval.span()});
-        for (name, ticks) in PART_NAMES.iter().zip(interval.parts) {
+    let interval_json = |interval: &TimelineInterval| {
+        let mut value = json!({"from": interval.start_ticks, "span": interval.span_ticks()});
+        for (name, ticks) in TIME_PART_NAMES.iter().zip(interval.part_ticks) {
             value[*name] = json!(ticks);
         }
         value
     };
     json!({
         "pid": timeline.pid,
-        "name": timeline.name,
-        "khz": timeline.khz,
+        "name": timeline.task_name,
+        "khz": timeline.tick_khz,
         "intervals": timeline.intervals.iter().map(interval_json).collect::<Vec<_>>(),
-        "total": interval_json(&timeline.total()),
+        "total": interval_json(&timeline.total_interval()),
     })
 }
 
@@ -86,19 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r4_2_a_line_has_shares_of_the_interval() {
-        let interval = Interval {
-            from: 500,
-            parts: [250, 125, 25, 100, 500],
+    fn r4_2_row_has_shares_of_interval() {
+        let interval = TimelineInterval {
+            start_ticks: 500,
+            part_ticks: [250, 125, 25, 100, 500],
         };
         let timeline = Timeline {
             pid: 42,
-            name: "cat".to_owned(),
-            khz: 1,
+            task_name: "cat".to_owned(),
+            tick_khz: 1,
             intervals: vec![interval],
         };
         assert_eq!(
-            format_cells(&timeline, &interval),
+            format_interval_cells(&timeline, &interval),
             ["0.500", "1.500", "25.00", "12.50", "2.50", "10.00", "50.00"]
         );
         let value = timeline_json(&timeline);

@@ -9,12 +9,12 @@ use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL
 
 use crate::error::Failure;
 use crate::output::{Out, Style};
-use crate::ppa::args::Sort;
+use crate::ppa::args::TaskSortKey;
 use crate::table::{Align, Table};
 use crate::units::ScaledUnit;
 
 /// Formats a time in microseconds with a suitable unit.
-pub fn format_micros(micros: f64) -> String {
+pub fn format_microseconds(micros: f64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -6,
@@ -24,7 +24,7 @@ pub fn format_micros(micros: f64) -> String {
 
 /// Returns the name of a task with control characters made visible. The name of a kernel thread is
 /// in brackets, as ps shows it.
-pub fn display_name(task: &Task) -> String {
+pub fn task_display_name(task: &Task) -> String {
     let name = task.name();
     let name = visible::escape(&name);
     match task.has_flag(TASK_KERNEL) {
@@ -34,20 +34,20 @@ pub fn display_name(task: &Task) -> String {
 }
 
 /// Sorts tasks by a key, the largest value first.
-pub fn sort_tasks(tasks: &mut [Task], by: Sort) {
+pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
     let key = |task: &Task| match by {
-        Sort::Time => task.total(),
+        TaskSortKey::Time => task.total(),
         // The bit patterns of non-negative floating-point numbers have the same order as the
         // numbers.
-        Sort::Latency => task.avg_latency().to_bits(),
-        Sort::Involuntary => task.involuntary(),
-        Sort::Irq => task.interrupts(),
-        Sort::Syscalls => task.values[SYSCALLCNT],
+        TaskSortKey::Latency => task.avg_latency().to_bits(),
+        TaskSortKey::Involuntary => task.involuntary(),
+        TaskSortKey::Irq => task.interrupts(),
+        TaskSortKey::Syscalls => task.values[SYSCALLCNT],
     };
     tasks.sort_by_key(|task| (Reverse(key(task)), task.pid, task.began));
 }
 
-pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
+pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new();
     for title in [
         "PID",
@@ -67,14 +67,14 @@ pub fn print_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failur
         .with_column("NAME", Align::Left)
         .with_column("", Align::Left);
     for task in tasks {
-        let (cells, style) = format_row(task, khz);
+        let (cells, style) = format_task_row(task, khz);
         table.add_row(cells, style);
     }
     table.print(out)
 }
 
-fn format_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
-    let ticks = |ticks: u64| format_micros(micros(ticks, khz));
+fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
+    let ticks = |ticks: u64| format_microseconds(micros(ticks, khz));
     let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
         (true, _) => ("ended", Some(Style::Dim)),
         (false, true) => ("running", None),
@@ -86,12 +86,12 @@ fn format_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
         ticks(task.system()),
         ticks(task.interrupts()),
         ticks(task.waiting()),
-        format_micros(task.avg_latency() * micros(1, khz)),
+        format_microseconds(task.avg_latency() * micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
         task.involuntary().to_string(),
         task.values[INTCNT].to_string(),
         task.values[SYSCALLCNT].to_string(),
-        display_name(task),
+        task_display_name(task),
         state.to_owned(),
     ];
     (cells, style)
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use ppa::{INTACCUM, PRMPTCTXTCNT, PRMPTPRICNT, SCACCUM, SCHEDACCUM, SCHLATACCUM};
 
-    fn task(pid: u32, values: &[(usize, u64)]) -> Task {
+    fn make_task(pid: u32, values: &[(usize, u64)]) -> Task {
         let mut task = Task {
             pid,
             ..Task::default()
@@ -114,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn r4_2_a_row_has_user_system_and_interrupts() {
-        let mut task = task(
+    fn r4_2_task_row_has_times_and_counts() {
+        let mut task = make_task(
             7,
             &[
                 (SCHEDACCUM, 2_600_000),
@@ -127,15 +127,15 @@ mod tests {
         );
         task.flags = TASK_KERNEL | TASK_ENDED;
         task.comm[..2].copy_from_slice(b"kw");
-        let (cells, style) = format_row(&task, 1_300_000);
+        let (cells, style) = format_task_row(&task, 1_300_000);
         assert_eq!(cells[..5], ["7", "1.50 ms", "500 us", "1 us", "0 s"]);
         assert_eq!(cells[8..], ["3", "12", "[kw]", "ended"]);
         assert!(style.is_some());
     }
 
     #[test]
-    fn r4_2_the_most_comes_first() {
-        let a = task(
+    fn r4_2_largest_sort_key_comes_first() {
+        let a = make_task(
             1,
             &[
                 (SCHEDACCUM, 9),
@@ -144,7 +144,7 @@ mod tests {
                 (SYSCALLCNT, 5),
             ],
         );
-        let b = task(
+        let b = make_task(
             2,
             &[
                 (SCHEDACCUM, 5),
@@ -153,7 +153,7 @@ mod tests {
                 (INTACCUM, 1),
             ],
         );
-        let c = task(
+        let c = make_task(
             3,
             &[
                 (SCHEDACCUM, 9),
@@ -163,11 +163,11 @@ mod tests {
             ],
         );
         for (by, order) in [
-            (Sort::Time, [1, 3, 2]),
-            (Sort::Latency, [2, 1, 3]),
-            (Sort::Involuntary, [3, 1, 2]),
-            (Sort::Irq, [2, 1, 3]),
-            (Sort::Syscalls, [3, 1, 2]),
+            (TaskSortKey::Time, [1, 3, 2]),
+            (TaskSortKey::Latency, [2, 1, 3]),
+            (TaskSortKey::Involuntary, [3, 1, 2]),
+            (TaskSortKey::Irq, [2, 1, 3]),
+            (TaskSortKey::Syscalls, [3, 1, 2]),
         ] {
             let mut tasks = [c.clone(), b.clone(), a.clone()];
             sort_tasks(&mut tasks, by);

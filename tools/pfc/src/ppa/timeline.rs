@@ -7,34 +7,38 @@ use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
 /// Names of the parts of a task's time.
-pub const PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
+pub const TIME_PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
 /// The time between two reads of the task's values, divided into parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
+pub struct TimelineInterval {
     /// Time from the first read of the recording to the beginning of the interval, in ticks.
-    pub from: u64,
-    /// The ticks of each part of the task's time, in the order of [`PART_NAMES`]. The sum of the
-    /// parts of the task's time is the length of the interval.
-    pub parts: [u64; 5],
+    pub start_ticks: u64,
+    /// The ticks of each part of the task's time, in the order of [`TIME_PART_NAMES`]. The sum of
+    /// the parts of the task's time is the length of the interval.
+    pub part_ticks: [u64; 5],
 }
 
-impl Interval {
-    pub fn span(&self) -> u64 {
-        self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
+impl TimelineInterval {
+    pub fn span_ticks(&self) -> u64 {
+        self.part_ticks
+            .iter()
+            .fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Returns the percentage of the interval that the task spent in the part with index `part` in
-    /// [`PART_NAMES`].
-    pub fn percent(&self, part: usize) -> f64 {
-        crate::report::percent(self.parts[part], self.span() as f64)
+    /// [`TIME_PART_NAMES`].
+    pub fn percent_of_part(&self, part: usize) -> f64 {
+        crate::report::percent(self.part_ticks[part], self.span_ticks() as f64)
     }
 
     /// Merges this interval of the recording with the next interval.
     pub fn merge(self, next: &Self) -> Self {
         Self {
-            from: self.from,
-            parts: std::array::from_fn(|n| self.parts[n].saturating_add(next.parts[n])),
+            start_ticks: self.start_ticks,
+            part_ticks: std::array::from_fn(|n| {
+                self.part_ticks[n].saturating_add(next.part_ticks[n])
+            }),
         }
     }
 }
@@ -43,9 +47,9 @@ impl Interval {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     pub pid: u32,
-    pub name: String,
-    pub khz: u32,
-    pub intervals: Vec<Interval>,
+    pub task_name: String,
+    pub tick_khz: u32,
+    pub intervals: Vec<TimelineInterval>,
 }
 
 impl Timeline {
@@ -67,14 +71,14 @@ impl Timeline {
         let name = head["name"].as_str().unwrap_or_default();
         let mut timeline = Self {
             pid: number("pid").unwrap_or(0),
-            name: name.to_owned(),
-            khz: khz.ok_or("no tick frequency")?,
+            task_name: name.to_owned(),
+            tick_khz: khz.ok_or("no tick frequency")?,
             intervals: Vec::new(),
         };
         let mut before: Option<Task> = None;
         while let Some((n, line)) = lines.next() {
             let is_last = lines.peek().is_none();
-            match parse_record(line) {
+            match parse_task_record(line) {
                 Some(task) => {
                     timeline.add_record(before.as_ref(), &task);
                     before = Some(task);
@@ -119,36 +123,36 @@ impl Timeline {
         }
         parts[4] = span - parts.iter().sum::<u64>();
         let last = self.intervals.last();
-        self.intervals.push(Interval {
-            from: last.map_or(0, |i| i.from.saturating_add(i.span())),
-            parts,
+        self.intervals.push(TimelineInterval {
+            start_ticks: last.map_or(0, |i| i.start_ticks.saturating_add(i.span_ticks())),
+            part_ticks: parts,
         });
     }
 
     /// Returns one interval that is the sum of all intervals of the recording.
-    pub fn total(&self) -> Interval {
-        let all = Interval::default();
+    pub fn total_interval(&self) -> TimelineInterval {
+        let all = TimelineInterval::default();
         self.intervals.iter().fold(all, |sum, i| sum.merge(i))
     }
 
-    pub fn seconds(&self, ticks: u64) -> f64 {
-        micros(ticks, self.khz) / 1e6
+    pub fn ticks_to_seconds(&self, ticks: u64) -> f64 {
+        micros(ticks, self.tick_khz) / 1e6
     }
 }
 
 /// Parses a line of a recording, which has one read of the task's values.
-fn parse_record(line: &[u8]) -> Option<Task> {
+fn parse_task_record(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {
         counted: value["counted"].as_u64()?,
-        values: parse_numbers::<NR_VALUES>(&value["values"])?,
+        values: parse_u64_array::<NR_VALUES>(&value["values"])?,
         runq: value["runq"].as_u64()?,
-        latencies: parse_numbers::<NR_LATENCIES>(&value["latencies"])?,
+        latencies: parse_u64_array::<NR_LATENCIES>(&value["latencies"])?,
         ..Task::default()
     })
 }
 
-fn parse_numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
+fn parse_u64_array<const N: usize>(list: &Value) -> Option<[u64; N]> {
     let numbers: Option<Vec<u64>> = list.as_array()?.iter().map(Value::as_u64).collect();
     numbers?.try_into().ok()
 }
@@ -156,10 +160,10 @@ fn parse_numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ppa::record::{header_json, record_json};
+    use crate::ppa::record::{recording_header_json, task_record_json};
     use ppa::{Info, INTACCUM, SCACCUM, SCHEDACCUM, SCHLATACCUM};
 
-    fn recorded(records: &[Task]) -> String {
+    fn recording_text(records: &[Task]) -> String {
         let info = Info {
             khz: 1000,
             ..Info::default()
@@ -169,9 +173,9 @@ mod tests {
             ..Task::default()
         };
         one.comm[..3].copy_from_slice(b"a\x1bb");
-        let mut text = header_json(&one, &info, 100).to_string();
+        let mut text = recording_header_json(&one, &info, 100).to_string();
         for record in records {
-            text.push_str(&format!("\n{}", record_json(record)));
+            text.push_str(&format!("\n{}", task_record_json(record)));
         }
         text + "\n"
     }
@@ -192,28 +196,31 @@ mod tests {
     }
 
     #[test]
-    fn r4_2_an_interval_is_user_system_interrupts_waiting_and_the_rest() {
-        let text = recorded(&[
+    fn r4_2_interval_is_divided_into_five_parts() {
+        let text = recording_text(&[
             record_at(1000, [5, 5, 5, 5]),
             record_at(1100, [25, 15, 10, 10]),
             record_at(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         assert_eq!(
-            (line.pid, line.khz, line.name.as_str()),
+            (line.pid, line.tick_khz, line.task_name.as_str()),
             (42, 1000, "a\u{1b}b")
         );
-        assert_eq!(line.intervals[0].parts, [20, 10, 5, 5, 60]);
-        assert_eq!(line.intervals[1].parts, [0, 0, 0, 200, 0]);
-        assert_eq!((line.intervals[0].from, line.intervals[1].from), (0, 100));
-        assert_eq!(line.total().span(), 300);
-        assert_eq!(line.total().percent(3), 205.0 / 3.0);
-        assert_eq!(line.seconds(300), 0.0003);
+        assert_eq!(line.intervals[0].part_ticks, [20, 10, 5, 5, 60]);
+        assert_eq!(line.intervals[1].part_ticks, [0, 0, 0, 200, 0]);
+        assert_eq!(
+            (line.intervals[0].start_ticks, line.intervals[1].start_ticks),
+            (0, 100)
+        );
+        assert_eq!(line.total_interval().span_ticks(), 300);
+        assert_eq!(line.total_interval().percent_of_part(3), 205.0 / 3.0);
+        assert_eq!(line.ticks_to_seconds(300), 0.0003);
     }
 
     #[test]
-    fn r4_5_parts_are_the_interval_also_where_counts_begin_anew() {
-        let text = recorded(&[
+    fn r4_5_parts_sum_to_interval_after_restart() {
+        let text = recording_text(&[
             record_at(1000, [0; 4]),
             record_at(1000, [0; 4]),
             record_at(1100, [375, 125, 0, 0]),
@@ -221,14 +228,14 @@ mod tests {
             record_at(30, [20, 0, 0, 0]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
-        let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.parts).collect();
+        let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.part_ticks).collect();
         assert_eq!(parts, [[75, 25, 0, 0, 0], [10, 0, 0, 0, 10]]);
-        assert_eq!(line.intervals[1].from, 100);
+        assert_eq!(line.intervals[1].start_ticks, 100);
     }
 
     #[test]
-    fn r4_4_what_is_no_record_is_refused() {
-        let whole = recorded(&[
+    fn r4_4_invalid_recordings_are_refused() {
+        let whole = recording_text(&[
             record_at(1, [0; 4]),
             record_at(2, [0; 4]),
             record_at(3, [0; 4]),
@@ -251,7 +258,10 @@ mod tests {
                 "line 2 is not a record",
             ),
             (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
-            (recorded(&[record_at(1, [0; 4])]), "fewer than two records"),
+            (
+                recording_text(&[record_at(1, [0; 4])]),
+                "fewer than two records",
+            ),
             ("[".repeat(100_000), "not a file of pfc ppa record"),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
@@ -260,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn r4_4_a_record_that_is_being_written_is_shown_so_far() {
-        let whole = recorded(&[
+    fn r4_4_incomplete_last_record_is_ignored() {
+        let whole = recording_text(&[
             record_at(1, [0; 4]),
             record_at(2, [0; 4]),
             record_at(3, [0; 4]),

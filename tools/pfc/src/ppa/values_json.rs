@@ -9,7 +9,7 @@ use ppa::{
 use serde_json::{json, Map, Value};
 
 /// Names of a task's values, in the order of their indices.
-pub const VALUE_NAMES: [&str; NR_VALUES] = [
+pub const TASK_VALUE_NAMES: [&str; NR_VALUES] = [
     "schedaccum",
     "scaccum",
     "intaccum",
@@ -45,7 +45,7 @@ const CPU_VALUE_NAMES: [&str; NR_CPU_VALUES] = [
     "net_rx_count",
 ];
 
-fn named_values(names: &[&str], values: &[u64]) -> Value {
+fn named_values_json(names: &[&str], values: &[u64]) -> Value {
     let pairs = names.iter().zip(values);
     let map: Map<String, Value> = pairs.map(|(n, v)| ((*n).to_owned(), json!(v))).collect();
     Value::Object(map)
@@ -65,7 +65,7 @@ pub fn task_json(task: &Task, khz: u32) -> Value {
         "running": task.has_flag(TASK_RUNNING),
         "began_ns": task.began,
         "counted": task.counted,
-        "values": named_values(&VALUE_NAMES, &task.values),
+        "values": named_values_json(&TASK_VALUE_NAMES, &task.values),
         "user": task.user(),
         "runq": task.runq,
         "latencies": latencies,
@@ -77,12 +77,12 @@ pub fn task_json(task: &Task, khz: u32) -> Value {
 
 pub fn cpus_json(cpus: &[Cpu]) -> Value {
     cpus.iter()
-        .map(|c| named_values(&CPU_VALUE_NAMES, &c.values))
+        .map(|c| named_values_json(&CPU_VALUE_NAMES, &c.values))
         .collect()
 }
 
 /// Returns the names of the accounting levels whose bits are set in `levels`.
-pub fn level_names(levels: u32) -> Vec<&'static str> {
+pub fn accounting_level_names(levels: u32) -> Vec<&'static str> {
     [
         (LEVEL_SCHED, "sched"),
         (LEVEL_IRQ, "irq"),
@@ -98,7 +98,7 @@ pub fn level_names(levels: u32) -> Vec<&'static str> {
 pub fn info_json(info: &Info) -> Value {
     json!({
         "khz": info.khz,
-        "levels": level_names(info.levels),
+        "levels": accounting_level_names(info.levels),
         "on": info.flags & 1 != 0,
         "latencies": info.flags & 2 != 0,
         "timers": info.flags & 4 != 0,

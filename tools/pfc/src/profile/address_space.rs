@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::rc::Rc;
 
-use super::files::Identity;
+use super::files::FileIdentity;
 
 /// The maximum number of mappings that are copied for all processes together; the copies need about
 /// 100 MiB. If a process adds a mapping to an address space that it shares, it gets its own copy of
@@ -16,22 +16,22 @@ const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
 #[derive(Clone, Debug)]
-pub struct Region {
+pub struct MappedRegion {
     pub end: u64,
     /// The offset in the mapped file at which the mapping starts.
-    pub offset: u64,
+    pub file_offset: u64,
     /// The path of the mapped file, or the name of a mapping without a file. It need not be UTF-8.
     pub object: Rc<OsStr>,
-    pub identity: Identity,
+    pub identity: FileIdentity,
 }
 
 /// The mappings of a process or of the kernel, keyed by start address.
 #[derive(Clone, Debug, Default)]
-pub struct AddressSpace(BTreeMap<u64, Region>);
+pub struct AddressSpace(BTreeMap<u64, MappedRegion>);
 
 impl AddressSpace {
     /// Adds a mapping. The new mapping replaces those parts of earlier mappings that it overlaps.
-    pub fn insert(&mut self, start: u64, region: Region) {
+    pub fn insert(&mut self, start: u64, region: MappedRegion) {
         if start >= region.end {
             return;
         }
@@ -50,7 +50,9 @@ impl AddressSpace {
                 }
                 if old.end > region.end {
                     let mut right = old.clone();
-                    right.offset = right.offset.wrapping_add(region.end.wrapping_sub(other));
+                    right.file_offset = right
+                        .file_offset
+                        .wrapping_add(region.end.wrapping_sub(other));
                     self.0.insert(region.end, right);
                 }
             }
@@ -60,9 +62,11 @@ impl AddressSpace {
 
     /// Returns the mapping that contains an address, and the offset of the address in the mapped
     /// file.
-    pub fn find(&self, address: u64) -> Option<(&Region, u64)> {
+    pub fn find(&self, address: u64) -> Option<(&MappedRegion, u64)> {
         let (start, region) = self.0.range(..=address).next_back()?;
-        let at = address.wrapping_sub(*start).wrapping_add(region.offset);
+        let at = address
+            .wrapping_sub(*start)
+            .wrapping_add(region.file_offset);
         (address < region.end).then_some((region, at))
     }
 }
@@ -73,25 +77,29 @@ pub struct Processes {
     /// The mappings of each process. A child process shares the mappings of its parent until the
     /// mappings of either process change.
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
-    names: HashMap<(i32, i32), Rc<str>>,
-    pub kernel: AddressSpace,
-    /// The number of mappings that were copied, at most [`MAX_COPIED_REGIONS`]. [`Self::remove`]
-    /// subtracts those that were removed.
-    nr_copied: usize,
+    thread_names: HashMap<(i32, i32), Rc<str>>,
+    pub kernel_mappings: AddressSpace,
+    /// The number of mappings that were copied, at most [`MAX_COPIED_REGIONS`].
+    /// [`Self::remove_processes`] subtracts those that were removed.
+    nr_copied_regions: usize,
 }
 
 impl Processes {
-    pub fn comm(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+    pub fn set_thread_name(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
         if exec {
             self.address_spaces.remove(&pid);
         }
-        self.names.insert((pid, tid), name.into());
+        self.thread_names.insert((pid, tid), name.into());
     }
 
-    pub fn fork(&mut self, (pid, tid): (i32, i32), (parent, parent_thread): (i32, i32)) {
-        let name = self.names.get(&(parent, parent_thread));
-        if let Some(name) = name.or(self.names.get(&(parent, parent))).cloned() {
-            self.names.insert((pid, tid), name);
+    pub fn add_forked_thread(
+        &mut self,
+        (pid, tid): (i32, i32),
+        (parent, parent_thread): (i32, i32),
+    ) {
+        let name = self.thread_names.get(&(parent, parent_thread));
+        if let Some(name) = name.or(self.thread_names.get(&(parent, parent))).cloned() {
+            self.thread_names.insert((pid, tid), name);
         }
         if pid != parent {
             let space = self.address_spaces.get(&parent).cloned();
@@ -99,12 +107,12 @@ impl Processes {
         }
     }
 
-    pub fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
+    pub fn insert_mapping(&mut self, pid: i32, start: u64, region: MappedRegion) {
         let space = self.address_spaces.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {
-            let nr_copied = self.nr_copied.saturating_add(space.0.len());
-            match nr_copied <= MAX_COPIED_REGIONS {
-                true => self.nr_copied = nr_copied,
+            let nr_copied_regions = self.nr_copied_regions.saturating_add(space.0.len());
+            match nr_copied_regions <= MAX_COPIED_REGIONS {
+                true => self.nr_copied_regions = nr_copied_regions,
                 false => *space = Rc::default(),
             }
         }
@@ -118,41 +126,41 @@ impl Processes {
         if pid == 0 {
             return "swapper".into();
         }
-        let known = self.names.get(&(pid, tid));
-        if let Some(name) = known.or(self.names.get(&(pid, pid))) {
+        let known = self.thread_names.get(&(pid, tid));
+        if let Some(name) = known.or(self.thread_names.get(&(pid, pid))) {
             return name.clone();
         }
         let name: Rc<str> = format!(":{tid}").into();
-        self.names.insert((pid, tid), name.clone());
+        self.thread_names.insert((pid, tid), name.clone());
         name
     }
 
     /// Returns the IDs of all processes that have a name or mappings.
     pub fn pids(&self) -> HashSet<i32> {
-        let named = self.names.keys().map(|(pid, _)| *pid);
+        let named = self.thread_names.keys().map(|(pid, _)| *pid);
         named.chain(self.address_spaces.keys().copied()).collect()
     }
 
     /// Removes the names and mappings of processes.
-    pub fn remove(&mut self, pids: &HashSet<i32>) {
-        self.names.retain(|(pid, _), _| !pids.contains(pid));
+    pub fn remove_processes(&mut self, pids: &HashSet<i32>) {
+        self.thread_names.retain(|(pid, _), _| !pids.contains(pid));
         self.address_spaces.retain(|pid, _| !pids.contains(pid));
         let own = self.address_spaces.values();
         let own = own.filter(|space| Rc::strong_count(space) == 1);
-        self.nr_copied = own.map(|space| space.0.len()).sum();
+        self.nr_copied_regions = own.map(|space| space.0.len()).sum();
     }
 
     #[cfg(test)]
-    pub fn nr_names(&self) -> usize {
-        self.names.len()
+    pub fn nr_thread_names(&self) -> usize {
+        self.thread_names.len()
     }
 
     /// Removes the name of a thread.
     pub fn remove_thread(&mut self, pid: i32, tid: i32) {
-        self.names.remove(&(pid, tid));
+        self.thread_names.remove(&(pid, tid));
     }
 
-    pub fn find(&self, pid: i32, address: u64) -> Option<(&Region, u64)> {
+    pub fn find_mapping(&self, pid: i32, address: u64) -> Option<(&MappedRegion, u64)> {
         self.address_spaces.get(&pid)?.find(address)
     }
 }
@@ -161,20 +169,20 @@ impl Processes {
 mod tests {
     use super::*;
 
-    fn region(end: u64, offset: u64, object: &str) -> Region {
-        Region {
+    fn test_region(end: u64, offset: u64, object: &str) -> MappedRegion {
+        MappedRegion {
             end,
-            offset,
+            file_offset: offset,
             object: OsStr::new(object).into(),
-            identity: Identity::Any,
+            identity: FileIdentity::Any,
         }
     }
 
     #[test]
-    fn r1_9_a_mapping_goes_where_another_comes() {
+    fn r1_9_new_mapping_replaces_overlapped_parts() {
         let mut space = AddressSpace::default();
-        space.insert(0x1000, region(0x5000, 0x100, "a"));
-        space.insert(0x2000, region(0x3000, 0, "b"));
+        space.insert(0x1000, test_region(0x5000, 0x100, "a"));
+        space.insert(0x2000, test_region(0x3000, 0, "b"));
         let find = |space: &AddressSpace, at| {
             space
                 .find(at)
@@ -185,21 +193,24 @@ mod tests {
         assert_eq!(find(&space, 0x3000), Some(("a".into(), 0x2100)));
         assert_eq!(find(&space, 0x5000), None);
         assert_eq!(find(&space, 0xfff), None);
-        space.insert(0, region(u64::MAX, 0, "all"));
+        space.insert(0, test_region(u64::MAX, 0, "all"));
         assert_eq!(find(&space, 0x2004), Some(("all".into(), 0x2004)));
         assert_eq!(space.0.len(), 1);
     }
 
     #[test]
-    fn r1_9_a_child_has_what_its_parent_has_until_its_exec() {
+    fn r1_9_child_inherits_names_and_mappings_until_exec() {
         let mut processes = Processes::default();
-        processes.comm(1, 1, "sh", true);
-        processes.insert_mapping(1, 0x1000, region(0x2000, 0, "sh"));
-        processes.fork((2, 2), (1, 1));
-        assert!(processes.find(2, 0x1000).is_some());
+        processes.set_thread_name(1, 1, "sh", true);
+        processes.insert_mapping(1, 0x1000, test_region(0x2000, 0, "sh"));
+        processes.add_forked_thread((2, 2), (1, 1));
+        assert!(processes.find_mapping(2, 0x1000).is_some());
         assert_eq!(&*processes.thread_name(2, 2), "sh");
-        processes.comm(2, 2, "ls", true);
-        assert!(processes.find(2, 0x1000).is_none() && processes.find(1, 0x1000).is_some());
+        processes.set_thread_name(2, 2, "ls", true);
+        assert!(
+            processes.find_mapping(2, 0x1000).is_none()
+                && processes.find_mapping(1, 0x1000).is_some()
+        );
         assert_eq!(&*processes.thread_name(2, 5), "ls");
         assert_eq!(&*processes.thread_name(7, 8), ":8");
         assert_eq!(&*processes.thread_name(0, 0), "swapper");

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use object::Object;
 
-use super::files::{open_in_root, read_whole, MAX_FILE_SIZE};
+use super::files::{open_regular_in_root, read_whole_file, MAX_ELF_FILE_BYTES};
 
 /// The directory under which distributions install debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
 /// The minimum length of a build ID in bytes. A build ID of less than 8 bytes identifies no file.
-const MIN_BUILD_ID_LENGTH: usize = 8;
+const MIN_BUILD_ID_BYTES: usize = 8;
 
 /// The build ID and the debug link of an ELF file, which identify its debug file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl DebugLink {
         });
         Self {
             build_id: build_id
-                .filter(|id| id.len() >= MIN_BUILD_ID_LENGTH)
+                .filter(|id| id.len() >= MIN_BUILD_ID_BYTES)
                 .map(<[u8]>::to_vec),
             name_and_crc: link.map(|(name, crc)| (name.to_vec(), crc)),
         }
@@ -54,22 +54,22 @@ impl DebugLink {
     /// still exists, and then in the root directory of pfc.
     pub fn read_debug_file(&self, pid: i32, path: &Path) -> Option<Vec<u8>> {
         let roots = [PathBuf::from(format!("/proc/{pid}/root")), "/".into()];
-        let find = |root: &PathBuf| self.read_in_root(root, path);
+        let find = |root: &PathBuf| self.read_debug_file_in_root(root, path);
         roots.iter().find_map(find)
     }
 
-    fn read_in_root(&self, root: &Path, path: &Path) -> Option<Vec<u8>> {
+    fn read_debug_file_in_root(&self, root: &Path, path: &Path) -> Option<Vec<u8>> {
         let by_build_id = self.build_id.as_deref().and_then(|id| {
-            let file = open_in_root(root, &build_id_path(id)).ok()?;
-            let bytes = read_whole(&file, MAX_FILE_SIZE).ok()?;
+            let file = open_regular_in_root(root, &debug_path_of_build_id(id)).ok()?;
+            let bytes = read_whole_file(&file, MAX_ELF_FILE_BYTES).ok()?;
             (Self::read(&bytes).build_id.as_deref() == Some(id)).then_some(bytes)
         });
         by_build_id.or_else(|| {
             let (name, crc) = self.name_and_crc.as_ref()?;
             let directory = path.parent().filter(|d| d.is_absolute())?;
-            link_paths(directory, OsStr::from_bytes(name)).find_map(|path| {
-                let file = open_in_root(root, &path).ok()?;
-                let bytes = read_whole(&file, MAX_FILE_SIZE).ok()?;
+            debug_link_paths(directory, OsStr::from_bytes(name)).find_map(|path| {
+                let file = open_regular_in_root(root, &path).ok()?;
+                let bytes = read_whole_file(&file, MAX_ELF_FILE_BYTES).ok()?;
                 (crc32(&bytes) == *crc).then_some(bytes)
             })
         })
@@ -77,7 +77,7 @@ impl DebugLink {
 }
 
 /// Returns the path under which distributions install the debug file with the build ID `id`.
-fn build_id_path(id: &[u8]) -> PathBuf {
+fn debug_path_of_build_id(id: &[u8]) -> PathBuf {
     let mut path = format!("{DEBUG_DIRECTORY}/.build-id/");
     for (n, byte) in id.iter().enumerate() {
         path.push_str(&format!("{byte:02x}"));
@@ -91,7 +91,7 @@ fn build_id_path(id: &[u8]) -> PathBuf {
 
 /// Returns the paths under which gdb and perf search for a debug file. `directory` contains the
 /// stripped file, and `name` is the file name in its section .gnu_debuglink.
-fn link_paths(directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
+fn debug_link_paths(directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
     let below = directory.strip_prefix("/").unwrap_or(directory);
     [
         directory.join(name),
@@ -102,7 +102,7 @@ fn link_paths(directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The CRC-32 of each byte value, by which [`crc32`] processes one byte at a time.
-const CRC_TABLE: [u32; 256] = {
+const CRC32_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut n = 0;
     while n < table.len() {
@@ -120,7 +120,7 @@ const CRC_TABLE: [u32; 256] = {
 
 /// Returns the checksum that .gnu_debuglink uses for a debug file: the CRC-32 of IEEE 802.3.
 fn crc32(bytes: &[u8]) -> u32 {
-    let update = |crc: u32, byte: &u8| (crc >> 8) ^ CRC_TABLE[usize::from(crc as u8 ^ byte)];
+    let update = |crc: u32, byte: &u8| (crc >> 8) ^ CRC32_TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!0, update)
 }
 
@@ -139,7 +139,7 @@ mod tests {
             build_id: None,
             name_and_crc: Some((name.to_vec(), crc)),
         };
-        let read = |link: DebugLink| link.read_in_root(root, Path::new("/opt/app/app"));
+        let read = |link: DebugLink| link.read_debug_file_in_root(root, Path::new("/opt/app/app"));
         let found = read(link(b"app.debug", 0xcbf4_3926));
         assert_eq!(found.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(read(link(b"app.debug", 0xcbf4_3927)), None);
@@ -152,7 +152,10 @@ mod tests {
             let path = inner.join("opt/app/app.debug");
             std::os::unix::fs::symlink(target, &path).expect("room");
             let found = link(b"app.debug", 0xcbf4_3926);
-            assert_eq!(found.read_in_root(&inner, Path::new("/opt/app/app")), None);
+            assert_eq!(
+                found.read_debug_file_in_root(&inner, Path::new("/opt/app/app")),
+                None
+            );
             std::fs::remove_file(path).expect("there");
         }
     }
@@ -167,9 +170,9 @@ mod tests {
         };
         let directory = tempfile::tempdir().expect("room");
         let root = directory.path();
-        let read = |link: &DebugLink| link.read_in_root(root, Path::new("/opt/app"));
+        let read = |link: &DebugLink| link.read_debug_file_in_root(root, Path::new("/opt/app"));
         for id in [id.clone(), vec![0; 20]] {
-            let path = build_id_path(&id);
+            let path = debug_path_of_build_id(&id);
             let path = root.join(path.strip_prefix("/").expect("an absolute path"));
             std::fs::create_dir_all(path.parent().expect("a directory")).expect("room");
             std::fs::write(path, &bytes).expect("room");
@@ -184,10 +187,11 @@ mod tests {
     #[test]
     fn r1_9_paths_of_debug_files_are_those_of_gdb() {
         assert_eq!(
-            build_id_path(&[0xab, 1, 0x2f]),
+            debug_path_of_build_id(&[0xab, 1, 0x2f]),
             Path::new("/usr/lib/debug/.build-id/ab/012f.debug")
         );
-        let paths: Vec<PathBuf> = link_paths(Path::new("/usr/bin"), "ls.debug".as_ref()).collect();
+        let paths: Vec<PathBuf> =
+            debug_link_paths(Path::new("/usr/bin"), "ls.debug".as_ref()).collect();
         let wanted = [
             "/usr/bin/ls.debug",
             "/usr/bin/.debug/ls.debug",

@@ -21,7 +21,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let mut output = fxprof_processed_profile::Profile::new(
         "pfc record",
         SystemTime::now().into(),
-        SamplingInterval::from_nanos(sampling_interval(profile)),
+        SamplingInterval::from_nanos(median_sample_interval_ns(profile)),
     );
     output.set_os_name("Linux");
     output.set_symbolicated(true);
@@ -64,7 +64,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the median time between two consecutive samples, in nanoseconds. Returns at least 1.
-fn sampling_interval(profile: &Profile) -> u64 {
+fn median_sample_interval_ns(profile: &Profile) -> u64 {
     let mut gaps: Vec<u64> = profile
         .samples
         .windows(2)

@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use perfmon::ring::Sample;
 
-use super::fuzz::{elf_file, file_of, read};
+use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
 
 /// Returns an ELF file without a build ID, which has a function of this name at 0x1100.
-fn program(function: &str) -> Vec<u8> {
+fn encode_program_with_function(function: &str) -> Vec<u8> {
     let mut symbols = vec![0_u8; 24];
     symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
     symbols.extend(0x1100_u64.to_le_bytes());
     symbols.extend(0x80_u64.to_le_bytes());
-    elf_file(&[
+    encode_elf_file(&[
         (".text", 1, 6, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols),
         (
@@ -36,7 +36,7 @@ fn program(function: &str) -> Vec<u8> {
     ])
 }
 
-fn event() -> Attribute {
+fn test_event() -> Attribute {
     Attribute {
         id: 1,
         ..Attribute::default()
@@ -44,14 +44,14 @@ fn event() -> Attribute {
 }
 
 /// Returns the name of the function in which the only sample of a file was taken.
-fn function_name(file: &Path) -> String {
+fn sampled_function_name(file: &Path) -> String {
     let profile = Profile::load(Some(file), true).expect("samples");
     profile.leaf_frame(&profile.samples[0]).symbol.to_string()
 }
 
 #[test]
 fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
-    let path = file_of(&program("first_hot"));
+    let path = write_temporary_file(&encode_program_with_function("first_hot"));
     let metadata = fs::metadata(&path).expect("a file");
     let device = metadata.dev();
     let mut encoder = Encoder::default();
@@ -79,14 +79,14 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
         ..Sample::default()
     };
     encoder.sample(&sample, 1);
-    let recorded = file_of(&encode_file(&[event()], false, &[&encoder.bytes]));
-    assert_eq!(function_name(&recorded), "first_hot");
+    let recorded = write_temporary_file(&encode_file(&[test_event()], false, &[&encoder.bytes]));
+    assert_eq!(sampled_function_name(&recorded), "first_hot");
     // The kernel may take the time of a file from the last clock tick. Wait, so that the new file
     // gets a later time.
     sleep(Duration::from_millis(50));
-    fs::write(&path, program("other_hot")).expect("room");
+    fs::write(&path, encode_program_with_function("other_hot")).expect("room");
     assert_eq!(fs::metadata(&path).expect("a file").ino(), metadata.ino());
-    assert_eq!(function_name(&recorded), "[unknown]");
+    assert_eq!(sampled_function_name(&recorded), "[unknown]");
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
         record.bytes
     };
     let lost = |records: &[u8]| {
-        let file = encode_file(&[event()], false, &[&encoder.bytes, records]);
-        read(&file).expect("samples").lost
+        let file = encode_file(&[test_event()], false, &[&encoder.bytes, records]);
+        read_test_profile(&file).expect("samples").lost
     };
     assert_eq!(lost(&[]), 3);
     assert_eq!(lost(&lost_samples(3)), 3);

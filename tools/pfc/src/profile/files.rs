@@ -22,23 +22,23 @@ use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// The reason, in messages, why pfc does not use a file: there is no file at the path.
-pub const NOT_FOUND: &str = "not found";
+pub const ERROR_NOT_FOUND: &str = "not found";
 /// The reason, in messages, why pfc does not use a file: it is not the file that was mapped.
-pub const ANOTHER_BUILD: &str = "another build";
+pub const ERROR_ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
-pub const MAX_FILE_SIZE: u64 = 2 << 30;
+pub const MAX_ELF_FILE_BYTES: u64 = 2 << 30;
 
 /// The maximum size in bytes of a note segment that is searched for a build ID.
-const MAX_NOTES_SIZE: u64 = 64 << 10;
+const MAX_NOTE_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Magic numbers of file systems whose files can have a device in /proc/PID/maps that differs from
 /// the device that stat(2) returns: BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
-const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
+const FILE_SYSTEMS_WITH_OTHER_DEVICE: [i64; 2] = [0x9123_683e, 0x794c_7630];
 
 /// The identity of a mapped file, which distinguishes it from other files with the same path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Identity {
+pub enum FileIdentity {
     /// The identity of the mapped file is unknown, so any file at the path of the mapping is used.
     #[default]
     Any,
@@ -80,13 +80,14 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
     let is_same_device = || (rustix::fs::major(dev), rustix::fs::minor(dev)) == device;
     let has_other_device = || {
         let statfs = rustix::fs::fstatfs(file);
-        device.0 == 0 && statfs.is_ok_and(|s| OTHER_DEVICE_FILE_SYSTEMS.contains(&s.f_type))
+        device.0 == 0 && statfs.is_ok_and(|s| FILE_SYSTEMS_WITH_OTHER_DEVICE.contains(&s.f_type))
     };
     metadata.ino() == inode && (is_same_device() || has_other_device())
 }
 
-/// Returns true if the contents or the attributes of a file were changed after a time. A program can
-/// set the time of the last change of the contents (mtime), but not that of the attributes (ctime).
+/// Returns true if the contents or the attributes of a file were changed after a time. A program
+/// can set the time of the last change of the contents (mtime), but not that of the attributes
+/// (ctime).
 fn was_changed_after(file: &File, time: SystemTime) -> bool {
     let changed = file.metadata().ok().and_then(|metadata| {
         // The deletion of a file changes only its attributes.
@@ -105,26 +106,26 @@ fn was_changed_after(file: &File, time: SystemTime) -> bool {
 pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    check_regular(file)
+    check_is_regular_file(file)
 }
 
 /// Opens a regular file under a path in a root directory, such as that of another process. A
 /// symbolic link in the directory `root` cannot lead to a file outside of `root`.
-pub fn open_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
+pub fn open_regular_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
     });
-    check_regular(file.map(File::from).map_err(std::io::Error::from))
+    check_is_regular_file(file.map(File::from).map_err(std::io::Error::from))
 }
 
-fn check_regular(file: std::io::Result<File>) -> Result<File, &'static str> {
+fn check_is_regular_file(file: std::io::Result<File>) -> Result<File, &'static str> {
     let file = file.map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied",
-        _ => NOT_FOUND,
+        _ => ERROR_NOT_FOUND,
     })?;
-    let metadata = file.metadata().map_err(|_| NOT_FOUND)?;
+    let metadata = file.metadata().map_err(|_| ERROR_NOT_FOUND)?;
     match metadata.is_file() {
         true => Ok(file),
         false => Err("not a regular file"),
@@ -133,8 +134,8 @@ fn check_regular(file: std::io::Result<File>) -> Result<File, &'static str> {
 
 /// Returns the contents of a file that has at most `max_size` bytes. A file of size 0 is refused,
 /// because files in /proc have the size 0 and may contain any number of bytes.
-pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
-    let metadata = file.metadata().map_err(|_| NOT_FOUND)?;
+pub fn read_whole_file(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
+    let metadata = file.metadata().map_err(|_| ERROR_NOT_FOUND)?;
     if metadata.len() == 0 || metadata.len() > max_size {
         return Err("empty or too large");
     }
@@ -159,13 +160,14 @@ pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
 ///
 /// # Errors
 ///
-/// The reason why the file cannot be used: [`NOT_FOUND`], [`ANOTHER_BUILD`], or another text.
-pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
+/// The reason why the file cannot be used: [`ERROR_NOT_FOUND`], [`ERROR_ANOTHER_BUILD`], or another
+/// text.
+pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>, &'static str> {
     let file = open_regular(path)?;
     let is_mapped_file = match identity {
-        Identity::Any => true,
-        Identity::BuildId(id) => build_id(&file).is_some_and(|found| *found == **id),
-        Identity::Inode {
+        FileIdentity::Any => true,
+        FileIdentity::BuildId(id) => build_id(&file).is_some_and(|found| *found == **id),
+        FileIdentity::Inode {
             device,
             inode,
             unchanged_since,
@@ -175,11 +177,11 @@ pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'s
         }
     };
     if !is_mapped_file {
-        return Err(ANOTHER_BUILD);
+        return Err(ERROR_ANOTHER_BUILD);
     }
     let mut file = file;
     file.rewind().map_err(|_| "it cannot be read")?;
-    read_whole(&file, MAX_FILE_SIZE)
+    read_whole_file(&file, MAX_ELF_FILE_BYTES)
 }
 
 /// Returns the build ID of an ELF file. Like the kernel, this function reads the build ID from the
@@ -192,7 +194,7 @@ pub fn build_id(file: &File) -> Option<Vec<u8>> {
 
 /// Returns the build ID of an ELF file whose contents are `bytes`.
 #[cfg(test)]
-pub fn find_build_id_in(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn find_build_id_in_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     find_build_id::<FileHeader64<Endianness>, _>(bytes)
         .or_else(|| find_build_id::<FileHeader32<Endianness>, _>(bytes))
 }
@@ -205,7 +207,7 @@ where
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
     for part in header.program_headers(endian, data).ok()? {
-        if part.p_filesz(endian).into() > MAX_NOTES_SIZE {
+        if part.p_filesz(endian).into() > MAX_NOTE_SEGMENT_BYTES {
             continue;
         }
         let Ok(Some(mut notes)) = part.notes(endian, data) else {
@@ -238,25 +240,25 @@ mod tests {
         let metadata = file.metadata().expect("a file");
         let dev = metadata.dev();
         let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        let inode = |inode| Identity::Inode {
+        let inode = |inode| FileIdentity::Inode {
             device,
             inode,
             unchanged_since: None,
         };
-        assert!(read_mapped_file(&path, &Identity::Any).is_ok());
+        assert!(read_mapped_file(&path, &FileIdentity::Any).is_ok());
         assert!(read_mapped_file(&path, &inode(metadata.ino())).is_ok());
         assert_eq!(
             read_mapped_file(&path, &inode(metadata.ino() + 1)),
-            Err(ANOTHER_BUILD)
+            Err(ERROR_ANOTHER_BUILD)
         );
-        let wrong = Identity::BuildId([1, 2, 3].into());
-        assert_eq!(read_mapped_file(&path, &wrong), Err(ANOTHER_BUILD));
+        let wrong = FileIdentity::BuildId([1, 2, 3].into());
+        assert_eq!(read_mapped_file(&path, &wrong), Err(ERROR_ANOTHER_BUILD));
         let bytes = fs::read(&path).expect("a file");
         let elf = object::File::parse(&*bytes).expect("an ELF file");
         let id = object::Object::build_id(&elf).expect("readable");
         assert_eq!(build_id(&file).as_deref(), id);
         if let Some(id) = id {
-            assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
+            assert!(read_mapped_file(&path, &FileIdentity::BuildId(id.into())).is_ok());
         }
         // Replace the file by a copy with the same contents but another inode.
         let other = directory.path().join("other");
@@ -264,14 +266,17 @@ mod tests {
         fs::rename(&other, &path).expect("the same folder");
         assert_eq!(
             read_mapped_file(&path, &inode(metadata.ino())),
-            Err(ANOTHER_BUILD)
+            Err(ERROR_ANOTHER_BUILD)
         );
         fs::remove_file(&path).expect("there");
-        assert_eq!(read_mapped_file(&path, &Identity::Any), Err(NOT_FOUND));
+        assert_eq!(
+            read_mapped_file(&path, &FileIdentity::Any),
+            Err(ERROR_NOT_FOUND)
+        );
     }
 
     #[test]
-    fn r1_9_what_is_no_file_has_no_candidates() {
+    fn r1_9_mapping_without_file_has_no_candidate_paths() {
         for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
             assert_eq!(candidate_paths(1, Path::new(path)).count(), 0, "{path}");
         }

@@ -14,7 +14,7 @@ const INLINED_SUFFIX: &str = "_[i]";
 
 /// Returns a name in the form for a folded line: semicolons are replaced by colons, and control
 /// characters are escaped.
-fn folded_name(name: &str) -> String {
+fn escape_folded_name(name: &str) -> String {
     visible::escape(name).replace(';', ":")
 }
 
@@ -26,7 +26,7 @@ pub struct FoldedStacks {
     names: Vec<String>,
     /// The number of samples of each stack. The key of a stack is the indices of its names, with
     /// the outermost frame first.
-    stacks: BTreeMap<Vec<usize>, u64>,
+    samples_by_stack: BTreeMap<Vec<usize>, u64>,
 }
 
 impl FoldedStacks {
@@ -50,13 +50,13 @@ impl FoldedStacks {
         }
         Self {
             names: sorted,
-            stacks: all,
+            samples_by_stack: all,
         }
     }
 
     /// Returns the names of each stack, the outermost first, and its number of samples.
     pub fn iter(&self) -> impl Iterator<Item = (impl Iterator<Item = &str> + '_, u64)> + '_ {
-        self.stacks.iter().map(move |(stack, samples)| {
+        self.samples_by_stack.iter().map(move |(stack, samples)| {
             let names = stack.iter().map(move |at| self.names[*at].as_str());
             (names, *samples)
         })
@@ -78,12 +78,12 @@ impl FoldedStacks {
 }
 
 /// Returns the name of a frame as it appears in a folded line.
-fn frame_name(frame: &Frame) -> String {
+fn folded_frame_name(frame: &Frame) -> String {
     let mut name = match frame.is_known() {
-        true => folded_name(&frame.symbol),
+        true => escape_folded_name(&frame.symbol),
         false => format!(
             "[{}]",
-            folded_name(frame.short_object().trim_matches(['[', ']']))
+            escape_folded_name(frame.short_object().trim_matches(['[', ']']))
         ),
     };
     if frame.is_kernel {
@@ -108,7 +108,7 @@ pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
             let object = if frame.is_known() { "" } else { &*frame.object };
             let key = (&*frame.symbol, object, frame.is_kernel, frame.is_inlined);
             *indices.entry(key).or_insert_with(|| {
-                names.push(frame_name(frame));
+                names.push(folded_frame_name(frame));
                 names.len() - 1
             })
         })
@@ -118,7 +118,7 @@ pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
         commands
             .entry(&*sample.command)
             .or_insert_with_key(|command| {
-                names.push(folded_name(command));
+                names.push(escape_folded_name(command));
                 names.len() - 1
             });
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_10_a_line_has_no_control_characters() {
+    fn r1_10_folded_lines_have_no_control_characters() {
         let mut profile = synthetic();
         profile.frames[0].symbol = "f\n1;\x1b[31m".into();
         profile.samples[0].command = "a\tb".into();

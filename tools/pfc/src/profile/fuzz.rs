@@ -10,7 +10,7 @@ use fuzz::{changed, words, Fuzzer};
 use perfmon::ring;
 use tempfile::{NamedTempFile, TempPath};
 
-use super::check::MAGIC;
+use super::check::PERF_DATA_MAGIC;
 use super::debug_files::DebugLink;
 use super::demangle::demangle;
 use super::inlined::InlinedFunctions;
@@ -25,34 +25,34 @@ use crate::{flamegraph, report, script};
 
 /// The stack size with which profiles are shown in tests: that of pfc's main thread. The demangler
 /// needs more stack than other code: in a debug build, up to 8 KiB for each of its 512 levels.
-pub const SHOWING_STACK: usize = 8 << 20;
+pub const MAIN_THREAD_STACK_BYTES: usize = 8 << 20;
 /// The memory in bytes that pfc may use for each byte of a file of samples. An address of 8 bytes
 /// in a call chain may stand for many inlined functions, whose names are all in the output.
-const MEMORY_PER_BYTE: usize = 2048;
+const MAX_MEMORY_PER_INPUT_BYTE: usize = 2048;
 
-const KERNEL_TEXT: &str = "ffffffff81000000 T _text\nffffffff81000100 t one\n\
+const KALLSYMS_TEXT: &str = "ffffffff81000000 T _text\nffffffff81000100 t one\n\
                            ffffffffc0000000 t two\t[mod]\n";
-const MODULES: &str = "mod 16384 0 - Live 0xffffffffc0000000\n";
+const PROC_MODULES_TEXT: &str = "mod 16384 0 - Live 0xffffffffc0000000\n";
 
 /// Returns a temporary file with these contents.
-pub fn file_of(bytes: &[u8]) -> TempPath {
+pub fn write_temporary_file(bytes: &[u8]) -> TempPath {
     let file = NamedTempFile::new().expect("a file");
     std::fs::write(&file, bytes).expect("room");
     file.into_temp_path()
 }
 
 /// A section of an ELF file: its name, type, flags, link, size of an entry, and contents.
-pub type Section<'a> = (&'a str, u32, u64, u32, u64, Vec<u8>);
+pub type ElfSection<'a> = (&'a str, u32, u64, u32, u64, Vec<u8>);
 
 /// Returns a 64-bit ELF file with a segment for the code, a segment for the notes, and the given
 /// sections, which are numbered from 1 on.
-pub fn elf_file(sections: &[Section<'_>]) -> Vec<u8> {
-    const HEADERS: usize = 64 + 2 * 56;
+pub fn encode_elf_file(sections: &[ElfSection<'_>]) -> Vec<u8> {
+    const ELF_HEADERS_BYTES: usize = 64 + 2 * 56;
     let (mut names, mut contents, mut headers) = (vec![0_u8], Vec::<u8>::new(), vec![0_u8; 64]);
     let mut notes = (0_u64, 0_u64);
     let mut add =
-        |(name, kind, flags, link, entry, bytes): &Section<'_>, names: &[u8], at: usize| {
-            let offset = (HEADERS + contents.len()) as u64;
+        |(name, kind, flags, link, entry, bytes): &ElfSection<'_>, names: &[u8], at: usize| {
+            let offset = (ELF_HEADERS_BYTES + contents.len()) as u64;
             contents.extend(bytes);
             contents.resize(contents.len().next_multiple_of(8), 0);
             if *name == ".note.gnu.build-id" {
@@ -87,7 +87,7 @@ pub fn elf_file(sections: &[Section<'_>]) -> Vec<u8> {
         file.extend(half.to_le_bytes());
     }
     file.extend(1_u32.to_le_bytes());
-    let table = (HEADERS + contents.len()) as u64;
+    let table = (ELF_HEADERS_BYTES + contents.len()) as u64;
     for word in [0x1000_u64, 64, table] {
         file.extend(word.to_le_bytes());
     }
@@ -106,13 +106,13 @@ pub fn elf_file(sections: &[Section<'_>]) -> Vec<u8> {
             file.extend(u64::to_le_bytes(word));
         }
     }
-    assert_eq!(file.len(), HEADERS);
+    assert_eq!(file.len(), ELF_HEADERS_BYTES);
     [file, contents, headers].concat()
 }
 
 /// Returns an ELF file that has everything that pfc reads: symbols, a build ID, a debug link, and
 /// debugging information with inlined functions.
-fn program() -> Vec<u8> {
+fn encode_test_program() -> Vec<u8> {
     let names = b"\0main\0_ZN3foo3barIiEEvT_\0label\0".to_vec();
     let mut symbols = vec![0_u8; 24];
     for (name, info, value, size) in [
@@ -159,7 +159,7 @@ fn program() -> Vec<u8> {
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect();
-    elf_file(&[
+    encode_elf_file(&[
         (".text", 1, 6, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols.clone()),
         (".strtab", 3, 0, 0, 0, names.clone()),
@@ -175,7 +175,7 @@ fn program() -> Vec<u8> {
 }
 
 /// Returns the records of processes and samples, for a program that was mapped from `path`.
-pub fn records(path: &Path, has_stacks: bool) -> Vec<u8> {
+pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
     let mut encoder = Encoder {
         has_stacks,
         ..Encoder::default()
@@ -245,25 +245,25 @@ pub fn records(path: &Path, has_stacks: bool) -> Vec<u8> {
 }
 
 /// Returns two perf.data files, one with and one without call stacks.
-fn perf_data(program: &Path) -> Vec<Vec<u8>> {
+fn encode_perf_data_files(program: &Path) -> Vec<Vec<u8>> {
     let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
         name: name.to_owned(),
         period: 1000,
         id,
         ..Attribute::default()
     });
-    let file = |stacks| encode_file(&events, stacks, &[&records(program, stacks)]);
+    let file = |stacks| encode_file(&events, stacks, &[&encode_test_records(program, stacks)]);
     vec![file(true), file(false)]
 }
 
 /// Returns the samples of a file in the pipe format.
-fn streams(program: &Path) -> Vec<Vec<u8>> {
+fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
     let record = |kind: u32, body: &[u8]| -> Vec<u8> {
         let size = 8 + body.len() as u16;
         [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
     };
     let stream = |file: Vec<u8>, stacks| {
-        let mut stream = [MAGIC, &16_u64.to_le_bytes()].concat();
+        let mut stream = [PERF_DATA_MAGIC, &16_u64.to_le_bytes()].concat();
         for n in 0..2 {
             // In a perf.data file, each attribute is followed by the offset and size of its IDs.
             let attribute = &file[104 + 16 + n * 144..][..128];
@@ -281,21 +281,23 @@ fn streams(program: &Path) -> Vec<Vec<u8>> {
         stream.extend(encoder.bytes);
         stream.extend(record(66, &5_u32.to_le_bytes()));
         stream.extend([0xff; 8]);
-        stream.extend(records(program, stacks));
+        stream.extend(encode_test_records(program, stacks));
         stream
     };
-    let files = perf_data(program).into_iter().zip([true, false]);
+    let files = encode_perf_data_files(program)
+        .into_iter()
+        .zip([true, false]);
     files.map(|(file, stacks)| stream(file, stacks)).collect()
 }
 
-pub fn read(bytes: &[u8]) -> Option<Profile> {
-    let mut reader = Reader::with_kernel_symbols(KERNEL_TEXT, MODULES);
+pub fn read_test_profile(bytes: &[u8]) -> Option<Profile> {
+    let mut reader = Reader::with_kernel_symbols(KALLSYMS_TEXT, PROC_MODULES_TEXT);
     reader.add_file(bytes.to_vec()).ok()?;
     Some(reader.profile).filter(|profile| !profile.samples.is_empty())
 }
 
 /// Returns the commands that show a profile in all formats.
-pub fn commands() -> Vec<Command> {
+pub fn parse_show_commands() -> Vec<Command> {
     let lines = [
         "pfc report -g",
         "pfc report -g --sort pid,tid,cpu,sym",
@@ -316,7 +318,7 @@ pub fn commands() -> Vec<Command> {
 }
 
 /// Shows a profile in all formats of `pfc report`, `pfc script` and `pfc flamegraph`.
-pub fn show_all(profile: &Profile, commands: &[Command]) {
+pub fn show_in_all_formats(profile: &Profile, commands: &[Command]) {
     let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
     for command in commands {
         let shown = match command {
@@ -329,43 +331,43 @@ pub fn show_all(profile: &Profile, commands: &[Command]) {
     }
 }
 
-fn fuzz_samples(name: &'static str, valid: &[Vec<u8>]) {
+fn fuzz_sample_files(name: &'static str, valid: &[Vec<u8>]) {
     for bytes in valid {
-        let profile = read(bytes).expect("samples");
+        let profile = read_test_profile(bytes).expect("samples");
         assert_eq!(profile.samples.len(), 5);
         assert!(profile.frames.iter().any(|f| &*f.symbol == "main"));
     }
-    let commands = commands();
-    let fuzzer = Fuzzer::new(name).stack_size(SHOWING_STACK);
-    let fuzzer = fuzzer.memory(64 << 20, MEMORY_PER_BYTE);
+    let commands = parse_show_commands();
+    let fuzzer = Fuzzer::new(name).stack_size(MAIN_THREAD_STACK_BYTES);
+    let fuzzer = fuzzer.memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
     fuzzer.run(changed(valid), |bytes| {
-        if let Some(profile) = read(bytes) {
-            show_all(&profile, &commands);
+        if let Some(profile) = read_test_profile(bytes) {
+            show_in_all_formats(&profile, &commands);
         }
     });
 }
 
 #[test]
 fn r1_10_fuzz_files_of_samples() {
-    let program = file_of(&program());
-    fuzz_samples("perf.data", &perf_data(&program));
+    let program = write_temporary_file(&encode_test_program());
+    fuzz_sample_files("perf.data", &encode_perf_data_files(&program));
 }
 
 #[test]
 fn r1_10_fuzz_streams_of_samples() {
-    let program = file_of(&program());
-    fuzz_samples("perf.data in a pipe", &streams(&program));
+    let program = write_temporary_file(&encode_test_program());
+    fuzz_sample_files("perf.data in a pipe", &encode_pipe_streams(&program));
 }
 
 /// Reads an ELF file as `pfc report` does, with its inlined functions.
-fn read_elf(bytes: &[u8]) {
+fn read_elf_symbols(bytes: &[u8]) {
     if let Ok(symbols) = Symbols::parse_elf(bytes, || Some(bytes.to_vec())) {
         for at in [0, 0x110, 0x184, 0x1_0000, u64::MAX] {
-            let _ = (symbols.find(at), symbols.find_offset(at));
+            let _ = (symbols.find(at), symbols.find_at_file_offset(at));
         }
     }
     let _ = DebugLink::read(bytes);
-    let _ = files::find_build_id_in(bytes);
+    let _ = files::find_build_id_in_bytes(bytes);
     if let Some(mut inlined) = InlinedFunctions::read(bytes) {
         for at in [0, 0x1000, 0x1114, 0x1120, 0x2010, u64::MAX] {
             let _ = inlined.find(at);
@@ -375,7 +377,7 @@ fn read_elf(bytes: &[u8]) {
 
 #[test]
 fn r1_9_fuzz_elf_files() {
-    let program = program();
+    let program = encode_test_program();
     let symbols = Symbols::parse_elf(&program, || None).expect("symbols");
     assert!(symbols
         .find(0x1114)
@@ -383,19 +385,22 @@ fn r1_9_fuzz_elf_files() {
     let mut inlined = InlinedFunctions::read(&program).expect("units");
     let names = inlined.find(0x1114);
     assert_eq!((names.len(), &*names[0]), (1, "inner"));
-    assert_eq!(files::find_build_id_in(&program), Some((1..=8).collect()));
-    let vdso = Symbols::vdso_image().expect("a vDSO");
-    Fuzzer::new("ELF").run(changed(&[program, vdso]), read_elf);
+    assert_eq!(
+        files::find_build_id_in_bytes(&program),
+        Some((1..=8).collect())
+    );
+    let vdso = Symbols::read_vdso_image().expect("a vDSO");
+    Fuzzer::new("ELF").run(changed(&[program, vdso]), read_elf_symbols);
 }
 
 #[test]
-fn r1_9_fuzz_lists_of_functions() {
+fn r1_9_fuzz_kallsyms_and_perf_maps() {
     let map = b"1000 80 one\n0x1100 40 two words\nffffffffffffffff 1 last\n".to_vec();
     let status = b"Name:\tx\nPid:\t4711\nNSpid:\t4711\t12\t1\n".to_vec();
-    let valid = [KERNEL_TEXT.as_bytes().to_vec(), map, status];
+    let valid = [KALLSYMS_TEXT.as_bytes().to_vec(), map, status];
     Fuzzer::new("kallsyms and perf maps").run(changed(&valid), |bytes| {
         let text = visible::decode(bytes).into_owned();
-        if let Some(kernel) = KernelSymbols::parse(text, MODULES) {
+        if let Some(kernel) = KernelSymbols::parse(text, PROC_MODULES_TEXT) {
             for at in [0, 0xffff_ffff_8100_0104, 0xffff_ffff_c000_0000, u64::MAX] {
                 let _ = kernel.find(at);
             }
@@ -416,8 +421,8 @@ fn demangle_lines(bytes: &[u8]) {
 }
 
 /// Returns a fuzzer of the demangler.
-fn demangling(name: &'static str) -> Fuzzer {
-    Fuzzer::new(name).stack_size(SHOWING_STACK)
+fn demangler_fuzzer(name: &'static str) -> Fuzzer {
+    Fuzzer::new(name).stack_size(MAIN_THREAD_STACK_BYTES)
 }
 
 #[test]
@@ -439,11 +444,11 @@ fn r1_9_fuzz_mangled_names() {
         let name = visible::decode(name);
         assert!(demangle(&name).is_some(), "{name}");
     }
-    demangling("mangled names").run(changed(&valid), demangle_lines);
+    demangler_fuzzer("mangled names").run(changed(&valid), demangle_lines);
 }
 
 #[test]
-fn r1_9_fuzz_mangled_names_in_any_order() {
+fn r1_9_fuzz_sequences_of_mangled_parts() {
     let parts = [
         "_Z", "_R", "N", "E", "I", "J", "S_", "S0_", "S1_", "St", "T_", "T0_", "T1_", "P", "R",
         "O", "K", "F", "v", "i", "A1_", "A_", "M", "Dp", "DT", "Dt", "Dn", "X", "L", "Li1E", "sZ",
@@ -451,5 +456,5 @@ fn r1_9_fuzz_mangled_names_in_any_order() {
         "_", "Tk", "Q", "Z", "C1", "D2", "B3tag", "Nv", "Cs_3foo", "NvC1a1b", "B_", "B0_", "Y",
         "D", "G_", "h", "p", "TC", "Th0_", "GR", "\n_Z", "\n_R", "\n",
     ];
-    demangling("parts of mangled names").run(words(&parts), demangle_lines);
+    demangler_fuzzer("parts of mangled names").run(words(&parts), demangle_lines);
 }

@@ -6,21 +6,24 @@
 use fuzz::Fuzzer;
 use perfmon::ring::Sample;
 
-use super::demangle::MAX_LENGTH;
-use super::fuzz::{commands, elf_file, file_of, read, records, show_all, SHOWING_STACK};
+use super::demangle::MAX_DEMANGLED_NAME_BYTES;
+use super::fuzz::{
+    encode_elf_file, encode_test_records, parse_show_commands, read_test_profile,
+    show_in_all_formats, write_temporary_file, MAIN_THREAD_STACK_BYTES,
+};
 use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
 
 /// Returns the profile that is read from a file with the records `records`.
-fn read_records(has_stacks: bool, records: &[u8]) -> Profile {
+fn read_profile_of_records(has_stacks: bool, records: &[u8]) -> Profile {
     let event = Attribute {
         name: "cycles".to_owned(),
         period: 1,
         id: 1,
         ..Attribute::default()
     };
-    read(&encode_file(&[event], has_stacks, &[records])).expect("samples")
+    read_test_profile(&encode_file(&[event], has_stacks, &[records])).expect("samples")
 }
 
 fn sample_id(pid: u32, time: u64) -> SampleId {
@@ -39,13 +42,16 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     encoder.lost(u64::MAX, &sample_id(1, 1));
     encoder.lost(2, &sample_id(1, 2));
     encoder.sample(&Sample::default(), 1);
-    assert_eq!(read_records(false, &encoder.bytes).lost, u64::MAX);
+    assert_eq!(
+        read_profile_of_records(false, &encoder.bytes).lost,
+        u64::MAX
+    );
 }
 
-/// Calls a function in a thread whose stack has the size [`SHOWING_STACK`].
-fn with_small_stack(run: impl FnOnce() + Send) {
+/// Calls a function in a thread whose stack has the size [`MAIN_THREAD_STACK_BYTES`].
+fn run_with_main_thread_stack(run: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().stack_size(SHOWING_STACK);
+        let builder = std::thread::Builder::new().stack_size(MAIN_THREAD_STACK_BYTES);
         let thread = builder.spawn_scoped(scope, run).expect("a thread");
         assert!(thread.join().is_ok());
     });
@@ -53,7 +59,7 @@ fn with_small_stack(run: impl FnOnce() + Send) {
 
 #[test]
 fn r1_10_deep_call_stacks_are_cut_and_shown() {
-    with_small_stack(|| {
+    run_with_main_thread_stack(|| {
         let mut encoder = Encoder {
             has_stacks: true,
             ..Encoder::default()
@@ -76,12 +82,12 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
             };
             encoder.mmap2(&region, &sample_id(0, 0));
         }
-        let profile = read_records(true, &encoder.bytes);
+        let profile = read_profile_of_records(true, &encoder.bytes);
         assert_eq!(
-            (profile.cut_stacks, profile.samples[0].stack.len()),
+            (profile.nr_cut_stacks, profile.samples[0].stack.len()),
             (1, 1024)
         );
-        show_all(&profile, &commands());
+        show_in_all_formats(&profile, &parse_show_commands());
     });
 }
 
@@ -92,15 +98,15 @@ fn r1_9_long_names_of_functions_are_cut() {
     symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
     symbols.extend(0x1100_u64.to_le_bytes());
     symbols.extend(0x80_u64.to_le_bytes());
-    let program = elf_file(&[
+    let program = encode_elf_file(&[
         (".text", 1, 6, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols),
         (".strtab", 3, 0, 0, 0, format!("\0{long}\0").into_bytes()),
     ]);
-    let program = file_of(&program);
-    let profile = read_records(false, &records(&program, false));
+    let program = write_temporary_file(&program);
+    let profile = read_profile_of_records(false, &encode_test_records(&program, false));
     let longest = profile.frames.iter().map(|f| f.symbol.len()).max();
-    assert_eq!(longest, Some(MAX_LENGTH + 3));
+    assert_eq!(longest, Some(MAX_DEMANGLED_NAME_BYTES + 3));
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     let mut symbols = vec![0_u8; 24];
     symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
     symbols.extend([0; 16]);
-    let mut program = elf_file(&[
+    let mut program = encode_elf_file(&[
         (".text", 1, 6, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols),
         (".strtab", 3, 0, 0, 0, b"\0all\0".to_vec()),
@@ -116,7 +122,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     // Overwrite the address and the size of the code's segment in its program header.
     program[80..88].copy_from_slice(&1_u64.to_le_bytes());
     program[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
-    let program = file_of(&program);
+    let program = write_temporary_file(&program);
     let mut encoder = Encoder {
         has_stacks: true,
         ..Encoder::default()
@@ -138,7 +144,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
         ..Sample::default()
     };
     encoder.sample(&sample, 1);
-    let profile = read_records(true, &encoder.bytes);
+    let profile = read_profile_of_records(true, &encoder.bytes);
     let frame = profile.frames.iter().find(|f| &*f.symbol == "all");
     assert_eq!(frame.map(|f| f.offset), Some(u64::MAX));
 }
@@ -161,7 +167,7 @@ fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
     }
     encoder.sample(&Sample::default(), 1);
     Fuzzer::new("inherited mappings").check(&encoder.bytes, |records| {
-        let profile = read_records(false, records);
+        let profile = read_profile_of_records(false, records);
         assert_eq!(profile.samples.len(), 1);
     });
 }

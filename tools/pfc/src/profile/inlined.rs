@@ -6,7 +6,7 @@
 //! recurses once for each nested inlined function of a file, and reads a list of address ranges
 //! again for each reference to the list. With addr2line, a small file could overflow the stack of
 //! pfc, or take hours. The code in this file does not recurse, and reads only units that contain
-//! sampled addresses. [`InlinedFunctions::budget`] limits the work on one ELF file.
+//! sampled addresses. [`InlinedFunctions::work_budget`] limits the work on one ELF file.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,30 +19,30 @@ use gimli::{
 use object::{CompressionFormat, Object, ObjectSection};
 
 /// The maximum number of nested inlined functions that are returned for one address.
-const MAX_DEPTH: usize = 64;
+const MAX_INLINING_DEPTH: usize = 64;
 /// The maximum number of references that are followed from the entry of an inlined function to the
 /// entry that has its name.
 const MAX_NAME_REFERENCES: usize = 16;
 /// The maximum uncompressed size in bytes of all sections of debugging information in one ELF file.
-const MAX_DEBUG_SIZE: usize = 2 << 30;
+const MAX_DEBUG_SECTION_BYTES: usize = 2 << 30;
 /// The maximum compression ratio of zlib.
 const MAX_ZLIB_RATIO: usize = 1032;
 /// The maximum total size in bytes of the abbreviation tables that are cached.
-const MAX_ABBREVIATIONS_SIZE: usize = 16 << 20;
+const MAX_ABBREVIATION_BYTES: usize = 16 << 20;
 /// The work on an ELF file is limited to this factor times the size of its debugging information.
-const BUDGET_FACTOR: u64 = 8;
+const WORK_PER_DEBUG_BYTE: u64 = 8;
 
-type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
+type DwarfBytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// One address range of an inlined function. A function with several ranges has several `Call`s.
+/// One address range of an inlined function. A function may have several ranges.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Call {
+struct InlinedRange {
     /// The inlining depth: the number of inlined functions that enclose this one.
-    level: usize,
+    inlining_depth: usize,
     begin: u64,
     end: u64,
     /// The offset in .debug_info of the entry with the name of the function.
-    origin: Option<usize>,
+    name_entry_offset: Option<usize>,
 }
 
 /// The inlined functions of an ELF file.
@@ -51,19 +51,19 @@ pub struct InlinedFunctions {
     sections: DwarfSections<Vec<u8>>,
     endian: RunTimeEndian,
     /// The offsets of all units in .debug_info, in ascending order.
-    units: Vec<usize>,
+    unit_offsets: Vec<usize>,
     /// The ranges of addresses of all units: begin, end, offset of the unit; ordered by begin.
-    ranges: Vec<(u64, u64, usize)>,
+    unit_ranges: Vec<(u64, u64, usize)>,
     /// The sorted inlined functions of each unit that was read, keyed by the offset of the unit.
-    calls: HashMap<usize, Vec<Call>>,
+    ranges_by_unit: HashMap<usize, Vec<InlinedRange>>,
     /// The names of functions by the offset of their entries in .debug_info.
-    names: HashMap<usize, Option<Rc<str>>>,
+    function_names: HashMap<usize, Option<Rc<str>>>,
     /// Abbreviation tables by their offsets in .debug_abbrev, and the sum of their sizes.
-    abbreviations: (HashMap<usize, Arc<gimli::Abbreviations>>, usize),
+    abbreviation_tables: (HashMap<usize, Arc<gimli::Abbreviations>>, usize),
     /// The work that is left: the number of entries, attributes, ranges and bytes that may still be
     /// read. Without a limit on the work, a hostile file could make pfc read the same bytes any
     /// number of times.
-    budget: u64,
+    work_budget: u64,
 }
 
 impl InlinedFunctions {
@@ -76,18 +76,18 @@ impl InlinedFunctions {
             true => RunTimeEndian::Little,
             false => RunTimeEndian::Big,
         };
-        let mut left = MAX_DEBUG_SIZE;
+        let mut left = MAX_DEBUG_SECTION_BYTES;
         let sections = DwarfSections::load(|id| {
             let section = match id {
                 // Line tables and location lists are not needed to find inlined functions.
                 SectionId::DebugLine | SectionId::DebugLoc | SectionId::DebugLocLists => None,
-                _ => section_data(&file, id, left),
+                _ => read_section(&file, id, left),
             };
             let section = section.unwrap_or_default();
             left -= section.len();
             Ok::<_, gimli::Error>(section)
         });
-        Self::from_sections(sections.ok()?, endian, MAX_DEBUG_SIZE - left)
+        Self::from_sections(sections.ok()?, endian, MAX_DEBUG_SECTION_BYTES - left)
     }
 
     /// Reads the address ranges of all units. `size` is the size of all sections in bytes. Returns
@@ -100,21 +100,21 @@ impl InlinedFunctions {
         let mut found = Self {
             sections,
             endian,
-            units: Vec::new(),
-            ranges: Vec::new(),
-            calls: HashMap::new(),
-            names: HashMap::new(),
-            abbreviations: (HashMap::new(), 0),
-            budget: (size as u64).saturating_mul(BUDGET_FACTOR),
+            unit_offsets: Vec::new(),
+            unit_ranges: Vec::new(),
+            ranges_by_unit: HashMap::new(),
+            function_names: HashMap::new(),
+            abbreviation_tables: (HashMap::new(), 0),
+            work_budget: (size as u64).saturating_mul(WORK_PER_DEBUG_BYTE),
         };
         // If an error stops read_units(), the units that were read before it are kept.
         let _ = found.with_dwarf(Self::read_units);
-        found.ranges.sort_unstable();
-        (!found.ranges.is_empty()).then_some(found)
+        found.unit_ranges.sort_unstable();
+        (!found.unit_ranges.is_empty()).then_some(found)
     }
 
     /// Calls `run` with the sections borrowed in the form that gimli needs.
-    fn with_dwarf<T>(&mut self, run: impl FnOnce(&mut Self, &Dwarf<Bytes<'_>>) -> T) -> T {
+    fn with_dwarf<T>(&mut self, run: impl FnOnce(&mut Self, &Dwarf<DwarfBytes<'_>>) -> T) -> T {
         // The sections are moved out of `self`, so that `run` can change the rest of `self`.
         let sections = std::mem::take(&mut self.sections);
         let dwarf = sections.borrow(|section| EndianSlice::new(section, self.endian));
@@ -125,20 +125,20 @@ impl InlinedFunctions {
     }
 
     /// Subtracts `work` from the budget. Returns `None` if the budget does not suffice.
-    fn spend(&mut self, work: usize) -> Option<()> {
-        let left = self.budget.checked_sub(work as u64);
-        self.budget = left.unwrap_or(0);
+    fn spend_work(&mut self, work: usize) -> Option<()> {
+        let left = self.work_budget.checked_sub(work as u64);
+        self.work_budget = left.unwrap_or(0);
         left.map(|_| ())
     }
 
-    fn read_units(&mut self, dwarf: &Dwarf<Bytes<'_>>) -> Option<()> {
+    fn read_units(&mut self, dwarf: &Dwarf<DwarfBytes<'_>>) -> Option<()> {
         let mut headers = dwarf.units();
         while let Some(header) = headers.next().ok()? {
-            self.spend(1)?;
+            self.spend_work(1)?;
             let UnitSectionOffset::DebugInfoOffset(offset) = header.offset() else {
                 continue;
             };
-            self.units.push(offset.0);
+            self.unit_offsets.push(offset.0);
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
                 continue;
             }
@@ -149,7 +149,7 @@ impl InlinedFunctions {
             let ranges = ranges
                 .into_iter()
                 .map(|(begin, end)| (begin, end, offset.0));
-            self.ranges.extend(ranges);
+            self.unit_ranges.extend(ranges);
         }
         Some(())
     }
@@ -157,9 +157,9 @@ impl InlinedFunctions {
     /// Reads the header and the first entry of the unit at an offset of .debug_info.
     fn read_unit<'a>(
         &mut self,
-        dwarf: &Dwarf<Bytes<'a>>,
+        dwarf: &Dwarf<DwarfBytes<'a>>,
         offset: usize,
-    ) -> Option<(Unit<Bytes<'a>>, CodeAttributes<'a>)> {
+    ) -> Option<(Unit<DwarfBytes<'a>>, CodeAttributes<'a>)> {
         let offset = DebugInfoOffset(offset);
         let header = dwarf.debug_info.header_from_offset(offset).ok()?;
         let abbreviations = self.read_abbreviations(dwarf, header.debug_abbrev_offset().0)?;
@@ -182,10 +182,10 @@ impl InlinedFunctions {
         {
             let mut entries = unit.entries_raw(None).ok()?;
             let abbreviation = entries.read_abbreviation().ok()??;
-            self.spend(1 + abbreviation.attributes().len())?;
+            self.spend_work(1 + abbreviation.attributes().len())?;
             for specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(*specification).ok()?;
-                code.add(attribute.name(), attribute.value());
+                code.set_attribute(attribute.name(), attribute.value());
                 bases.push(attribute.value());
             }
         }
@@ -205,21 +205,21 @@ impl InlinedFunctions {
     /// Reads the abbreviations, which describe the entries of units.
     fn read_abbreviations(
         &mut self,
-        dwarf: &Dwarf<Bytes<'_>>,
+        dwarf: &Dwarf<DwarfBytes<'_>>,
         offset: usize,
     ) -> Option<Arc<gimli::Abbreviations>> {
-        if let Some(known) = self.abbreviations.0.get(&offset) {
+        if let Some(known) = self.abbreviation_tables.0.get(&offset) {
             return Some(known.clone());
         }
         let section = dwarf.debug_abbrev.reader().slice();
         let table = section.get(offset..)?;
-        let table = &table[..table.len().min(MAX_ABBREVIATIONS_SIZE)];
-        let size = abbreviations_size(EndianSlice::new(table, self.endian))?;
-        self.spend(size)?;
+        let table = &table[..table.len().min(MAX_ABBREVIATION_BYTES)];
+        let size = abbreviation_table_size(EndianSlice::new(table, self.endian))?;
+        self.spend_work(size)?;
         let table = DebugAbbrev::new(&table[..size], self.endian);
         let parsed = Arc::new(table.abbreviations(gimli::DebugAbbrevOffset(0)).ok()?);
-        let (known, total) = &mut self.abbreviations;
-        if *total + size > MAX_ABBREVIATIONS_SIZE {
+        let (known, total) = &mut self.abbreviation_tables;
+        if *total + size > MAX_ABBREVIATION_BYTES {
             known.clear();
             *total = 0;
         }
@@ -231,8 +231,8 @@ impl InlinedFunctions {
     /// Returns the ranges of addresses of an entry.
     fn read_ranges<'a>(
         &mut self,
-        dwarf: &Dwarf<Bytes<'a>>,
-        unit: &Unit<Bytes<'a>>,
+        dwarf: &Dwarf<DwarfBytes<'a>>,
+        unit: &Unit<DwarfBytes<'a>>,
         code: &CodeAttributes<'a>,
     ) -> Option<Vec<(u64, u64)>> {
         let mut found = Vec::new();
@@ -240,7 +240,7 @@ impl InlinedFunctions {
         if let Some(value) = code.ranges {
             let mut list = dwarf.attr_ranges(unit, value).ok()??;
             while let Some(range) = list.next().ok()? {
-                self.spend(1)?;
+                self.spend_work(1)?;
                 found.push((range.begin, range.end));
             }
         } else if let Some(begin) = code.low_pc.and_then(address) {
@@ -258,41 +258,48 @@ impl InlinedFunctions {
     /// Returns the names, without demangling, of the inlined functions that contain an address of
     /// the ELF file, with the innermost function first.
     pub fn find(&mut self, address: u64) -> Vec<Rc<str>> {
-        let above = self.ranges.partition_point(|(begin, ..)| *begin <= address);
-        let range = above.checked_sub(1).and_then(|n| self.ranges.get(n));
+        let above = self
+            .unit_ranges
+            .partition_point(|(begin, ..)| *begin <= address);
+        let range = above.checked_sub(1).and_then(|n| self.unit_ranges.get(n));
         let Some(unit) = range.filter(|(_, end, _)| address < *end).map(|r| r.2) else {
             return Vec::new();
         };
-        let calls = match self.calls.remove(&unit) {
+        let calls = match self.ranges_by_unit.remove(&unit) {
             Some(known) => known,
             None => self.with_dwarf(|found, dwarf| {
                 let mut calls = Vec::new();
                 // If an error stops the reading, keep the inlined functions that were read before
                 // it.
-                let _ = found.read_calls(dwarf, unit, &mut calls);
+                let _ = found.read_inlined_ranges(dwarf, unit, &mut calls);
                 calls.sort_unstable();
                 calls
             }),
         };
-        let origins: Vec<Option<usize>> = (0..MAX_DEPTH)
+        let origins: Vec<Option<usize>> = (0..MAX_INLINING_DEPTH)
             .map_while(|level| {
                 let key = (level, address);
-                let above = calls.partition_point(|c| (c.level, c.begin) <= key);
+                let above = calls.partition_point(|c| (c.inlining_depth, c.begin) <= key);
                 let call = calls.get(above.checked_sub(1)?)?;
-                (call.level == level && address < call.end).then_some(call.origin)
+                (call.inlining_depth == level && address < call.end)
+                    .then_some(call.name_entry_offset)
             })
             .collect();
-        self.calls.insert(unit, calls);
+        self.ranges_by_unit.insert(unit, calls);
         let names = origins.into_iter().rev().flatten();
-        self.with_dwarf(|found, dwarf| names.filter_map(|at| found.name_at(dwarf, at)).collect())
+        self.with_dwarf(|found, dwarf| {
+            names
+                .filter_map(|at| found.function_name_at(dwarf, at))
+                .collect()
+        })
     }
 
     /// Reads the inlined functions of a unit.
-    fn read_calls(
+    fn read_inlined_ranges(
         &mut self,
-        dwarf: &Dwarf<Bytes<'_>>,
+        dwarf: &Dwarf<DwarfBytes<'_>>,
         offset: usize,
-        calls: &mut Vec<Call>,
+        calls: &mut Vec<InlinedRange>,
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
@@ -306,7 +313,7 @@ impl InlinedFunctions {
                 continue;
             };
             let attributes = abbreviation.attributes();
-            self.spend(1 + attributes.len())?;
+            self.spend_work(1 + attributes.len())?;
             while enclosing.last().is_some_and(|(of, _)| *of >= depth) {
                 enclosing.pop();
             }
@@ -318,16 +325,18 @@ impl InlinedFunctions {
                     let mut code = CodeAttributes::default();
                     for specification in attributes {
                         let attribute = entries.read_attribute(*specification).ok()?;
-                        code.add(attribute.name(), attribute.value());
+                        code.set_attribute(attribute.name(), attribute.value());
                     }
-                    let origin = code.origin.and_then(|value| entry_offset(&unit, value));
-                    if level < MAX_DEPTH {
+                    let origin = code
+                        .origin
+                        .and_then(|value| referenced_entry_offset(&unit, value));
+                    if level < MAX_INLINING_DEPTH {
                         let ranges = self.read_ranges(dwarf, &unit, &code).unwrap_or_default();
-                        calls.extend(ranges.into_iter().map(|(begin, end)| Call {
-                            level,
+                        calls.extend(ranges.into_iter().map(|(begin, end)| InlinedRange {
+                            inlining_depth: level,
                             begin,
                             end,
-                            origin,
+                            name_entry_offset: origin,
                         }));
                     }
                     continue;
@@ -340,39 +349,43 @@ impl InlinedFunctions {
     }
 
     /// Returns the name of the function whose entry is at an offset of .debug_info.
-    fn name_at(&mut self, dwarf: &Dwarf<Bytes<'_>>, offset: usize) -> Option<Rc<str>> {
-        if let Some(known) = self.names.get(&offset) {
+    fn function_name_at(
+        &mut self,
+        dwarf: &Dwarf<DwarfBytes<'_>>,
+        offset: usize,
+    ) -> Option<Rc<str>> {
+        if let Some(known) = self.function_names.get(&offset) {
             return known.clone();
         }
         let name = self.read_name(dwarf, offset);
-        self.names.insert(offset, name.clone());
+        self.function_names.insert(offset, name.clone());
         name
     }
 
-    fn read_name(&mut self, dwarf: &Dwarf<Bytes<'_>>, mut offset: usize) -> Option<Rc<str>> {
+    fn read_name(&mut self, dwarf: &Dwarf<DwarfBytes<'_>>, mut offset: usize) -> Option<Rc<str>> {
         let mut found = None;
         for _ in 0..MAX_NAME_REFERENCES {
-            let above = self.units.partition_point(|unit| *unit <= offset);
-            let start = *self.units.get(above.checked_sub(1)?)?;
+            let above = self.unit_offsets.partition_point(|unit| *unit <= offset);
+            let start = *self.unit_offsets.get(above.checked_sub(1)?)?;
             let (unit, _) = self.read_unit(dwarf, start)?;
             let at = UnitOffset(offset.checked_sub(start)?);
             let mut entries = unit.entries_raw(Some(at)).ok()?;
             let abbreviation = entries.read_abbreviation().ok()??;
-            self.spend(1 + abbreviation.attributes().len())?;
+            self.spend_work(1 + abbreviation.attributes().len())?;
             let mut next = None;
             for specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(*specification).ok()?;
                 match attribute.name() {
                     gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
                         let name = dwarf.attr_string(&unit, attribute.value()).ok()?;
-                        self.spend(name.len())?;
+                        self.spend_work(name.len())?;
                         return Some(visible::decode(name.slice()).into());
                     }
                     gimli::DW_AT_name if found.is_none() => {
                         found = dwarf.attr_string(&unit, attribute.value()).ok();
                     }
                     gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
-                        next = entry_offset(&unit, attribute.value());
+                        next = referenced_entry_offset(&unit, attribute.value());
                     }
                     _ => {}
                 }
@@ -383,7 +396,7 @@ impl InlinedFunctions {
             }
         }
         let name = found?;
-        self.spend(name.len())?;
+        self.spend_work(name.len())?;
         Some(visible::decode(name.slice()).into())
     }
 }
@@ -392,14 +405,14 @@ impl InlinedFunctions {
 /// of which the code is an inlined copy.
 #[derive(Default)]
 struct CodeAttributes<'a> {
-    low_pc: Option<AttributeValue<Bytes<'a>>>,
-    high_pc: Option<AttributeValue<Bytes<'a>>>,
-    ranges: Option<AttributeValue<Bytes<'a>>>,
-    origin: Option<AttributeValue<Bytes<'a>>>,
+    low_pc: Option<AttributeValue<DwarfBytes<'a>>>,
+    high_pc: Option<AttributeValue<DwarfBytes<'a>>>,
+    ranges: Option<AttributeValue<DwarfBytes<'a>>>,
+    origin: Option<AttributeValue<DwarfBytes<'a>>>,
 }
 
 impl<'a> CodeAttributes<'a> {
-    fn add(&mut self, name: gimli::DwAt, value: AttributeValue<Bytes<'a>>) {
+    fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<DwarfBytes<'a>>) {
         let field = match name {
             gimli::DW_AT_low_pc => &mut self.low_pc,
             gimli::DW_AT_high_pc => &mut self.high_pc,
@@ -413,7 +426,10 @@ impl<'a> CodeAttributes<'a> {
 
 /// Returns the offset in .debug_info of the entry to which an attribute refers. Returns `None` for
 /// a reference to an entry in another file; the tool dwz creates such references.
-fn entry_offset(unit: &Unit<Bytes<'_>>, value: AttributeValue<Bytes<'_>>) -> Option<usize> {
+fn referenced_entry_offset(
+    unit: &Unit<DwarfBytes<'_>>,
+    value: AttributeValue<DwarfBytes<'_>>,
+) -> Option<usize> {
     match (value, unit.header.offset()) {
         (AttributeValue::UnitRef(at), UnitSectionOffset::DebugInfoOffset(unit)) => {
             unit.0.checked_add(at.0)
@@ -424,7 +440,7 @@ fn entry_offset(unit: &Unit<Bytes<'_>>, value: AttributeValue<Bytes<'_>>) -> Opt
 }
 
 /// Returns the size in bytes of the abbreviation table at the start of `bytes`.
-fn abbreviations_size(mut bytes: Bytes<'_>) -> Option<usize> {
+fn abbreviation_table_size(mut bytes: DwarfBytes<'_>) -> Option<usize> {
     let all = bytes.len();
     while bytes.read_uleb128().ok()? != 0 {
         bytes.read_uleb128().ok()?;
@@ -445,7 +461,7 @@ fn abbreviations_size(mut bytes: Bytes<'_>) -> Option<usize> {
 /// Returns the contents of a section, or `None` if the contents have more than `max` bytes. A
 /// section that is compressed with zlib is decompressed; a section with another compression is not
 /// read.
-fn section_data(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Vec<u8>> {
+fn read_section(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Vec<u8>> {
     let section = file.section_by_name(id.name())?;
     let contents = section.compressed_data().ok()?;
     let data = contents.data;
@@ -468,7 +484,7 @@ mod tests {
 
     /// The abbreviation table of all tests: for each entry code the tag, whether it has children,
     /// and the attributes with their forms.
-    const ABBREVIATIONS: &[u8] = &[
+    const TEST_ABBREVIATION_TABLE: &[u8] = &[
         // code 1: unit with low_pc (address) and high_pc (4 bytes)
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // code 2: function with low_pc and high_pc
         2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0, 0,
@@ -479,14 +495,14 @@ mod tests {
         6, 0x1d, 0, 0x55, 0x17, 0, 0, 0,
     ];
 
-    fn address_range(begin: u64, size: u32) -> Vec<u8> {
+    fn encode_address_range(begin: u64, size: u32) -> Vec<u8> {
         [&begin.to_le_bytes()[..], &size.to_le_bytes()].concat()
     }
 
     /// Returns a .debug_info section with one unit, whose code is at 0x1000 to 0x2000.
-    fn unit(entries: &[u8]) -> Vec<u8> {
+    fn debug_info_with_unit(entries: &[u8]) -> Vec<u8> {
         let mut unit = vec![4, 0, 0, 0, 0, 0, 8, 1];
-        unit.extend(address_range(0x1000, 0x1000));
+        unit.extend(encode_address_range(0x1000, 0x1000));
         unit.extend(entries);
         unit.push(0);
         let mut section = (unit.len() as u32).to_le_bytes().to_vec();
@@ -494,10 +510,10 @@ mod tests {
         section
     }
 
-    fn read(info: Vec<u8>, ranges: Vec<u8>) -> Option<InlinedFunctions> {
-        let size = info.len() + ranges.len() + ABBREVIATIONS.len();
+    fn read_inlined_functions(info: Vec<u8>, ranges: Vec<u8>) -> Option<InlinedFunctions> {
+        let size = info.len() + ranges.len() + TEST_ABBREVIATION_TABLE.len();
         let sections = DwarfSections {
-            debug_abbrev: ABBREVIATIONS.to_vec().into(),
+            debug_abbrev: TEST_ABBREVIATION_TABLE.to_vec().into(),
             debug_info: info.into(),
             debug_ranges: ranges.into(),
             ..DwarfSections::default()
@@ -506,25 +522,26 @@ mod tests {
     }
 
     /// Returns a unit with a function in which `outer` is inlined. `inner` is inlined in `outer`.
-    fn two_inlined() -> Vec<u8> {
+    fn unit_with_two_inlined_functions() -> Vec<u8> {
         let mut entries = Vec::new();
         let names_at = 24;
         entries.extend(b"\x04inner\0\x04outer\0");
         let outer_at = names_at + 7;
         entries.push(2);
-        entries.extend(address_range(0x1100, 0x100));
+        entries.extend(encode_address_range(0x1100, 0x100));
         for (origin, begin, size) in [(outer_at, 0x1110, 0x40), (names_at, 0x1120, 0x10)] {
             entries.push(3);
             entries.extend(u32::to_le_bytes(origin));
-            entries.extend(address_range(begin, size));
+            entries.extend(encode_address_range(begin, size));
         }
         entries.extend([0, 0, 0]);
-        unit(&entries)
+        debug_info_with_unit(&entries)
     }
 
     #[test]
     fn r1_9_inlined_functions_are_found_by_address() {
-        let mut inlined = read(two_inlined(), Vec::new()).expect("a unit");
+        let mut inlined =
+            read_inlined_functions(unit_with_two_inlined_functions(), Vec::new()).expect("a unit");
         let mut find = |address| -> Vec<String> {
             let names = inlined.find(address).into_iter();
             names.map(|name| name.to_string()).collect()
@@ -541,7 +558,8 @@ mod tests {
     #[test]
     fn r1_9_work_on_hostile_debugging_information_is_limited() {
         // A million nested inlined functions.
-        let mut deep = read(unit(&[5; 1_000_000]), Vec::new()).expect("a unit");
+        let mut deep = read_inlined_functions(debug_info_with_unit(&[5; 1_000_000]), Vec::new())
+            .expect("a unit");
         assert_eq!(deep.find(0x1000).len(), 0);
         // A thousand functions that have the same thousand ranges.
         let mut ranges = Vec::new();
@@ -551,23 +569,27 @@ mod tests {
         }
         ranges.extend([0; 16]);
         let entries: Vec<u8> = [6, 0, 0, 0, 0].repeat(1000);
-        let mut shared = read(unit(&entries), ranges).expect("a unit");
-        let budget = shared.budget as usize;
+        let mut shared =
+            read_inlined_functions(debug_info_with_unit(&entries), ranges).expect("a unit");
+        let budget = shared.work_budget as usize;
         shared.find(0x1100);
-        let nr_calls: usize = shared.calls.values().map(Vec::len).sum();
+        let nr_calls: usize = shared.ranges_by_unit.values().map(Vec::len).sum();
         assert!(nr_calls > 1000 && nr_calls <= budget, "{nr_calls}");
-        assert!(nr_calls < 1_000_000 && shared.budget == 0, "{nr_calls}");
+        assert!(
+            nr_calls < 1_000_000 && shared.work_budget == 0,
+            "{nr_calls}"
+        );
     }
 
     #[test]
-    fn r1_9_damaged_debugging_information_is_no_panic() {
-        let whole = two_inlined();
+    fn r1_9_damaged_debugging_information_causes_no_panic() {
+        let whole = unit_with_two_inlined_functions();
         for at in 0..whole.len() {
-            let _ = read(whole[..at].to_vec(), Vec::new());
+            let _ = read_inlined_functions(whole[..at].to_vec(), Vec::new());
             for value in [0, 1, 3, 6, 0x7f, 0x80, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                if let Some(mut inlined) = read(changed, vec![0xff; 64]) {
+                if let Some(mut inlined) = read_inlined_functions(changed, vec![0xff; 64]) {
                     inlined.find(0x1120);
                     inlined.find(u64::MAX);
                 }

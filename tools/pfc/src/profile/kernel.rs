@@ -5,19 +5,19 @@
 
 use std::fs;
 
-use super::files::{has_trusted_owner, open_in_root, read_whole};
+use super::files::{has_trusted_owner, open_regular_in_root, read_whole_file};
 use super::symbols::Symbols;
 use crate::record::parse_modules;
 use crate::text_file;
 
 /// The object name for functions of the kernel image, as opposed to modules.
-pub const KERNEL_OBJECT: &str = "[kernel.kallsyms]";
+pub const KERNEL_IMAGE_OBJECT: &str = "[kernel.kallsyms]";
 
 /// A kernel function: its name, and the kernel image or module that contains it.
 #[derive(Debug)]
 pub struct KernelFunction<'a> {
     pub name: &'a str,
-    /// [`KERNEL_OBJECT`], or the name of the module in brackets.
+    /// [`KERNEL_IMAGE_OBJECT`], or the name of the module in brackets.
     pub object: &'a str,
 }
 
@@ -25,7 +25,7 @@ pub struct KernelFunction<'a> {
 pub struct KernelSymbols {
     /// The contents of /proc/kallsyms. A function's name is parsed only when the function is looked
     /// up.
-    text: String,
+    kallsyms_text: String,
     /// The address of each function, in ascending order, and the offset of its name in `text`.
     functions: Vec<(u64, usize)>,
     /// The first address of the kernel's text; `None` if the symbol _text is missing.
@@ -39,7 +39,7 @@ pub struct KernelSymbols {
 impl KernelSymbols {
     /// Reads the functions from /proc/kallsyms. Returns `None` if the file cannot be read, or if
     /// all addresses are hidden.
-    pub fn read_running() -> Option<Self> {
+    pub fn read_running_kernel() -> Option<Self> {
         // In some kernels, names contain bytes that are not UTF-8.
         let bytes = fs::read("/proc/kallsyms").ok()?;
         let text = match String::from_utf8(bytes) {
@@ -74,12 +74,12 @@ impl KernelSymbols {
         functions.dedup_by_key(|&mut (address, _)| address);
         let address_of = |name: &str| {
             let mut all = functions.iter();
-            let found = all.find(|&&(_, at)| name_at(&text, at) == name);
+            let found = all.find(|&&(_, at)| kallsyms_name_at(&text, at) == name);
             found.map(|&(address, _)| address)
         };
         let (text_start, text_end) = (address_of("_text"), address_of("_etext"));
         (!functions.is_empty()).then_some(Self {
-            text,
+            kallsyms_text: text,
             functions,
             text_start,
             text_end,
@@ -100,8 +100,8 @@ impl KernelSymbols {
 
     /// Returns false if an address is behind the last function of an object. /proc/kallsyms does not
     /// have the sizes of functions.
-    fn is_in_object(&self, address: u64, object: &str) -> bool {
-        if object == KERNEL_OBJECT {
+    fn is_before_object_end(&self, address: u64, object: &str) -> bool {
+        if object == KERNEL_IMAGE_OBJECT {
             return self.text_end.is_none_or(|end| address < end);
         }
         let module = self.modules.iter().find(|(module, _, _)| module == object);
@@ -115,50 +115,52 @@ impl KernelSymbols {
             .functions
             .partition_point(|&(begin, _)| begin <= address);
         let &(begin, at) = self.functions.get(above.checked_sub(1)?)?;
-        let name = name_at(&self.text, at);
-        let rest_of_line = self.text[at + name.len()..].lines().next();
+        let name = kallsyms_name_at(&self.kallsyms_text, at);
+        let rest_of_line = self.kallsyms_text[at + name.len()..].lines().next();
         let module = rest_of_line.unwrap_or_default().trim_ascii_start();
         let object = if module.is_empty() {
-            KERNEL_OBJECT
+            KERNEL_IMAGE_OBJECT
         } else {
             module
         };
-        self.is_in_object(address, object)
+        self.is_before_object_end(address, object)
             .then_some((KernelFunction { name, object }, address - begin))
     }
 }
 
 /// Returns the name that starts at the offset `at` in the text of /proc/kallsyms and ends before
 /// white space.
-fn name_at(text: &str, at: usize) -> &str {
+fn kallsyms_name_at(text: &str, at: usize) -> &str {
     let rest = &text[at..];
     let end = rest.find(|c: char| c.is_ascii_whitespace());
     &rest[..end.unwrap_or(rest.len())]
 }
 
 /// The maximum size of a perf map in bytes.
-const MAX_PERF_MAP_SIZE: u64 = 256 << 20;
+const MAX_PERF_MAP_BYTES: u64 = 256 << 20;
 
 /// Reads the perf map of a process, in which a just-in-time compiler lists its functions. A process
 /// in a container writes the perf map to the /tmp of the container, and names it by its process ID
 /// in the container. Returns `None` if no perf map can be read, or if the owner of the perf map is
 /// not trusted.
 pub fn read_perf_map(pid: i32) -> Option<Symbols> {
-    let in_container = innermost_pid(pid).map(|inner| {
+    let in_container = read_innermost_pid(pid).map(|inner| {
         let root = format!("/proc/{pid}/root");
         (root, format!("/tmp/perf-{inner}.map"))
     });
     let outside = ("/".to_owned(), format!("/tmp/perf-{pid}.map"));
-    let read = |(root, path): (String, String)| read_perf_map_file(pid, &root, &path);
+    let read = |(root, path): (String, String)| read_trusted_perf_map(pid, &root, &path);
     in_container.and_then(read).or_else(|| read(outside))
 }
 
-fn read_perf_map_file(pid: i32, root: &str, path: &str) -> Option<Symbols> {
-    let file = open_in_root(root.as_ref(), path.as_ref()).ok()?;
+fn read_trusted_perf_map(pid: i32, root: &str, path: &str) -> Option<Symbols> {
+    let file = open_regular_in_root(root.as_ref(), path.as_ref()).ok()?;
     if !has_trusted_owner(&file.metadata().ok()?, pid) {
         return None;
     }
-    Some(parse_perf_map(&read_whole(&file, MAX_PERF_MAP_SIZE).ok()?))
+    Some(parse_perf_map(
+        &read_whole_file(&file, MAX_PERF_MAP_BYTES).ok()?,
+    ))
 }
 
 /// Parses lines of the form "ADDRESS SIZE NAME", with hexadecimal numbers.
@@ -176,7 +178,7 @@ pub(super) fn parse_perf_map(bytes: &[u8]) -> Symbols {
 }
 
 /// Returns the ID of a process in its own PID namespace.
-fn innermost_pid(pid: i32) -> Option<i32> {
+fn read_innermost_pid(pid: i32) -> Option<i32> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     parse_innermost_pid(&status)
 }
@@ -198,14 +200,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_9_the_kernels_functions_by_module() {
+    fn r1_9_kernel_functions_are_found_by_module() {
         let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff82000000 D data\n\
                     ffffffff81001000 T _etext\nffffffffc0000000 t two\t[mod]\n";
         let modules = "mod 4096 0 - Live 0xffffffffc0000000\n";
         let kernel = KernelSymbols::parse(text.to_owned(), modules).expect("symbols");
         let find = |a| kernel.find(a).map(|(f, o)| (f.name, f.object, o));
         assert_eq!(kernel.text_start(), Some(0xffff_ffff_8100_0000));
-        assert_eq!(find(0xffff_ffff_8100_0104), Some(("one", KERNEL_OBJECT, 4)));
+        assert_eq!(
+            find(0xffff_ffff_8100_0104),
+            Some(("one", KERNEL_IMAGE_OBJECT, 4))
+        );
         assert_eq!(find(0xffff_ffff_c000_0001), Some(("two", "[mod]", 1)));
         assert_eq!(kernel.module_start("[mod]"), Some(0xffff_ffff_c000_0000));
         for outside in [

@@ -9,15 +9,23 @@ use super::Reader;
 use crate::data::{encode_file_of, Attribute, Encoder};
 use crate::kernel_identity::KernelIdentity;
 
-const TEXT: u64 = 0xffff_ffff_8100_0000;
-const MODULE: u64 = 0xffff_ffff_c000_0000;
+const KERNEL_TEXT_START: u64 = 0xffff_ffff_8100_0000;
+const MODULE_START: u64 = 0xffff_ffff_c000_0000;
 
 /// Returns the object and the function of a sample at each address, from a file with the given
 /// mappings of the kernel: start, end, name. The recorded kernel is 6.12 with the build 1.
-fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
+fn symbolized_names(
+    mut reader: Reader,
+    maps: &[(u64, u64, &str)],
+    addresses: &[u64],
+) -> Vec<String> {
     let mut encoder = Encoder::default();
     for (start, end, name) in maps {
-        let offset = if *start == TEXT { TEXT } else { 0 };
+        let offset = if *start == KERNEL_TEXT_START {
+            KERNEL_TEXT_START
+        } else {
+            0
+        };
         encoder.kernel_mmap(*start, *end, offset, name, 1);
     }
     for (ip, time) in addresses.iter().zip(1..) {
@@ -33,7 +41,7 @@ fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Ve
         ..Attribute::default()
     };
     let file = encode_file_of(
-        &kernel("6.12", 1, "first"),
+        &kernel_identity("6.12", 1, "first"),
         &[event],
         false,
         &[&encoder.bytes],
@@ -50,22 +58,22 @@ fn names(mut reader: Reader, maps: &[(u64, u64, &str)], addresses: &[u64]) -> Ve
 fn r1_9_functions_of_another_module_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff81200000 T _etext\n\
                 ffffffffc0000000 t f\t[y]\nffffffffd0000000 t bpf_prog_1\t[bpf]\n";
-    let reader =
-        Reader::with_kernel_symbols(text, "").with_running_kernel(&kernel("6.12", 1, "first"));
+    let reader = Reader::with_kernel_symbols(text, "")
+        .with_running_kernel(&kernel_identity("6.12", 1, "first"));
     // The module x has been unloaded since the recording.
     let maps = [
-        (TEXT, MODULE, "[kernel.kallsyms]_text"),
-        (MODULE, MODULE + 0x4000, "[y]"),
-        (MODULE + 0x50_0000, MODULE + 0x50_4000, "[x]"),
+        (KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text"),
+        (MODULE_START, MODULE_START + 0x4000, "[y]"),
+        (MODULE_START + 0x50_0000, MODULE_START + 0x50_4000, "[x]"),
     ];
     let addresses = [
-        TEXT + 0x108,
-        TEXT + 0x20_0010,
-        MODULE + 8,
-        MODULE + 0x50_0010,
+        KERNEL_TEXT_START + 0x108,
+        KERNEL_TEXT_START + 0x20_0010,
+        MODULE_START + 8,
+        MODULE_START + 0x50_0010,
     ];
     assert_eq!(
-        names(reader, &maps, &addresses),
+        symbolized_names(reader, &maps, &addresses),
         [
             "[kernel.kallsyms] one",
             "[kernel.kallsyms] [unknown]",
@@ -76,7 +84,7 @@ fn r1_9_functions_of_another_module_are_not_named() {
 }
 
 /// Returns the identity of a kernel whose build ID has this byte 20 times.
-fn kernel(release: &str, build: u8, boot: &str) -> KernelIdentity {
+fn kernel_identity(release: &str, build: u8, boot: &str) -> KernelIdentity {
     KernelIdentity {
         release: release.to_owned(),
         build_id: vec![build; 20],
@@ -86,45 +94,71 @@ fn kernel(release: &str, build: u8, boot: &str) -> KernelIdentity {
 
 /// Returns the name of a sample for a running kernel with this identity and `_text` at this
 /// address. `maps` is empty if the kernel hid its addresses during the recording.
-fn name_for(running: &KernelIdentity, text_start: u64, maps: &[(u64, u64, &str)]) -> String {
+fn name_on_running_kernel(
+    running: &KernelIdentity,
+    text_start: u64,
+    maps: &[(u64, u64, &str)],
+) -> String {
     let text = format!(
         "{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
         text_start + 0x100
     );
     let reader = Reader::with_kernel_symbols(&text, "").with_running_kernel(running);
-    names(reader, maps, &[TEXT + 0x108]).remove(0)
+    symbolized_names(reader, maps, &[KERNEL_TEXT_START + 0x108]).remove(0)
 }
 
 #[test]
 fn r1_9_functions_of_another_kernel_are_not_named() {
     let (one, unknown) = ("[kernel.kallsyms] one", "[kernel.kallsyms] [unknown]");
-    let maps = [(TEXT, MODULE, "[kernel.kallsyms]_text")];
-    let recorded = kernel("6.12", 1, "first");
-    assert_eq!(name_for(&recorded, TEXT, &maps), one);
-    assert_eq!(name_for(&recorded, TEXT, &[]), one);
-    let later_boot = kernel("6.12", 1, "second");
-    assert_eq!(name_for(&later_boot, TEXT + 0x60_0000, &maps), one);
-    assert_eq!(name_for(&later_boot, TEXT, &[]), unknown);
-    let rebuilt = kernel("6.12", 2, "second");
-    assert_eq!(name_for(&rebuilt, TEXT, &maps), unknown);
-    let other_release = kernel("6.13", 1, "second");
-    assert_eq!(name_for(&other_release, TEXT, &maps), unknown);
+    let maps = [(KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text")];
+    let recorded = kernel_identity("6.12", 1, "first");
+    assert_eq!(
+        name_on_running_kernel(&recorded, KERNEL_TEXT_START, &maps),
+        one
+    );
+    assert_eq!(
+        name_on_running_kernel(&recorded, KERNEL_TEXT_START, &[]),
+        one
+    );
+    let later_boot = kernel_identity("6.12", 1, "second");
+    assert_eq!(
+        name_on_running_kernel(&later_boot, KERNEL_TEXT_START + 0x60_0000, &maps),
+        one
+    );
+    assert_eq!(
+        name_on_running_kernel(&later_boot, KERNEL_TEXT_START, &[]),
+        unknown
+    );
+    let rebuilt = kernel_identity("6.12", 2, "second");
+    assert_eq!(
+        name_on_running_kernel(&rebuilt, KERNEL_TEXT_START, &maps),
+        unknown
+    );
+    let other_release = kernel_identity("6.13", 1, "second");
+    assert_eq!(
+        name_on_running_kernel(&other_release, KERNEL_TEXT_START, &maps),
+        unknown
+    );
 }
 
 #[test]
 fn r1_9_functions_of_a_module_at_another_address_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[y]\n";
     let modules = "y 16384 0 - Live 0xffffffffc0000000\n";
-    let reader =
-        Reader::with_kernel_symbols(text, modules).with_running_kernel(&kernel("6.12", 1, "first"));
+    let reader = Reader::with_kernel_symbols(text, modules)
+        .with_running_kernel(&kernel_identity("6.12", 1, "first"));
     let maps = [
-        (TEXT, MODULE, "[kernel.kallsyms]_text"),
-        (MODULE + 0x2000, MODULE + 0x6000, "[y]"),
+        (KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text"),
+        (MODULE_START + 0x2000, MODULE_START + 0x6000, "[y]"),
     ];
     // The last address is behind the module.
-    let addresses = [MODULE + 0x2010, MODULE + 0x10, MODULE + 0x7000];
+    let addresses = [
+        MODULE_START + 0x2010,
+        MODULE_START + 0x10,
+        MODULE_START + 0x7000,
+    ];
     assert_eq!(
-        names(reader, &maps, &addresses),
+        symbolized_names(reader, &maps, &addresses),
         ["[y] [unknown]", "[y] f", "[kernel.kallsyms] [unknown]"]
     );
 }

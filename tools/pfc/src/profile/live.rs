@@ -10,36 +10,36 @@ use rustix::process::{test_kill_process, Pid};
 use super::Reader;
 
 /// The known processes are searched for ended processes only if there are at least this many.
-const MIN_REAP_SIZE: usize = 1024;
+const MIN_PROCESSES_TO_REAP: usize = 1024;
 
 /// The threads and processes that have ended. Their samples may be in the next table, so their names
 /// are dropped after that table.
 #[derive(Default)]
-pub(super) struct Ended {
+pub(super) struct EndedTasks {
     /// Threads whose EXIT record was read since the last table, without the first threads of
     /// processes.
-    pub threads: HashSet<(i32, i32)>,
+    pub recent_threads: HashSet<(i32, i32)>,
     /// Threads whose EXIT record was read between the last two tables.
     older_threads: HashSet<(i32, i32)>,
     /// Processes that did not exist at the last search.
-    processes: HashSet<i32>,
+    ended_processes: HashSet<i32>,
     /// The known processes are searched for ended processes only if there are at least this many,
-    /// and at least [`MIN_REAP_SIZE`].
-    reap_size: usize,
+    /// and at least [`MIN_PROCESSES_TO_REAP`].
+    next_reap_size: usize,
 }
 
-impl Ended {
+impl EndedTasks {
     /// Keeps the name of a new thread. An ended thread or process may have had the same ID, so its
     /// ID is removed from the ended IDs.
-    pub fn keep(&mut self, pid: i32, tid: i32) {
-        self.threads.remove(&(pid, tid));
+    pub fn remove_reused_ids(&mut self, pid: i32, tid: i32) {
+        self.recent_threads.remove(&(pid, tid));
         self.older_threads.remove(&(pid, tid));
-        self.processes.remove(&pid);
+        self.ended_processes.remove(&pid);
     }
 }
 
 /// Returns true if there is no process with this ID.
-fn has_ended(pid: i32) -> bool {
+fn has_process_ended(pid: i32) -> bool {
     let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten();
     process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
@@ -52,23 +52,26 @@ impl Reader {
         self.profile.frames.clear();
         self.frame_indices.clear();
         self.frames_by_address.clear();
-        let ended = &mut self.ended;
-        let older = std::mem::replace(&mut ended.older_threads, std::mem::take(&mut ended.threads));
+        let ended = &mut self.ended_tasks;
+        let older = std::mem::replace(
+            &mut ended.older_threads,
+            std::mem::take(&mut ended.recent_threads),
+        );
         for (pid, tid) in older {
             self.processes.remove_thread(pid, tid);
         }
         let known = self.processes.pids();
         let mut removed = HashSet::new();
-        if known.len() >= ended.reap_size.max(MIN_REAP_SIZE) {
+        if known.len() >= ended.next_reap_size.max(MIN_PROCESSES_TO_REAP) {
             let now: HashSet<i32> = known
                 .iter()
                 .copied()
-                .filter(|pid| has_ended(*pid))
+                .filter(|pid| has_process_ended(*pid))
                 .collect();
-            removed = now.intersection(&ended.processes).copied().collect();
-            ended.reap_size = 2 * (known.len() - now.len());
-            ended.processes = &now - &removed;
-            self.processes.remove(&removed);
+            removed = now.intersection(&ended.ended_processes).copied().collect();
+            ended.next_reap_size = 2 * (known.len() - now.len());
+            ended.ended_processes = &now - &removed;
+            self.processes.remove_processes(&removed);
         }
         self.symbolizer.drop_processes(&removed);
     }
@@ -83,10 +86,10 @@ mod tests {
     use crate::data::{encode_file, Attribute, Encoder, SampleId};
 
     /// A process ID that the kernel never gives: the limit is 2^22.
-    const FIRST_PID: u32 = 1 << 23;
+    const FIRST_UNUSED_PID: u32 = 1 << 23;
     const PROCESSES_PER_TABLE: u32 = 500;
 
-    fn id(pid: u32, tid: u32, time: u64) -> SampleId {
+    fn sample_id(pid: u32, tid: u32, time: u64) -> SampleId {
         SampleId {
             pid,
             tid,
@@ -96,7 +99,7 @@ mod tests {
         }
     }
 
-    fn add(reader: &mut Reader, encoder: &Encoder) {
+    fn add_records(reader: &mut Reader, encoder: &Encoder) {
         let event = Attribute {
             id: 1,
             ..Attribute::default()
@@ -105,7 +108,7 @@ mod tests {
         reader.add_file(file).expect("valid records");
     }
 
-    fn sample(encoder: &mut Encoder, id: &SampleId) {
+    fn encode_sample(encoder: &mut Encoder, id: &SampleId) {
         let sample = Sample {
             ip: 0x1000 + u64::from(id.tid),
             pid: id.pid,
@@ -121,47 +124,47 @@ mod tests {
         let mut reader = Reader::default();
         let own = std::process::id();
         let mut encoder = Encoder::default();
-        encoder.comm(b"lasting", true, &id(own, own, 1));
-        add(&mut reader, &encoder);
+        encoder.comm(b"lasting", true, &sample_id(own, own, 1));
+        add_records(&mut reader, &encoder);
         for table in 0..20 {
             let mut encoder = Encoder::default();
             for n in 0..PROCESSES_PER_TABLE {
-                let pid = FIRST_PID + table * PROCESSES_PER_TABLE + n;
+                let pid = FIRST_UNUSED_PID + table * PROCESSES_PER_TABLE + n;
                 let time = 10 * u64::from(pid);
-                encoder.fork((own, own), &id(pid, pid, time));
-                encoder.comm(b"short", true, &id(pid, pid, time + 1));
+                encoder.fork((own, own), &sample_id(pid, pid, time));
+                encoder.comm(b"short", true, &sample_id(pid, pid, time + 1));
                 let region = Region {
                     start: 0x1000,
                     end: u64::MAX >> 1,
                     path: format!("/nowhere/{pid}").into(),
                     ..Region::default()
                 };
-                encoder.mmap2(&region, &id(pid, pid, time + 2));
-                sample(&mut encoder, &id(pid, pid, time + 3));
-                encoder.exit((own, own), &id(pid, pid, time + 4));
+                encoder.mmap2(&region, &sample_id(pid, pid, time + 2));
+                encode_sample(&mut encoder, &sample_id(pid, pid, time + 3));
+                encoder.exit((own, own), &sample_id(pid, pid, time + 4));
                 // A thread of the test's own process, which does not end.
-                encoder.fork((own, own), &id(own, pid, time + 5));
-                encoder.exit((own, own), &id(own, pid, time + 6));
+                encoder.fork((own, own), &sample_id(own, pid, time + 5));
+                encoder.exit((own, own), &sample_id(own, pid, time + 6));
             }
-            add(&mut reader, &encoder);
+            add_records(&mut reader, &encoder);
             let samples = &reader.profile.samples;
             assert_eq!(samples.len(), PROCESSES_PER_TABLE as usize);
             assert!(samples.iter().all(|s| &*s.command == "short"));
             reader.end_table();
         }
-        let limit = 2 * MIN_REAP_SIZE + 2 * PROCESSES_PER_TABLE as usize;
+        let limit = 2 * MIN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
         let sizes = [
             reader.profile.frames.len(),
             reader.frame_indices.len(),
             reader.frames_by_address.len(),
-            reader.processes.nr_names(),
+            reader.processes.nr_thread_names(),
             reader.processes.pids().len(),
-            reader.symbolizer.nr_lookups(),
+            reader.symbolizer.nr_file_lookups(),
         ];
         assert!(sizes.iter().all(|size| *size <= limit), "{sizes:?}");
         let mut encoder = Encoder::default();
-        sample(&mut encoder, &id(own, own, u64::MAX >> 1));
-        add(&mut reader, &encoder);
+        encode_sample(&mut encoder, &sample_id(own, own, u64::MAX >> 1));
+        add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "lasting");
     }
 
@@ -169,14 +172,17 @@ mod tests {
     fn r1_10_an_ended_process_has_a_name_in_the_next_table() {
         let mut reader = Reader::default();
         let mut encoder = Encoder::default();
-        for pid in FIRST_PID..FIRST_PID + 2 * MIN_REAP_SIZE as u32 {
-            encoder.comm(b"short", true, &id(pid, pid, 1));
+        for pid in FIRST_UNUSED_PID..FIRST_UNUSED_PID + 2 * MIN_PROCESSES_TO_REAP as u32 {
+            encoder.comm(b"short", true, &sample_id(pid, pid, 1));
         }
-        add(&mut reader, &encoder);
+        add_records(&mut reader, &encoder);
         reader.end_table();
         let mut encoder = Encoder::default();
-        sample(&mut encoder, &id(FIRST_PID, FIRST_PID, 2));
-        add(&mut reader, &encoder);
+        encode_sample(
+            &mut encoder,
+            &sample_id(FIRST_UNUSED_PID, FIRST_UNUSED_PID, 2),
+        );
+        add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "short");
     }
 }

@@ -51,7 +51,7 @@ use crate::data;
 use crate::error::Failure;
 pub use files::{build_id, candidate_paths, is_same_file, open_regular};
 pub use read::Reader;
-pub use symbols::UNKNOWN;
+pub use symbols::UNKNOWN_NAME;
 
 /// The contents of one or more files of samples.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub struct Profile {
     pub command: Vec<String>,
     /// The number of samples whose call stacks were too deep, so that they lack the outermost
     /// frames.
-    pub cut_stacks: u64,
+    pub nr_cut_stacks: u64,
     /// True if some samples have call chains.
     pub has_stacks: bool,
 }
@@ -102,7 +102,7 @@ pub struct Frame {
     pub is_kernel: bool,
     /// The path of the mapped file, or a name in brackets if the code is not in a file.
     pub object: Rc<str>,
-    /// The name of the function, or [`UNKNOWN`].
+    /// The name of the function, or [`UNKNOWN_NAME`].
     pub symbol: Rc<str>,
     /// The distance of the address from the first byte of the function; 0 for an inlined function.
     pub offset: u64,
@@ -112,7 +112,7 @@ pub struct Frame {
 
 impl Frame {
     pub fn is_known(&self) -> bool {
-        *self.symbol != *UNKNOWN
+        *self.symbol != *UNKNOWN_NAME
     }
 
     /// Returns the name of the function, with perf's mark of an inlined function.
@@ -145,7 +145,7 @@ impl Profile {
         if profile.samples.is_empty() {
             return Err(Failure::NoMatch(format!(
                 ": there are no samples in {}",
-                read::input_name(path)
+                read::input_name_for_messages(path)
             )));
         }
         Ok(profile)
@@ -239,7 +239,7 @@ pub mod tests {
             frame(0x2008, "/bin/prog", "main"),
             frame(0x3000, "/bin/prog", "a;b"),
             frame(data::KERNEL_START + 1, "[kernel.kallsyms]", "sys_read"),
-            frame(0x9999, UNKNOWN, UNKNOWN),
+            frame(0x9999, UNKNOWN_NAME, UNKNOWN_NAME),
         ];
         let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {
             event,
@@ -265,13 +265,13 @@ pub mod tests {
             throttled: 3,
             offline_ns: BTreeMap::from([(1, 2_301_000_000)]),
             command: vec!["pfc".to_owned()],
-            cut_stacks: 0,
+            nr_cut_stacks: 0,
             has_stacks: true,
         }
     }
 
     #[test]
-    fn r1_10_stacks_in_lines() {
+    fn r1_10_samples_of_equal_stacks_are_folded() {
         let profile = synthetic().select_single_event(None).expect("known");
         let stacks = folded::fold_stacks(&profile);
         let lines: Vec<(String, u64)> = stacks
@@ -289,7 +289,7 @@ pub mod tests {
     }
 
     #[test]
-    fn r1_10_samples_of_one_event() {
+    fn r1_10_samples_of_one_event_are_selected() {
         let selected = synthetic().select_event(Some("faults")).expect("known");
         assert_eq!(selected.samples.len(), 1);
         assert!(synthetic().select_event(Some("cycle")).is_err());

@@ -10,27 +10,28 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::{
-    self, ByteReader, AUXTRACE, COMPRESSED, COMPRESSED_KINDS, FEATURE_CMDLINE, FEATURE_EVENT_DESC,
-    INCONSISTENT, TOO_MANY_EVENTS, TRUNCATED,
+    self, ByteReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED, ERROR_INCONSISTENT,
+    ERROR_TOO_MANY_EVENTS, ERROR_TRUNCATED, FEATURE_CMDLINE, FEATURE_EVENT_DESC, RECORD_AUXTRACE,
 };
 use crate::error::Failure;
 use crate::input_file;
 
 /// The size in bytes of the header of the pipe format, which consists of the magic number and this
 /// size.
-const HEADER_SIZE: u64 = 16;
+const PIPE_HEADER_BYTES: u64 = 16;
 /// Types of perf's own records: PERF_RECORD_HEADER_ATTR, _TRACING_DATA, _BUILD_ID and _FEATURE.
-const HEADER_ATTR: u32 = 64;
-const TRACING_DATA: u32 = 66;
-const HEADER_BUILD_ID: u32 = 67;
-const HEADER_FEATURE: u32 = 80;
-/// The limit of perf's feature numbers; records of features at or above `NR_FEATURES` are skipped.
-const NR_FEATURES: usize = 64;
+const RECORD_HEADER_ATTR: u32 = 64;
+const RECORD_TRACING_DATA: u32 = 66;
+const RECORD_HEADER_BUILD_ID: u32 = 67;
+const RECORD_HEADER_FEATURE: u32 = 80;
+/// The limit of perf's feature numbers; records of features at or above `NR_PERF_FEATURES` are
+/// skipped.
+const NR_PERF_FEATURES: usize = 64;
 /// The flag in a record's header which says that the record contains the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
-const BUILD_ID_SIZE: u32 = 1 << 15;
-/// The size of a build ID in a record without the flag [`BUILD_ID_SIZE`].
-const DEFAULT_BUILD_ID_SIZE: usize = 20;
+const MISC_BUILD_ID_SIZE: u32 = 1 << 15;
+/// The size of a build ID in a record without the flag [`MISC_BUILD_ID_SIZE`].
+const DEFAULT_BUILD_ID_BYTES: usize = 20;
 
 /// Reads standard input to its end, and returns the bytes, which should be a perf.data file or
 /// stream.
@@ -44,19 +45,20 @@ pub fn read_stdin() -> Result<Vec<u8>, Failure> {
     if stdin.is_terminal() {
         return refused("it is a terminal; pipe a recording into pfc, or name a file: -i FILE");
     }
-    input_file::read_stream(stdin.lock(), check::MAGIC).or_else(|e| refused(&e.to_string()))
+    input_file::read_stream(stdin.lock(), check::PERF_DATA_MAGIC)
+        .or_else(|e| refused(&e.to_string()))
 }
 
 /// Returns true if the bytes have the header of the pipe format.
-pub fn is_pipe_format(bytes: &[u8]) -> bool {
+pub fn has_pipe_format_header(bytes: &[u8]) -> bool {
     let size = bytes
-        .strip_prefix(check::MAGIC)
+        .strip_prefix(check::PERF_DATA_MAGIC)
         .and_then(<[u8]>::first_chunk);
-    size.is_some_and(|size| u64::from_le_bytes(*size) == HEADER_SIZE)
+    size.is_some_and(|size| u64::from_le_bytes(*size) == PIPE_HEADER_BYTES)
 }
 
 /// A checked stream in the pipe format.
-pub struct Stream {
+pub struct PipeStream {
     /// The stream, with the attributes and the features before all other records, as the crate
     /// linux-perf-data requires.
     pub bytes: Vec<u8>,
@@ -69,86 +71,90 @@ pub struct Stream {
 /// # Errors
 ///
 /// The reason, in words, why the stream cannot be read.
-pub fn read_stream(bytes: &[u8]) -> Result<Stream, &'static str> {
+pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str> {
     let (head, records) = bytes
-        .split_at_checked(HEADER_SIZE as usize)
-        .ok_or(TRUNCATED)?;
+        .split_at_checked(PIPE_HEADER_BYTES as usize)
+        .ok_or(ERROR_TRUNCATED)?;
     let (mut first, mut others) = (head.to_vec(), Vec::new());
     let mut build_ids = HashMap::new();
     let mut nr_events = 0;
     let mut rest = ByteReader(records);
     while !rest.0.is_empty() {
         let whole = rest.0;
-        let (kind, misc_and_size) = (rest.u32().ok_or(TRUNCATED)?, rest.u32().ok_or(TRUNCATED)?);
+        let (kind, misc_and_size) = (
+            rest.read_u32().ok_or(ERROR_TRUNCATED)?,
+            rest.read_u32().ok_or(ERROR_TRUNCATED)?,
+        );
         let size = u64::from(misc_and_size >> 16);
         let body = rest
-            .take(size.checked_sub(8).ok_or(INCONSISTENT)?)
-            .ok_or(TRUNCATED)?;
+            .take_bytes(size.checked_sub(8).ok_or(ERROR_INCONSISTENT)?)
+            .ok_or(ERROR_TRUNCATED)?;
         let record = &whole[..size as usize];
         match kind {
-            HEADER_ATTR => {
-                check_attribute(body).ok_or(INCONSISTENT)?;
+            RECORD_HEADER_ATTR => {
+                check_attribute_record(body).ok_or(ERROR_INCONSISTENT)?;
                 nr_events += 1;
-                if nr_events > check::MAX_EVENTS {
-                    return Err(TOO_MANY_EVENTS);
+                if nr_events > check::MAX_EVENTS_PER_FILE {
+                    return Err(ERROR_TOO_MANY_EVENTS);
                 }
                 first.extend(record);
             }
-            HEADER_FEATURE => {
-                if check_feature(body).ok_or(INCONSISTENT)? {
+            RECORD_HEADER_FEATURE => {
+                if check_feature_record(body).ok_or(ERROR_INCONSISTENT)? {
                     first.extend(record);
                 }
             }
-            HEADER_BUILD_ID => {
-                let (path, id) = parse_build_id(body, misc_and_size).ok_or(INCONSISTENT)?;
+            RECORD_HEADER_BUILD_ID => {
+                let (path, id) =
+                    parse_build_id_record(body, misc_and_size).ok_or(ERROR_INCONSISTENT)?;
                 build_ids.insert(path, id);
             }
             // Skip the tracepoint formats that follow a TRACING_DATA record, padded to 8 bytes.
             // Samples can be read without the tracepoint formats.
-            TRACING_DATA => {
-                let size = ByteReader(body).u32().ok_or(INCONSISTENT)?;
-                rest.take(u64::from(size).next_multiple_of(8))
-                    .ok_or(TRUNCATED)?;
+            RECORD_TRACING_DATA => {
+                let size = ByteReader(body).read_u32().ok_or(ERROR_INCONSISTENT)?;
+                rest.take_bytes(u64::from(size).next_multiple_of(8))
+                    .ok_or(ERROR_TRUNCATED)?;
             }
-            AUXTRACE => return Err(COMPRESSED),
-            kind if COMPRESSED_KINDS.contains(&kind) => return Err(COMPRESSED),
+            RECORD_AUXTRACE => return Err(ERROR_COMPRESSED),
+            kind if COMPRESSED_RECORD_TYPES.contains(&kind) => return Err(ERROR_COMPRESSED),
             _ => others.extend(record),
         }
     }
-    check::check_records(&others)?;
+    check::check_record_sizes(&others)?;
     first.append(&mut others);
-    Ok(Stream {
+    Ok(PipeStream {
         bytes: first,
         build_ids,
     })
 }
 
 /// Checks the contents of a HEADER_ATTR record: the attribute of an event, then the event's IDs.
-fn check_attribute(body: &[u8]) -> Option<()> {
-    let ids = body.len() - check::check_attribute(body)?;
+fn check_attribute_record(body: &[u8]) -> Option<()> {
+    let ids = body.len() - check::check_attribute_size(body)?;
     (ids % 8 == 0).then_some(())
 }
 
 /// Checks a record with a feature: the number of the feature, and its contents. Returns true if the
-/// number of the feature is below [`NR_FEATURES`]. The crate linux-perf-data searches all features
-/// for each feature that it reads, so the number of features is limited.
-fn check_feature(body: &[u8]) -> Option<bool> {
+/// number of the feature is below [`NR_PERF_FEATURES`]. The crate linux-perf-data searches all
+/// features for each feature that it reads, so the number of features is limited.
+fn check_feature_record(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
-    let number = usize::try_from(body.u64()?).ok()?;
+    let number = usize::try_from(body.read_u64()?).ok()?;
     match number {
-        FEATURE_CMDLINE => check::check_cmdline(body)?,
-        FEATURE_EVENT_DESC => check::check_event_desc(body)?,
+        FEATURE_CMDLINE => check::check_cmdline_sizes(body)?,
+        FEATURE_EVENT_DESC => check::check_event_desc_sizes(body)?,
         _ => {}
     }
-    Some(number < NR_FEATURES)
+    Some(number < NR_PERF_FEATURES)
 }
 
 /// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its
 /// size, and the path of the file.
-fn parse_build_id(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
+fn parse_build_id_record(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> {
     let id = body.get(4..24)?;
-    let size = match misc & BUILD_ID_SIZE {
-        0 => DEFAULT_BUILD_ID_SIZE,
+    let size = match misc & MISC_BUILD_ID_SIZE {
+        0 => DEFAULT_BUILD_ID_BYTES,
         _ => usize::from(*body.get(24)?),
     };
     let path = body.get(28..)?.split(|byte| *byte == 0).next()?;
@@ -164,17 +170,17 @@ mod tests {
     use crate::data::{encode_file, Attribute, Encoder, SampleId};
     use crate::profile::Profile;
 
-    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    fn encode_record(kind: u32, body: &[u8]) -> Vec<u8> {
         let size = 8 + body.len() as u16;
         [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
     }
 
-    fn word(bytes: &[u8], at: usize) -> usize {
+    fn read_word(bytes: &[u8], at: usize) -> usize {
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a word")) as usize
     }
 
     /// Returns a file with the samples of two events, and the same samples in the pipe format.
-    fn file_and_stream() -> (Vec<u8>, Vec<u8>) {
+    fn encode_file_and_stream() -> (Vec<u8>, Vec<u8>) {
         let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
             name: name.to_owned(),
             period: 1000,
@@ -201,29 +207,35 @@ mod tests {
             encoder.sample(&sample, id);
         }
         let file = encode_file(&events, false, &[&encoder.bytes]);
-        let mut stream = check::MAGIC.to_vec();
-        stream.extend(HEADER_SIZE.to_le_bytes());
+        let mut stream = check::PERF_DATA_MAGIC.to_vec();
+        stream.extend(PIPE_HEADER_BYTES.to_le_bytes());
         for n in 0..2 {
             let at = 104 + 16 + n * 144;
             let id = &file[104 + 8 * n..][..8];
-            stream.extend(record(HEADER_ATTR, &[&file[at..at + 128], id].concat()));
+            stream.extend(encode_record(
+                RECORD_HEADER_ATTR,
+                &[&file[at..at + 128], id].concat(),
+            ));
         }
         // The table of features follows the records. Entries 3 and 4 of the table of features are
         // the command line and the names of the events.
-        let table = word(&file, 40) + word(&file, 48);
+        let table = read_word(&file, 40) + read_word(&file, 48);
         for (entry, feature) in [(3, FEATURE_CMDLINE), (4, FEATURE_EVENT_DESC)] {
-            let at = word(&file, table + 16 * entry);
-            let contents = &file[at..at + word(&file, table + 16 * entry + 8)];
+            let at = read_word(&file, table + 16 * entry);
+            let contents = &file[at..at + read_word(&file, table + 16 * entry + 8)];
             let number = (feature as u64).to_le_bytes();
-            stream.extend(record(HEADER_FEATURE, &[&number, contents].concat()));
+            stream.extend(encode_record(
+                RECORD_HEADER_FEATURE,
+                &[&number, contents].concat(),
+            ));
         }
-        stream.extend(record(TRACING_DATA, &5_u32.to_le_bytes()));
+        stream.extend(encode_record(RECORD_TRACING_DATA, &5_u32.to_le_bytes()));
         stream.extend([0xff; 8]);
         stream.extend(&encoder.bytes);
         (file, stream)
     }
 
-    fn load(bytes: &[u8]) -> Result<Profile, Failure> {
+    fn load_profile(bytes: &[u8]) -> Result<Profile, Failure> {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(&file, bytes).expect("room");
         Profile::load(Some(file.path()), true)
@@ -231,8 +243,8 @@ mod tests {
 
     #[test]
     fn r1_9_a_stream_of_perf_record_has_the_samples_of_the_file() {
-        let (file, stream) = file_and_stream();
-        let (file, stream) = (load(&file), load(&stream));
+        let (file, stream) = encode_file_and_stream();
+        let (file, stream) = (load_profile(&file), load_profile(&stream));
         let (file, stream) = (file.expect("samples"), stream.expect("samples"));
         assert_eq!(stream.events, ["cycles:u", "faults"]);
         assert_eq!(stream.events, file.events);
@@ -250,36 +262,36 @@ mod tests {
 
     #[test]
     fn r1_9_attributes_are_found_after_other_records() {
-        let (_, stream) = file_and_stream();
+        let (_, stream) = encode_file_and_stream();
         // Move the last record of the stream, which is a sample, before the attributes.
         let at = stream.len() - 56;
         let moved = [&stream[..16], &stream[at..], &stream[16..at]].concat();
-        assert_eq!(load(&moved).expect("samples").samples.len(), 2);
+        assert_eq!(load_profile(&moved).expect("samples").samples.len(), 2);
     }
 
     #[test]
     fn r1_9_a_damaged_stream_is_refused_or_read_in_part() {
-        let (_, stream) = file_and_stream();
+        let (_, stream) = encode_file_and_stream();
         let mut nr_read = 0;
         for end in 0..stream.len() {
-            nr_read += usize::from(load(&stream[..end]).is_ok());
+            nr_read += usize::from(load_profile(&stream[..end]).is_ok());
         }
         // If a stream ends after a complete sample, it is accepted without an error.
         assert!((1..=2).contains(&nr_read), "{nr_read}");
         for at in 0..stream.len() {
             let mut bytes = stream.clone();
             bytes[at] ^= 0xff;
-            let _ = load(&bytes);
+            let _ = load_profile(&bytes);
         }
     }
 
     #[test]
     fn r1_9_build_ids_are_taken_from_a_stream() {
-        let (_, mut stream) = file_and_stream();
+        let (_, mut stream) = encode_file_and_stream();
         let mut encoder = Encoder::default();
         encoder.build_id(b"/bin/one", &[1, 2, 3]);
         stream.extend(encoder.bytes);
-        let stream = read_stream(&stream).unwrap_or_else(|why| panic!("{why}"));
+        let stream = check_and_reorder_stream(&stream).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(stream.build_ids[OsStr::new("/bin/one")], [1, 2, 3]);
     }
 }

@@ -17,13 +17,13 @@ use linux_perf_event_reader::{
     SampleRecord, SamplingPolicy,
 };
 
-use super::address_space::{Processes, Region};
-use super::check::{check, MAGIC};
-use super::files::Identity;
+use super::address_space::{MappedRegion, Processes};
+use super::check::{check_perf_data_file, PERF_DATA_MAGIC};
+use super::files::FileIdentity;
 #[cfg(test)]
 use super::kernel::KernelSymbols;
-use super::kernel::KERNEL_OBJECT;
-use super::live::Ended;
+use super::kernel::KERNEL_IMAGE_OBJECT;
+use super::live::EndedTasks;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
@@ -43,34 +43,34 @@ const CONTEXT_USER: u64 = -512_i64 as u64;
 const MAX_STACK_DEPTH: usize = 1024;
 
 /// The object name of code that ran in a KVM guest.
-const GUEST_OBJECT: &str = "[guest]";
+const KVM_GUEST_OBJECT: &str = "[guest]";
 
 /// The path that stands for standard input.
-const STDIN: &str = "-";
+const STDIN_PATH: &str = "-";
 
-fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+fn unreadable_file_error(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        input_name(path)
+        input_name_for_messages(path)
     ))
 }
 
 /// Returns the name that messages use for the input file at `path`.
-pub fn input_name(path: &Path) -> Cow<'_, str> {
-    match path == Path::new(STDIN) {
+pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
+    match path == Path::new(STDIN_PATH) {
         true => "standard input".into(),
         false => visible::escape_path(path),
     }
 }
 
 /// Returns the profile of a file, and messages about missing names and functions. The path
-/// [`STDIN`] stands for standard input. If `inlined` is true, call stacks have frames of inlined
-/// functions.
+/// [`STDIN_PATH`] stands for standard input. If `inlined` is true, call stacks have frames of
+/// inlined functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
-    let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
-    let bytes = match path == Path::new(STDIN) {
+    let error = |e: &dyn std::fmt::Display| unreadable_file_error(path, e);
+    let bytes = match path == Path::new(STDIN_PATH) {
         true => pipe::read_stdin()?,
-        false => input_file::read(path, MAGIC).map_err(|e| match e.kind() {
+        false => input_file::read(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Failure::Refused(format!(
                 "there is no {}; make it: pfc record COMMAND",
                 visible::escape_path(path)
@@ -80,23 +80,25 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     };
     let mut reader = Reader::default();
     reader.symbolizer.finds_inlined = inlined;
-    if path != Path::new(STDIN) {
+    if path != Path::new(STDIN_PATH) {
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
         reader.recorded_until = metadata.and_then(|m| m.modified().ok());
     }
     reader.add_file(bytes).map_err(|e| error(&e))?;
-    let mut messages = reader.symbolizer.missing_names(&reader.profile.frames);
-    if reader.profile.cut_stacks > 0 {
+    let mut messages = reader
+        .symbolizer
+        .explain_missing_names(&reader.profile.frames);
+    if reader.profile.nr_cut_stacks > 0 {
         messages.push(format!(
             "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
-            reader.profile.cut_stacks
+            reader.profile.nr_cut_stacks
         ));
     }
     Ok((reader.profile, messages))
 }
 
 /// Returns the bytes of a record's name or path up to the first NUL.
-fn c_string(data: &RawData<'_>) -> OsString {
+fn bytes_before_nul(data: &RawData<'_>) -> OsString {
     let mut bytes = data.as_slice().into_owned();
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     bytes.truncate(end);
@@ -105,7 +107,7 @@ fn c_string(data: &RawData<'_>) -> OsString {
 
 /// Returns the words of the feature CMDLINE: the number of words, and for each word its size and
 /// the word with NUL bytes at its end.
-fn command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
+fn parse_command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
     let number = |bytes: &mut &[u8]| -> Option<usize> {
         let (number, rest) = bytes.split_first_chunk::<4>()?;
         *bytes = rest;
@@ -126,7 +128,7 @@ fn command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
 }
 
 /// Returns the CPU of a record; 0 if the record has no CPU.
-fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
+fn record_cpu(record: &RawEventRecord<'_>) -> u32 {
     let common = record.common_data().ok();
     common.and_then(|common| common.cpu).unwrap_or(0)
 }
@@ -136,7 +138,7 @@ fn cpu_of(record: &RawEventRecord<'_>) -> u32 {
 pub struct Reader {
     pub profile: Profile,
     pub(super) processes: Processes,
-    pub(super) ended: Ended,
+    pub(super) ended_tasks: EndedTasks,
     /// The CPUs that were offline at the time of the last record that was read, each with the time
     /// at which the CPU became offline.
     offline_since: HashMap<u32, u64>,
@@ -167,7 +169,7 @@ impl Reader {
     pub(super) fn with_kernel_symbols(text: &str, modules: &str) -> Self {
         let mut reader = Self::default();
         reader.symbolizer.finds_inlined = true;
-        reader.symbolizer.kernel = Some(KernelSymbols::parse(text.to_owned(), modules));
+        reader.symbolizer.kernel_symbols = Some(KernelSymbols::parse(text.to_owned(), modules));
         reader
     }
 
@@ -181,13 +183,13 @@ impl Reader {
     /// Adds the samples of a complete file or stream to the profile. The event names of the added
     /// file, and its command line if it has one, replace those of the profile.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
-        if pipe::is_pipe_format(&bytes) {
-            let stream = pipe::read_stream(&bytes)?;
-            self.symbolizer.build_ids = stream.build_ids;
+        if pipe::has_pipe_format_header(&bytes) {
+            let stream = pipe::check_and_reorder_stream(&bytes)?;
+            self.symbolizer.recorded_build_ids = stream.build_ids;
             return self.add_records(PerfFileReader::parse_pipe(Cursor::new(stream.bytes)));
         }
-        check(&bytes)?;
-        self.symbolizer.build_ids.clear();
+        check_perf_data_file(&bytes)?;
+        self.symbolizer.recorded_build_ids.clear();
         self.add_records(PerfFileReader::parse_file(Cursor::new(bytes)))
     }
 
@@ -210,13 +212,16 @@ impl Reader {
         }
         self.profile.events = events;
         let command = perf_file.feature_section_data(Feature::CMDLINE);
-        if let Some(words) = command.and_then(|c| command_words(c, perf_file.endian())) {
+        if let Some(words) = command.and_then(|c| parse_command_words(c, perf_file.endian())) {
             self.profile.command = words;
         }
         let release = perf_file.os_release().ok().flatten().unwrap_or_default();
         let boot_id = perf_file.feature_section_data(Feature(BOOT_ID));
         // In a stream, `build_ids` already has the kernel's build ID.
-        let build_id = self.symbolizer.build_ids.get(OsStr::new(KERNEL_OBJECT));
+        let build_id = self
+            .symbolizer
+            .recorded_build_ids
+            .get(OsStr::new(KERNEL_IMAGE_OBJECT));
         self.symbolizer.recorded_kernel = KernelIdentity {
             release: release.to_owned(),
             build_id: build_id.cloned().unwrap_or_default(),
@@ -228,7 +233,7 @@ impl Reader {
             }
             let all = all.into_values().filter(|d| !d.build_id.is_empty());
             let one = |d: DsoInfo| (OsString::from_vec(d.path), d.build_id);
-            self.symbolizer.build_ids.extend(all.map(one));
+            self.symbolizer.recorded_build_ids.extend(all.map(one));
         }
         while let Some(record) = record_iter
             .next_record(&mut perf_file)
@@ -238,10 +243,10 @@ impl Reader {
                 // Records of unknown types are skipped.
                 match record.parse() {
                     Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_ID => {
-                        self.begin_gap(cpu_of(&record), r.timestamp);
+                        self.begin_offline_time(record_cpu(&record), r.timestamp);
                     }
                     Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
-                        self.end_gap(cpu_of(&record), r.timestamp);
+                        self.end_offline_time(record_cpu(&record), r.timestamp);
                     }
                     Ok(record) => self.handle_record(attr_index, record, &periods),
                     Err(_) => {}
@@ -258,48 +263,57 @@ impl Reader {
                     self.drop_cached_frames(r.pid);
                     self.symbolizer.perf_maps.remove(&r.pid);
                 }
-                let name = c_string(&r.name);
+                let name = bytes_before_nul(&r.name);
                 let name = visible::decode(name.as_bytes());
-                self.processes.comm(r.pid, r.tid, &name, r.is_execve);
+                self.processes
+                    .set_thread_name(r.pid, r.tid, &name, r.is_execve);
             }
             EventRecord::Exit(r) if r.tid != r.pid => {
-                self.ended.threads.insert((r.pid, r.tid));
+                self.ended_tasks.recent_threads.insert((r.pid, r.tid));
             }
             EventRecord::Fork(r) => {
-                self.ended.keep(r.pid, r.tid);
-                self.processes.fork((r.pid, r.tid), (r.ppid, r.ptid));
+                self.ended_tasks.remove_reused_ids(r.pid, r.tid);
+                self.processes
+                    .add_forked_thread((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
                 let end = r.address.saturating_add(r.length);
-                self.insert_kernel_mapping(r.address, end, r.page_offset, &c_string(&r.path));
+                self.insert_kernel_mapping(
+                    r.address,
+                    end,
+                    r.page_offset,
+                    &bytes_before_nul(&r.path),
+                );
             }
             // perf record --buildid-mmap writes records of this type for the kernel, too.
             EventRecord::Mmap2(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
-                let name = c_string(&r.path);
-                if let (Mmap2FileId::BuildId(id), true) = (&r.file_id, is_kernel_text(&name)) {
+                let name = bytes_before_nul(&r.path);
+                if let (Mmap2FileId::BuildId(id), true) =
+                    (&r.file_id, is_kernel_text_mapping(&name))
+                {
                     self.symbolizer.recorded_kernel.build_id.clone_from(id);
                 }
                 let end = r.address.saturating_add(r.length);
                 self.insert_kernel_mapping(r.address, end, r.page_offset, &name);
             }
             EventRecord::Mmap(r) if r.is_executable => {
-                let region = Region {
+                let region = MappedRegion {
                     end: r.address.saturating_add(r.length),
-                    offset: r.page_offset,
-                    object: c_string(&r.path).into(),
-                    identity: Identity::Any,
+                    file_offset: r.page_offset,
+                    object: bytes_before_nul(&r.path).into(),
+                    identity: FileIdentity::Any,
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
             EventRecord::Mmap2(r) if r.protection & 4 != 0 || r.protection == 0 => {
-                let region = Region {
+                let region = MappedRegion {
                     end: r.address.saturating_add(r.length),
-                    offset: r.page_offset,
-                    object: c_string(&r.path).into(),
-                    identity: mapping_identity(&r.file_id, self.recorded_until),
+                    file_offset: r.page_offset,
+                    object: bytes_before_nul(&r.path).into(),
+                    identity: mapped_file_identity(&r.file_id, self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -322,11 +336,11 @@ impl Reader {
         }
     }
 
-    fn begin_gap(&mut self, cpu: u32, time: u64) {
+    fn begin_offline_time(&mut self, cpu: u32, time: u64) {
         self.offline_since.entry(cpu).or_insert(time);
     }
 
-    fn end_gap(&mut self, cpu: u32, time: u64) {
+    fn end_offline_time(&mut self, cpu: u32, time: u64) {
         if let Some(since) = self.offline_since.remove(&cpu) {
             let total = self.profile.offline_ns.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
@@ -335,20 +349,21 @@ impl Reader {
 
     /// Adds a mapping of the kernel's text or of a module.
     fn insert_kernel_mapping(&mut self, start: u64, end: u64, offset: u64, name: &OsStr) {
-        if is_kernel_text(name) {
-            self.symbolizer.recorded_text_start = Some(offset).filter(|at| *at >= KERNEL_START);
+        if is_kernel_text_mapping(name) {
+            self.symbolizer.recorded_kernel_text_start =
+                Some(offset).filter(|at| *at >= KERNEL_START);
         }
         let name = visible::decode(name.as_bytes());
-        let region = Region {
+        let region = MappedRegion {
             end,
-            offset: start,
+            file_offset: start,
             object: OsString::from(kernel_object_name(&name)).into(),
-            identity: Identity::Any,
+            identity: FileIdentity::Any,
         };
-        self.processes.kernel.insert(start, region);
+        self.processes.kernel_mappings.insert(start, region);
     }
 
-    fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
+    fn insert_mapping(&mut self, pid: i32, start: u64, region: MappedRegion) {
         self.drop_cached_frames(pid);
         self.processes.insert_mapping(pid, start, region);
     }
@@ -371,11 +386,11 @@ impl Reader {
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
         let mut stack = match is_guest {
             true => {
-                let guest = GUEST_OBJECT.into();
-                let frame = Symbolizer::unknown_frame(ip, in_kernel, guest);
+                let guest = KVM_GUEST_OBJECT.into();
+                let frame = Symbolizer::frame_without_function(ip, in_kernel, guest);
                 vec![self.intern_frame(frame)]
             }
-            false => self.frames_at(pid, ip, in_kernel, 0).to_vec(),
+            false => self.find_frames_at(pid, ip, in_kernel, 0).to_vec(),
         };
         if r.callchain.is_none() {
             // A sample without a call chain is shown without inlined functions.
@@ -404,11 +419,11 @@ impl Reader {
                 // before a return address is looked up. The first address after a context marker is
                 // not a return address, but the address that was interrupted.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
-                let frames = self.frames_at(pid, address, in_kernel, u64::from(is_return));
+                let frames = self.find_frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
                 if stack.len() > MAX_STACK_DEPTH {
                     stack.truncate(MAX_STACK_DEPTH);
-                    self.profile.cut_stacks += 1;
+                    self.profile.nr_cut_stacks += 1;
                     break;
                 }
             }
@@ -427,7 +442,13 @@ impl Reader {
 
     /// Returns the indices of the frames for an address, at least one. The function is looked up at
     /// the address minus `lookback`.
-    fn frames_at(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> Rc<[usize]> {
+    fn find_frames_at(
+        &mut self,
+        pid: i32,
+        address: u64,
+        in_kernel: bool,
+        lookback: u64,
+    ) -> Rc<[usize]> {
         let process = (!in_kernel).then_some(pid);
         if let Some(known) = self
             .frames_by_address
@@ -438,14 +459,15 @@ impl Reader {
         }
         let (frame, inlined) = match in_kernel {
             true => {
-                let frame = self
-                    .symbolizer
-                    .symbolize_kernel(&self.processes, address, lookback);
+                let frame =
+                    self.symbolizer
+                        .symbolize_kernel_address(&self.processes, address, lookback);
                 (frame, Vec::new())
             }
-            false => self
-                .symbolizer
-                .symbolize_user(&self.processes, pid, address, lookback),
+            false => {
+                self.symbolizer
+                    .symbolize_user_address(&self.processes, pid, address, lookback)
+            }
         };
         let inlined = inlined.into_iter().map(|symbol| Frame {
             symbol,
@@ -476,27 +498,27 @@ impl Reader {
 
 /// Returns the identity of a mapped file, from the record of the mapping. `recorded_until` is the
 /// time of the recording, if it is known.
-fn mapping_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> Identity {
+fn mapped_file_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> FileIdentity {
     match file {
-        Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::BuildId(id.as_slice().into()),
-        Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => Identity::Inode {
+        Mmap2FileId::BuildId(id) if !id.is_empty() => FileIdentity::BuildId(id.as_slice().into()),
+        Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => FileIdentity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
             unchanged_since: recorded_until,
         },
-        _ => Identity::Any,
+        _ => FileIdentity::Any,
     }
 }
 
 /// Returns true if a mapping with this name is that of the kernel's text.
-fn is_kernel_text(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(KERNEL_OBJECT.as_bytes())
+fn is_kernel_text_mapping(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(KERNEL_IMAGE_OBJECT.as_bytes())
 }
 
 /// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
-    if path.starts_with(KERNEL_OBJECT) {
-        return KERNEL_OBJECT.to_owned();
+    if path.starts_with(KERNEL_IMAGE_OBJECT) {
+        return KERNEL_IMAGE_OBJECT.to_owned();
     }
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     match name.split_once(".ko") {

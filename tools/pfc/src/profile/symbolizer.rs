@@ -11,17 +11,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::address_space::Processes;
-use super::demangle::{demangle, MAX_LENGTH};
-use super::files::{Identity, ANOTHER_BUILD};
+use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
+use super::files::{FileIdentity, ERROR_ANOTHER_BUILD};
 use super::kernel::{self, KernelFunction, KernelSymbols};
-use super::symbols::{Symbols, UNKNOWN};
+use super::symbols::{Symbols, UNKNOWN_NAME};
 use super::Frame;
 use crate::kernel_identity::KernelIdentity;
 
 /// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
 /// compiler may write code: anonymous memory, and files that exist only in memory.
-const VDSO: &str = "[vdso]";
-const JIT_PREFIXES: [&str; 6] = [
+const VDSO_MAPPING: &str = "[vdso]";
+const JIT_MAPPING_PREFIXES: [&str; 6] = [
     "//anon",
     "[",
     "/memfd:",
@@ -31,29 +31,29 @@ const JIT_PREFIXES: [&str; 6] = [
 ];
 
 /// The maximum number of files whose symbols a live display keeps from one table to the next.
-const MAX_KEPT_FILES: usize = 1024;
+const MAX_KEPT_SYMBOL_FILES: usize = 1024;
 
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 pub struct Symbolizer {
-    symbols: HashMap<(Rc<OsStr>, Identity), Result<Symbols, &'static str>>,
+    symbols_by_file: HashMap<(Rc<OsStr>, FileIdentity), Result<Symbols, &'static str>>,
     /// The lookups of files that were tried: the process ID, and the path and the identity of the
     /// file. No lookup is repeated.
-    tried_lookups: HashSet<(i32, Rc<OsStr>, Identity)>,
+    tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
     /// The list of build IDs in the file's header, by path.
-    pub build_ids: HashMap<OsString, Vec<u8>>,
+    pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
     pub perf_maps: HashMap<i32, Option<Symbols>>,
-    vdso: Option<Option<Symbols>>,
-    demangled: HashMap<Rc<str>, Rc<str>>,
+    vdso_symbols: Option<Option<Symbols>>,
+    demangled_names: HashMap<Rc<str>, Rc<str>>,
     /// The path of each mapped file in the form that frames show. All frames of a file share one
     /// copy of the path.
-    shown_objects: HashMap<Rc<OsStr>, Rc<str>>,
+    displayed_objects: HashMap<Rc<OsStr>, Rc<str>>,
     /// True if inlined functions are searched for.
     pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
-    pub kernel: Option<Option<KernelSymbols>>,
+    pub kernel_symbols: Option<Option<KernelSymbols>>,
     /// The first address of the kernel's text when the file was written.
-    pub recorded_text_start: Option<u64>,
+    pub recorded_kernel_text_start: Option<u64>,
     /// The kernel on which the file was written, and the running kernel.
     pub recorded_kernel: KernelIdentity,
     pub running_kernel: OnceCell<KernelIdentity>,
@@ -62,27 +62,30 @@ pub struct Symbolizer {
 impl Symbolizer {
     /// Drops the symbols of ended processes, and names that can be made again.
     pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
-        self.demangled.clear();
-        self.shown_objects.clear();
+        self.demangled_names.clear();
+        self.displayed_objects.clear();
         self.perf_maps.retain(|pid, _| !pids.contains(pid));
-        self.tried_lookups.retain(|(pid, _, _)| !pids.contains(pid));
-        if self.symbols.len() > MAX_KEPT_FILES {
-            self.symbols.clear();
-            self.tried_lookups.clear();
+        self.tried_file_lookups
+            .retain(|(pid, _, _)| !pids.contains(pid));
+        if self.symbols_by_file.len() > MAX_KEPT_SYMBOL_FILES {
+            self.symbols_by_file.clear();
+            self.tried_file_lookups.clear();
         }
     }
 
     #[cfg(test)]
-    pub fn nr_lookups(&self) -> usize {
-        self.tried_lookups.len().max(self.symbols.len())
+    pub fn nr_file_lookups(&self) -> usize {
+        self.tried_file_lookups
+            .len()
+            .max(self.symbols_by_file.len())
     }
 
-    pub fn unknown_frame(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
+    pub fn frame_without_function(address: u64, is_kernel: bool, object: Rc<str>) -> Frame {
         Frame {
             address,
             is_kernel,
             object,
-            symbol: UNKNOWN.into(),
+            symbol: UNKNOWN_NAME.into(),
             offset: 0,
             is_inlined: false,
         }
@@ -92,37 +95,39 @@ impl Symbolizer {
         self.running_kernel.get_or_init(KernelIdentity::of_running)
     }
 
-    fn is_this_kernel(&self) -> bool {
+    fn is_recorded_kernel_running(&self) -> bool {
         self.recorded_kernel.is_same_build(self.running_kernel())
     }
 
-    pub fn symbolize_kernel(
+    pub fn symbolize_kernel_address(
         &mut self,
         processes: &Processes,
         address: u64,
         lookback: u64,
     ) -> Frame {
-        let region = processes.kernel.find(address);
+        let region = processes.kernel_mappings.find(address);
         let module = region.and_then(|(region, _)| {
-            let object = self.shown_object(&region.object);
-            (*object != *kernel::KERNEL_OBJECT).then_some((object, region.offset))
+            let object = self.displayed_object(&region.object);
+            (*object != *kernel::KERNEL_IMAGE_OBJECT).then_some((object, region.file_offset))
         });
         let object = match &module {
             Some((name, _)) => name.clone(),
-            None => kernel::KERNEL_OBJECT.into(),
+            None => kernel::KERNEL_IMAGE_OBJECT.into(),
         };
-        let unknown = Self::unknown_frame(address, true, object);
-        if !self.is_this_kernel() {
+        let unknown = Self::frame_without_function(address, true, object);
+        if !self.is_recorded_kernel_running() {
             return unknown;
         }
         let is_same_boot = self.recorded_kernel.is_same_boot(self.running_kernel());
-        let kernel = self.kernel.get_or_insert_with(KernelSymbols::read_running);
+        let kernel = self
+            .kernel_symbols
+            .get_or_insert_with(KernelSymbols::read_running_kernel);
         let Some(kernel) = kernel else {
             return unknown;
         };
         // The kernel's text has another address after a reboot, because of address space
         // randomization.
-        let text_shift = match (kernel.text_start(), self.recorded_text_start) {
+        let text_shift = match (kernel.text_start(), self.recorded_kernel_text_start) {
             (Some(now), Some(then)) => now.wrapping_sub(then),
             _ if is_same_boot => 0,
             _ => return unknown,
@@ -134,7 +139,7 @@ impl Symbolizer {
                 let now = kernel.module_start(name);
                 text_shift == 0 && *function.object == **name && now.is_none_or(|now| now == *start)
             }
-            None => text_shift == 0 || function.object == kernel::KERNEL_OBJECT,
+            None => text_shift == 0 || function.object == kernel::KERNEL_IMAGE_OBJECT,
         };
         let function = kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback));
         match function.filter(|(function, _)| is_same_object(function)) {
@@ -152,7 +157,7 @@ impl Symbolizer {
 
     /// Returns the frame of an address in user space, and the names of the functions that are
     /// inlined at this address, with the innermost function first.
-    pub fn symbolize_user(
+    pub fn symbolize_user_address(
         &mut self,
         processes: &Processes,
         pid: i32,
@@ -160,19 +165,22 @@ impl Symbolizer {
         lookback: u64,
     ) -> (Frame, Vec<Rc<str>>) {
         let mut inlined = Vec::new();
-        let Some((region, at)) = processes.find(pid, address.wrapping_sub(lookback)) else {
-            let unknown = Self::unknown_frame(address, false, UNKNOWN.into());
+        let Some((region, at)) = processes.find_mapping(pid, address.wrapping_sub(lookback)) else {
+            let unknown = Self::frame_without_function(address, false, UNKNOWN_NAME.into());
             return (unknown, inlined);
         };
         let path = region.object.clone();
-        let object = self.shown_object(&path);
+        let object = self.displayed_object(&path);
         let identity = region.identity.clone();
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
-        if *object == *VDSO {
-            let symbols = self.vdso(address);
-            found = symbols.and_then(|s| s.find_offset(at)).map(owned);
-        } else if JIT_PREFIXES.iter().any(|begin| object.starts_with(begin)) {
+        if *object == *VDSO_MAPPING {
+            let symbols = self.usable_vdso_symbols(address);
+            found = symbols.and_then(|s| s.find_at_file_offset(at)).map(owned);
+        } else if JIT_MAPPING_PREFIXES
+            .iter()
+            .any(|begin| object.starts_with(begin))
+        {
             let perf_map = self
                 .perf_maps
                 .entry(pid)
@@ -185,10 +193,10 @@ impl Symbolizer {
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
             let finds_inlined = self.finds_inlined;
-            if let Some(symbols) = self.file_symbols(pid, &path, identity) {
-                found = symbols.find_offset(at).map(owned);
+            if let Some(symbols) = self.symbols_of_mapped_file(pid, &path, identity) {
+                found = symbols.find_at_file_offset(at).map(owned);
                 if finds_inlined && found.is_some() {
-                    inlined = symbols.find_inlined(at);
+                    inlined = symbols.find_inlined_at_file_offset(at);
                 }
             }
         }
@@ -197,31 +205,33 @@ impl Symbolizer {
                 address,
                 is_kernel: false,
                 object,
-                symbol: self.demangle(name),
+                symbol: self.demangle_cached(name),
                 offset: offset.saturating_add(lookback),
                 is_inlined: false,
             },
-            None => Self::unknown_frame(address, false, object),
+            None => Self::frame_without_function(address, false, object),
         };
-        let inlined = inlined.into_iter().map(|name| self.demangle(name));
+        let inlined = inlined.into_iter().map(|name| self.demangle_cached(name));
         (frame, inlined.collect())
     }
 
     /// Returns the path of a mapped file in the form that frames show.
-    fn shown_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
-        let known = self.shown_objects.entry(path.clone());
+    fn displayed_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
+        let known = self.displayed_objects.entry(path.clone());
         let shown = || visible::decode(path.as_bytes()).into();
         known.or_insert_with(shown).clone()
     }
 
-    fn demangle(&mut self, name: Rc<str>) -> Rc<str> {
-        let known = self.demangled.entry(name);
+    fn demangle_cached(&mut self, name: Rc<str>) -> Rc<str> {
+        let known = self.demangled_names.entry(name);
         let demangled = |name: &Rc<str>| -> Rc<str> {
             match demangle(name) {
                 Some(demangled) => demangled.into(),
                 // Cut a long name: a table becomes as wide as its longest cell.
-                None if name.len() > MAX_LENGTH => {
-                    let end = (0..=MAX_LENGTH).rev().find(|at| name.is_char_boundary(*at));
+                None if name.len() > MAX_DEMANGLED_NAME_BYTES => {
+                    let end = (0..=MAX_DEMANGLED_NAME_BYTES)
+                        .rev()
+                        .find(|at| name.is_char_boundary(*at));
                     format!("{}...", &name[..end.unwrap_or(0)]).into()
                 }
                 None => name.clone(),
@@ -232,43 +242,43 @@ impl Symbolizer {
 
     /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
     /// written on a kernel other than the running kernel.
-    fn vdso(&mut self, address: u64) -> Option<&Symbols> {
-        if address <= u32::MAX.into() || !self.is_this_kernel() {
+    fn usable_vdso_symbols(&mut self, address: u64) -> Option<&Symbols> {
+        if address <= u32::MAX.into() || !self.is_recorded_kernel_running() {
             return None;
         }
         let read = || Symbols::read_vdso().ok();
-        self.vdso.get_or_insert_with(read).as_ref()
+        self.vdso_symbols.get_or_insert_with(read).as_ref()
     }
 
     /// Returns the symbols of a file that a process has mapped. If the file was not found for one
     /// process, it is searched for again for the next process that has mapped it, because each
     /// process may have another root directory.
-    fn file_symbols(
+    fn symbols_of_mapped_file(
         &mut self,
         pid: i32,
         path: &Rc<OsStr>,
-        mapped: Identity,
+        mapped: FileIdentity,
     ) -> Option<&mut Symbols> {
-        let identity = match (mapped, self.build_ids.get(&**path)) {
-            (Identity::BuildId(id), _) => Identity::BuildId(id),
-            (_, Some(id)) => Identity::BuildId(id.as_slice().into()),
+        let identity = match (mapped, self.recorded_build_ids.get(&**path)) {
+            (FileIdentity::BuildId(id), _) => FileIdentity::BuildId(id),
+            (_, Some(id)) => FileIdentity::BuildId(id.as_slice().into()),
             (mapped, None) => mapped,
         };
         let key = (path.clone(), identity);
-        if !matches!(self.symbols.get(&key), Some(Ok(_))) {
+        if !matches!(self.symbols_by_file.get(&key), Some(Ok(_))) {
             let (path, identity) = key.clone();
-            if self.tried_lookups.insert((pid, path, identity)) {
+            if self.tried_file_lookups.insert((pid, path, identity)) {
                 let found = Symbols::read_mapped_file(pid, Path::new(&key.0), &key.1);
-                self.symbols.insert(key.clone(), found);
+                self.symbols_by_file.insert(key.clone(), found);
             }
         }
-        self.symbols.get_mut(&key)?.as_mut().ok()
+        self.symbols_by_file.get_mut(&key)?.as_mut().ok()
     }
 
     /// Returns the message for the user that says why kernel functions have no names.
-    fn missing_kernel_names(&self) -> String {
+    fn explain_missing_kernel_names(&self) -> String {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
-        let text = match &self.kernel {
+        let text = match &self.kernel_symbols {
             _ if !recorded.is_same_release(running) => {
                 return format!(
                     "the file is of kernel {}, which does not run: its functions have no names",
@@ -286,7 +296,7 @@ impl Symbolizer {
                 "the kernel's symbols are hidden: read the file as root, or sysctl \
                  kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
             }
-            _ if self.recorded_text_start.is_none() && !recorded.is_same_boot(running) => {
+            _ if self.recorded_kernel_text_start.is_none() && !recorded.is_same_boot(running) => {
                 "the file does not have the kernel's address, and the kernel may have booted since: \
                  its functions have no names; record as root, or read the file before a boot"
             }
@@ -299,7 +309,7 @@ impl Symbolizer {
     }
 
     /// Returns messages for the user: which functions have no names, and what the user can do.
-    pub fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
+    pub fn explain_missing_names(&self, frames: &[Frame]) -> Vec<String> {
         let mut lines = Vec::new();
         let unknown = |is_kernel: bool| {
             frames
@@ -307,14 +317,17 @@ impl Symbolizer {
                 .any(|f| f.is_kernel == is_kernel && !f.is_known())
         };
         if unknown(true) {
-            lines.push(self.missing_kernel_names());
+            lines.push(self.explain_missing_kernel_names());
         }
         let failed_files = |another: bool| -> BTreeSet<(&OsStr, &str)> {
-            let failed = self.symbols.iter().filter_map(|((file, _), symbols)| {
-                Some((&**file, symbols.as_ref().err().copied()?))
-            });
+            let failed = self
+                .symbols_by_file
+                .iter()
+                .filter_map(|((file, _), symbols)| {
+                    Some((&**file, symbols.as_ref().err().copied()?))
+                });
             failed
-                .filter(|(_, why)| (*why == ANOTHER_BUILD) == another)
+                .filter(|(_, why)| (*why == ERROR_ANOTHER_BUILD) == another)
                 .collect()
         };
         let (files, other_builds) = (failed_files(false), failed_files(true));

@@ -12,43 +12,45 @@ use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
 use super::debug_files::DebugLink;
-use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
+use super::files::{
+    candidate_paths, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD, ERROR_NOT_FOUND,
+};
 use super::inlined::InlinedFunctions;
 use crate::text_file;
 
 /// The name that pfc shows for a function or an object whose name is not known.
-pub const UNKNOWN: &str = "[unknown]";
+pub const UNKNOWN_NAME: &str = "[unknown]";
 
 /// The maximum size of a vDSO in bytes.
-const MAX_VDSO_SIZE: u64 = 1 << 20;
+const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// The maximum total size of all function names of an ELF file, as a multiple of the file's size.
-const MAX_NAME_FACTOR: usize = 4;
+const MAX_NAME_BYTES_PER_FILE_BYTE: usize = 4;
 
 /// The maximum number of segments of an ELF file that are used.
-const MAX_SEGMENTS: usize = 1024;
+const MAX_ELF_SEGMENTS: usize = 1024;
 
 /// The location of an ELF file's debugging information, which is read when it is first needed.
 #[derive(Debug)]
-struct DebugSource {
+struct DebugInfoSource {
     /// The process that has mapped the ELF file, and the path of the mapping.
     pid: i32,
-    path: PathBuf,
+    mapped_path: PathBuf,
     /// The path and the identity by which the ELF file was found.
-    found: (PathBuf, Identity),
-    link: DebugLink,
+    found_file: (PathBuf, FileIdentity),
+    debug_link: DebugLink,
 }
 
-impl DebugSource {
+impl DebugInfoSource {
     /// Reads the inlined functions from the ELF file or, if the ELF file has no debugging
     /// information, from its debug file.
-    fn read(&self) -> Option<InlinedFunctions> {
-        let (path, identity) = &self.found;
+    fn read_inlined_functions(&self) -> Option<InlinedFunctions> {
+        let (path, identity) = &self.found_file;
         let bytes = read_mapped_file(path, identity).ok()?;
         let found = InlinedFunctions::read(&bytes);
         drop(bytes);
         found.or_else(|| {
-            let debug_file = self.link.read_debug_file(self.pid, &self.path);
+            let debug_file = self.debug_link.read_debug_file(self.pid, &self.mapped_path);
             InlinedFunctions::read(&debug_file?)
         })
     }
@@ -62,9 +64,9 @@ pub struct Symbols {
     functions: Vec<(u64, u64, Rc<str>)>,
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
-    debug_source: Option<DebugSource>,
+    debug_source: Option<DebugInfoSource>,
     /// The inlined functions, once they were read; `Some(None)` if there are none.
-    inlined: Option<Option<InlinedFunctions>>,
+    inlined_functions: Option<Option<InlinedFunctions>>,
 }
 
 impl Symbols {
@@ -86,27 +88,27 @@ impl Symbols {
     ///
     /// # Errors
     ///
-    /// The reason, in words, why no symbols were read. The reason is [`ANOTHER_BUILD`] if a file at
-    /// the path was found, but no file with the given identity.
+    /// The reason, in words, why no symbols were read. The reason is [`ERROR_ANOTHER_BUILD`] if a
+    /// file at the path was found, but no file with the given identity.
     pub fn read_mapped_file(
         pid: i32,
         path: &Path,
-        identity: &Identity,
+        identity: &FileIdentity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
         // If the file's identity is unknown, read only the file at `path`, and none in /proc/PID.
         let is_usable =
-            |candidate: &PathBuf| *identity != Identity::Any || candidate.as_path() == path;
+            |candidate: &PathBuf| *identity != FileIdentity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
             let parse = |bytes: Vec<u8>| {
                 let link = DebugLink::read(&bytes);
                 let mut symbols = Self::parse_elf(&bytes, || link.read_debug_file(pid, path))?;
-                symbols.debug_source = Some(DebugSource {
+                symbols.debug_source = Some(DebugInfoSource {
                     pid,
-                    path: path.to_owned(),
-                    found: (candidate.clone(), identity.clone()),
-                    link,
+                    mapped_path: path.to_owned(),
+                    found_file: (candidate.clone(), identity.clone()),
+                    debug_link: link,
                 });
                 Ok(symbols)
             };
@@ -115,7 +117,7 @@ impl Symbols {
                 // The link /proc/PID/exe is only a guess for the file of the mapping, so a failure
                 // to read it is not reported.
                 Err(_) if is_program => {}
-                Err(e) if why != Some(ANOTHER_BUILD) => why = Some(e),
+                Err(e) if why != Some(ERROR_ANOTHER_BUILD) => why = Some(e),
                 Err(_) => {}
             }
         }
@@ -145,7 +147,7 @@ impl Symbols {
         }
         symbols.segments = file
             .segments()
-            .take(MAX_SEGMENTS)
+            .take(MAX_ELF_SEGMENTS)
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
         match symbols.functions.is_empty() {
@@ -161,21 +163,21 @@ impl Symbols {
     ///
     /// The reason, in words, why the vDSO has no symbols.
     pub fn read_vdso() -> Result<Self, &'static str> {
-        Self::parse_elf(&Self::vdso_image()?, || None)
+        Self::parse_elf(&Self::read_vdso_image()?, || None)
     }
 
     /// Returns the contents of the vDSO.
-    pub(super) fn vdso_image() -> Result<Vec<u8>, &'static str> {
-        let maps = text_file::read("/proc/self/maps").map_err(|_| NOT_FOUND)?;
+    pub(super) fn read_vdso_image() -> Result<Vec<u8>, &'static str> {
+        let maps = text_file::read("/proc/self/maps").map_err(|_| ERROR_NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = range
             .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
-            .ok_or(NOT_FOUND)?;
-        let bytes = end.checked_sub(start).filter(|n| *n <= MAX_VDSO_SIZE);
-        let mut image = vec![0; bytes.ok_or(NOT_FOUND)? as usize];
-        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_FOUND)?;
+            .ok_or(ERROR_NOT_FOUND)?;
+        let bytes = end.checked_sub(start).filter(|n| *n <= MAX_VDSO_BYTES);
+        let mut image = vec![0; bytes.ok_or(ERROR_NOT_FOUND)? as usize];
+        let memory = fs::File::open("/proc/self/mem").map_err(|_| ERROR_NOT_FOUND)?;
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
@@ -194,7 +196,7 @@ impl Symbols {
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
         // A limit is needed because many symbols of a hostile file may share one long name. The
         // copies of a shared name can need more memory than the file.
-        let mut left = bytes.len().saturating_mul(MAX_NAME_FACTOR);
+        let mut left = bytes.len().saturating_mul(MAX_NAME_BYTES_PER_FILE_BYTE);
         let mut take = |s: object::Symbol<'_, '_>| {
             let name = s.name_bytes().unwrap_or_default();
             if name.is_empty() || name.len() > left {
@@ -221,13 +223,13 @@ impl Symbols {
         }
         let mut symbols = Self::new(functions);
         // A symbol inside a function is a local label of that function.
-        labels.retain(|(at, ..)| !symbols.is_in_function(*at));
+        labels.retain(|(at, ..)| !symbols.is_in_sized_function(*at));
         symbols.functions.append(&mut labels);
         Self::new(symbols.functions)
     }
 
     /// Returns true if the address is in a function whose size is known.
-    fn is_in_function(&self, address: u64) -> bool {
+    fn is_in_sized_function(&self, address: u64) -> bool {
         let above = self.functions.partition_point(|s| s.0 <= address);
         let function = above.checked_sub(1).and_then(|n| self.functions.get(n));
         function.is_some_and(|(start, bytes, _)| address - start < *bytes)
@@ -245,12 +247,12 @@ impl Symbols {
     }
 
     /// Returns the function at an offset in the ELF file, and the offset in the function.
-    pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
-        self.find(self.file_address(offset)?)
+    pub fn find_at_file_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
+        self.find(self.address_of_file_offset(offset)?)
     }
 
     /// Converts an offset in the ELF file to an address, by the segments of the ELF file.
-    fn file_address(&self, offset: u64) -> Option<u64> {
+    fn address_of_file_offset(&self, offset: u64) -> Option<u64> {
         let segment = self
             .segments
             .iter()
@@ -261,13 +263,17 @@ impl Symbols {
 
     /// Returns the names, without demangling, of the inlined functions that contain an offset in
     /// the ELF file, with the innermost function first.
-    pub fn find_inlined(&mut self, offset: u64) -> Vec<Rc<str>> {
-        let Some(address) = self.file_address(offset) else {
+    pub fn find_inlined_at_file_offset(&mut self, offset: u64) -> Vec<Rc<str>> {
+        let Some(address) = self.address_of_file_offset(offset) else {
             return Vec::new();
         };
         let source = &self.debug_source;
-        let read = || source.as_ref().and_then(DebugSource::read);
-        match self.inlined.get_or_insert_with(read) {
+        let read = || {
+            source
+                .as_ref()
+                .and_then(DebugInfoSource::read_inlined_functions)
+        };
+        match self.inlined_functions.get_or_insert_with(read) {
             Some(inlined) => inlined.find(address),
             None => Vec::new(),
         }
@@ -296,7 +302,7 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let find = |path: &Path| Symbols::read_mapped_file(-1, path, &Identity::Any);
+        let find = |path: &Path| Symbols::read_mapped_file(-1, path, &FileIdentity::Any);
         let symbols = find(&path).expect("symbols");
         assert!(symbols
             .functions
@@ -305,6 +311,6 @@ mod tests {
         let vdso = Symbols::read_vdso().expect("symbols");
         assert!(vdso.functions.iter().any(|s| s.2.contains("clock_gettime")));
         assert!(find(Path::new("/proc/self/maps")).is_err());
-        assert_eq!(find(Path::new("/nowhere")).err(), Some(NOT_FOUND));
+        assert_eq!(find(Path::new("/nowhere")).err(), Some(ERROR_NOT_FOUND));
     }
 }

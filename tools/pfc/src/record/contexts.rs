@@ -15,23 +15,23 @@ use std::time::Duration;
 use perfmon::ring::{Argument, Record, Ring};
 use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 
-use lost::LostRecords;
+use lost::LostRecordCounts;
 
 use super::freq::FreqController;
-use super::task_events::TaskEvents;
-use super::tasks::{now, numeric_entries, BuildIds, Tasks};
+use super::task_events::PerfTaskEvents;
+use super::tasks::{list_numeric_entries, now, BuildIdsByFile, ProcessRecorder};
 use crate::data::{Encoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::limits;
-use crate::stat::command::FollowHandler as _;
-use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::command::FollowedThreadHandler as _;
+use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
 use crate::target::{is_esrch, on_target};
 use crate::text_file;
 
 /// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
-fn process_id(thread: u32) -> u32 {
+fn read_process_id_of_thread(thread: u32) -> u32 {
     let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
@@ -39,36 +39,40 @@ fn process_id(thread: u32) -> u32 {
 
 /// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
-pub struct Sampler {
+pub struct SamplingPmdConfig {
     pub pmd: u16,
     /// The initial sampling period, in events.
-    pub period: u64,
+    pub initial_period: u64,
     /// The number of samples per second to which the period is adjusted; `None` if the period is
     /// fixed.
-    pub frequency: Option<u64>,
+    pub target_frequency_hz: Option<u64>,
     /// The ID that samples of this PMD contain.
-    pub id: u64,
+    pub event_id: u64,
 }
 
 /// The configuration that all contexts of a recording share.
 #[derive(Clone, Debug)]
-pub struct ContextConfig {
+pub struct SamplingContextConfig {
     pub scope: Scope,
-    pub format: &'static str,
-    pub argument: Argument,
-    pub pmcs: Vec<RegisterValue>,
-    pub samplers: Vec<Sampler>,
+    pub format_name: &'static str,
+    pub format_argument: Argument,
+    pub pmc_values: Vec<RegisterValue>,
+    pub sampling_pmds: Vec<SamplingPmdConfig>,
 }
 
-impl ContextConfig {
+impl SamplingContextConfig {
     /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
-        let context = Context::create_format(self.scope, self.format, &self.argument.to_bytes())?;
-        context.write_pmcs(&self.pmcs)?;
+        let context = Context::create_format(
+            self.scope,
+            self.format_name,
+            &self.format_argument.to_bytes(),
+        )?;
+        context.write_pmcs(&self.pmc_values)?;
         let pmds: Vec<_> = self
-            .samplers
+            .sampling_pmds
             .iter()
-            .map(|s| sampling_pmd(s.pmd, s.period, s.id))
+            .map(|s| sampling_pmd(s.pmd, s.initial_period, s.event_id))
             .collect();
         context.write_sampling_pmds(&pmds)?;
         Ok(context)
@@ -76,7 +80,7 @@ impl ContextConfig {
 
     /// Checks whether a context with this configuration can be created and attached to the thread
     /// or CPU `target`, and closes the context again.
-    pub fn probe(&self, target: u32) -> io::Result<()> {
+    pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
         on_target(self.scope, target, || {
             let context = self.create_context()?;
             context.load(target)?;
@@ -86,64 +90,64 @@ impl ContextConfig {
     }
 }
 
-struct ActiveContext {
+struct SamplingContext {
     context: Context,
     ring: Ring,
-    /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
-    /// period of the sampler is fixed.
-    controllers: Vec<Option<FreqController>>,
-    lost: LostRecords,
-    is_ended: bool,
+    /// The frequency controller of each PMD in [`SamplingContextConfig::sampling_pmds`]; `None` if
+    /// the period of the PMD is fixed.
+    frequency_controllers: Vec<Option<FreqController>>,
+    lost_records: LostRecordCounts,
+    has_ended: bool,
 }
 
-impl ActiveContext {
+impl SamplingContext {
     /// Reads the messages of the context. If a message says why samples of the context are missing,
     /// returns the cause.
-    fn read_messages(&mut self, scope: Scope) -> ShortCauses {
-        while !self.is_ended {
+    fn read_end_causes(&mut self, scope: Scope) -> MissingCountCauses {
+        while !self.has_ended {
             match self.context.read_message() {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
                 Ok(Some(message)) => {
-                    self.is_ended = true;
-                    return ShortCauses::from_message(message, scope);
+                    self.has_ended = true;
+                    return MissingCountCauses::from_message(message, scope);
                 }
                 // If messages cannot be read, the end of the context cannot be detected, so
-                // `is_ended` is set at once. The ring of an ended context is still read.
-                Err(_) => self.is_ended = true,
+                // `has_ended` is set at once. The ring of an ended context is still read.
+                Err(_) => self.has_ended = true,
             }
         }
-        ShortCauses::NONE
+        MissingCountCauses::NONE
     }
 }
 
 /// The records that were read from the rings and have not been written to the file yet.
 #[derive(Default)]
-pub struct Drained {
+pub struct DrainedRecords {
     pub records: Encoder,
-    pub samples: u64,
+    pub nr_samples: u64,
     pub lost: u64,
     /// The number of samples of idle CPUs, or of processes outside of this PID namespace.
-    pub outside_namespace: u64,
+    pub nr_samples_outside_namespace: u64,
 }
 
 /// All contexts of a recording, by thread ID or CPU number.
 pub struct Contexts {
-    config: ContextConfig,
-    live: BTreeMap<u32, ActiveContext>,
-    pub tasks: Tasks,
+    config: SamplingContextConfig,
+    contexts_by_target: BTreeMap<u32, SamplingContext>,
+    pub tasks: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
-    task_events: Option<TaskEvents>,
-    pub drained: Drained,
+    perf_task_events: Option<PerfTaskEvents>,
+    pub drained: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
-    pub failed_threads: usize,
-    pub first_error: Option<io::Error>,
+    pub nr_failed_threads: usize,
+    pub first_thread_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
-    short_counts: ShortCounts,
+    incomplete_targets: IncompleteTargets,
     /// The sum of the throttling of all closed contexts.
-    closed_throttling: Throttling,
-    /// The throttling of all contexts up to the last call of [`Contexts::take_throttling`].
+    throttling_of_closed_contexts: Throttling,
+    /// The throttling of all contexts up to the last call of [`Contexts::take_new_throttling`].
     reported_throttling: Throttling,
     /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
     /// only when a file is written or their CPU goes offline.
@@ -152,64 +156,64 @@ pub struct Contexts {
     is_stopped: bool,
     has_broken_ring: bool,
     /// The sampled CPUs; `None` if threads are sampled.
-    cpus: Option<MonitoredCpus>,
+    monitored_cpus: Option<MonitoredCpus>,
     /// The time for which each CPU was not sampled.
-    gaps: BTreeMap<u32, Duration>,
+    unsampled_time_by_cpu: BTreeMap<u32, Duration>,
     /// The CPUs that could not be sampled again after they had come online, with the error.
-    failed_cpus: BTreeMap<u32, io::Error>,
+    restart_errors_by_cpu: BTreeMap<u32, io::Error>,
     /// True if pfc runs in a PID namespace other than the initial one, so that samples of CPUs can
     /// belong to processes that have no ID in pfc's namespace.
-    in_child_pid_namespace: bool,
+    is_in_child_pid_namespace: bool,
 }
 
 /// The target of the link /proc/self/ns/pid in the initial PID namespace. The inode number of the
 /// initial PID namespace is the kernel's PROC_PID_INIT_INO.
-const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
+const INIT_PID_NAMESPACE_LINK: &str = "pid:[4026531836]";
 
-fn in_child_pid_namespace() -> bool {
+fn is_in_child_pid_namespace() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
-    own.is_ok_and(|own| own.as_os_str() != INIT_PID_NAMESPACE)
+    own.is_ok_and(|own| own.as_os_str() != INIT_PID_NAMESPACE_LINK)
 }
 
 impl Contexts {
-    pub fn new(config: ContextConfig, is_flight_recorder: bool, has_stacks: bool) -> Self {
-        let id = config.samplers.first().map_or(0, |s| s.id);
-        let mut drained = Drained::default();
+    pub fn new(config: SamplingContextConfig, is_flight_recorder: bool, has_stacks: bool) -> Self {
+        let id = config.sampling_pmds.first().map_or(0, |s| s.event_id);
+        let mut drained = DrainedRecords::default();
         drained.records.has_stacks = has_stacks;
         Self {
             config,
-            live: BTreeMap::new(),
-            tasks: Tasks::new(id),
-            task_events: None,
+            contexts_by_target: BTreeMap::new(),
+            tasks: ProcessRecorder::new(id),
+            perf_task_events: None,
             drained,
-            failed_threads: 0,
-            first_error: None,
-            short_counts: ShortCounts::default(),
-            closed_throttling: Throttling::default(),
+            nr_failed_threads: 0,
+            first_thread_error: None,
+            incomplete_targets: IncompleteTargets::default(),
+            throttling_of_closed_contexts: Throttling::default(),
             reported_throttling: Throttling::default(),
             is_flight_recorder,
             is_stopped: false,
             has_broken_ring: false,
-            cpus: None,
-            gaps: BTreeMap::new(),
-            failed_cpus: BTreeMap::new(),
-            in_child_pid_namespace: in_child_pid_namespace(),
+            monitored_cpus: None,
+            unsampled_time_by_cpu: BTreeMap::new(),
+            restart_errors_by_cpu: BTreeMap::new(),
+            is_in_child_pid_namespace: is_in_child_pid_namespace(),
         }
     }
 
     /// Creates a context and attaches the context to a thread or CPU, without starting the context.
-    pub fn attach(&mut self, target: u32) -> io::Result<()> {
+    pub fn attach_context(&mut self, target: u32) -> io::Result<()> {
         let config = &self.config;
         let context = on_target(config.scope, target, || {
             let context = config.create_context()?;
             context.load(target)?;
             Ok(context)
         })?;
-        self.insert_attached(target, context)
+        self.insert_attached_context(target, context)
     }
 
     fn start_context(&self, target: u32) -> io::Result<()> {
-        match self.live.get(&target) {
+        match self.contexts_by_target.get(&target) {
             Some(live) => on_target(self.config.scope, target, || live.context.start()),
             None => Ok(()),
         }
@@ -218,7 +222,7 @@ impl Contexts {
     /// Starts all contexts. If a thread has exited since its context was attached, no error is
     /// returned.
     pub fn start(&self) -> io::Result<()> {
-        for target in self.live.keys() {
+        for target in self.contexts_by_target.keys() {
             match self.start_context(*target) {
                 Err(e) if is_esrch(&e) => {}
                 done => done?,
@@ -230,18 +234,25 @@ impl Contexts {
     /// Stops all contexts. Threads that are created after this call are not sampled.
     pub fn stop(&mut self) {
         self.is_stopped = true;
-        for (target, live) in &self.live {
+        for (target, live) in &self.contexts_by_target {
             // stop() fails only if the context has ended, and an ended context takes no samples.
             let _ = on_target(self.config.scope, *target, || live.context.stop());
         }
     }
 
     /// Returns the descriptors that become readable when a context has messages or data, or when a
-    /// ring of [`TaskEvents`] is half full.
-    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let live = self.live.values().filter(|live| !live.is_ended);
+    /// ring of [`PerfTaskEvents`] is half full.
+    pub fn fds_to_poll(&self) -> Vec<BorrowedFd<'_>> {
+        let live = self
+            .contexts_by_target
+            .values()
+            .filter(|live| !live.has_ended);
         let mut fds: Vec<_> = live.map(|live| live.context.as_fd()).collect();
-        fds.extend(self.task_events.iter().flat_map(TaskEvents::fds));
+        fds.extend(
+            self.perf_task_events
+                .iter()
+                .flat_map(PerfTaskEvents::fds_to_poll),
+        );
         fds
     }
 
@@ -249,87 +260,87 @@ impl Contexts {
     /// recording is a flight recorder, this function also reads the rings of the contexts and
     /// adjusts the periods.
     pub fn poll(&mut self) {
-        let targets: Vec<u32> = self.live.keys().copied().collect();
+        let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in targets {
-            let Some(live) = self.live.get_mut(&target) else {
+            let Some(live) = self.contexts_by_target.get_mut(&target) else {
                 continue;
             };
-            let causes = live.read_messages(self.config.scope);
-            match &mut self.cpus {
-                Some(cpus) if causes.contains(ShortCauses::OFFLINE) => {
+            let causes = live.read_end_causes(self.config.scope);
+            match &mut self.monitored_cpus {
+                Some(cpus) if causes.contains(MissingCountCauses::OFFLINE) => {
                     cpus.detach(target);
                     // The ring is read before its context is closed, also in a flight recorder. The
                     // samples are kept for the next file.
-                    self.drain_ring(target);
-                    self.close(target);
+                    self.drain_sample_ring(target);
+                    self.close_context(target);
                     continue;
                 }
-                _ => self.short_counts.add(target, causes),
+                _ => self.incomplete_targets.add(target, causes),
             }
             if !self.is_flight_recorder {
-                self.drain_ring(target);
-                self.adjust_periods(target);
+                self.drain_sample_ring(target);
+                self.adjust_sampling_periods(target);
             }
         }
-        self.attach_online_cpus();
+        self.attach_newly_online_cpus();
         self.record_gaps(MonitoredCpus::take_ended_gaps);
-        self.drain_task_events();
+        self.drain_perf_task_events();
     }
 
     /// Reads the kernel's records of processes. Called after samples are read and before the
     /// samples are written: for each written sample, all earlier records of processes must have
     /// been read.
-    fn drain_task_events(&mut self) {
-        if let Some(events) = &mut self.task_events {
-            self.tasks.drain(events);
+    fn drain_perf_task_events(&mut self) {
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.drain_kernel_records(events);
         }
     }
 
     /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
     /// The contexts of a flight recorder that have ended are closed after their rings are read.
-    pub fn drain_all(&mut self) {
-        let targets: Vec<u32> = self.live.keys().copied().collect();
+    pub fn drain_all_rings(&mut self) {
+        let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in &targets {
-            self.set_paused(*target, true);
+            self.set_flight_recorder_paused(*target, true);
         }
         for target in &targets {
-            self.drain_ring(*target);
-            self.flush_lost(*target);
+            self.drain_sample_ring(*target);
+            self.record_remaining_losses(*target);
         }
         self.record_gaps(MonitoredCpus::take_gaps);
-        self.drain_task_events();
+        self.drain_perf_task_events();
         for target in &targets {
-            self.set_paused(*target, false);
+            self.set_flight_recorder_paused(*target, false);
         }
         if self.is_flight_recorder {
             let ended: Vec<u32> = self
-                .live
+                .contexts_by_target
                 .iter()
-                .filter(|(_, live)| live.is_ended)
+                .filter(|(_, live)| live.has_ended)
                 .map(|(target, _)| *target)
                 .collect();
             for target in ended {
-                self.close(target);
+                self.close_context(target);
             }
         }
     }
 
-    fn close(&mut self, target: u32) {
-        self.flush_lost(target);
-        if let Some(live) = self.live.remove(&target) {
+    fn close_context(&mut self, target: u32) {
+        self.record_remaining_losses(target);
+        if let Some(live) = self.contexts_by_target.remove(&target) {
             if let Ok(status) = live.context.status() {
-                self.closed_throttling.add(&status);
-                self.short_counts
-                    .add(target, ShortCauses::from_status(&status));
+                self.throttling_of_closed_contexts.add(&status);
+                self.incomplete_targets
+                    .add(target, MissingCountCauses::from_status(&status));
             }
         }
     }
 
     /// Returns the throttling of all contexts since the last call.
-    pub fn take_throttling(&mut self) -> Throttling {
-        let mut all = self.closed_throttling;
+    pub fn take_new_throttling(&mut self) -> Throttling {
+        let mut all = self.throttling_of_closed_contexts;
         for status in self
-            .live
+            .contexts_by_target
             .values()
             .filter_map(|live| live.context.status().ok())
         {
@@ -339,20 +350,23 @@ impl Contexts {
         all.since(&before)
     }
 
-    fn set_paused(&self, target: u32, paused: bool) {
-        if let (true, Some(live)) = (self.is_flight_recorder, self.live.get(&target)) {
+    fn set_flight_recorder_paused(&self, target: u32, paused: bool) {
+        if let (true, Some(live)) = (
+            self.is_flight_recorder,
+            self.contexts_by_target.get(&target),
+        ) {
             // Unless the context is paused, the kernel may overwrite the oldest records before pfc
             // reads the records. pause() fails only if the context has ended.
             let _ = on_target(self.config.scope, target, || live.context.pause(paused));
         }
     }
 
-    fn drain_ring(&mut self, target: u32) {
-        let Some(live) = self.live.get_mut(&target) else {
+    fn drain_sample_ring(&mut self, target: u32) {
+        let Some(live) = self.contexts_by_target.get_mut(&target) else {
             return;
         };
-        let samplers = &self.config.samplers;
-        let first_id = samplers.first().map_or(0, |s| s.id);
+        let sampling_pmds = &self.config.sampling_pmds;
+        let first_id = sampling_pmds.first().map_or(0, |s| s.event_id);
         let drained = &mut self.drained;
         for record in live.ring.records() {
             let sample_id = |time| SampleId {
@@ -362,65 +376,74 @@ impl Contexts {
             };
             match record {
                 Record::Sample(mut sample) => {
-                    if self.in_child_pid_namespace && sample.pid == 0 {
+                    if self.is_in_child_pid_namespace && sample.pid == 0 {
                         (sample.pid, sample.tid) = (u32::MAX, u32::MAX);
-                        drained.outside_namespace += 1;
+                        drained.nr_samples_outside_namespace += 1;
                     }
-                    self.tasks.handle_sample(&sample);
-                    let index = samplers.iter().position(|s| s.id == sample.eventid);
-                    if let Some(controller) = index.and_then(|n| live.controllers[n].as_mut()) {
-                        controller.add_sample(sample.time);
+                    self.tasks.record_process_of_sample(&sample);
+                    let index = sampling_pmds
+                        .iter()
+                        .position(|s| s.event_id == sample.eventid);
+                    if let Some(controller) =
+                        index.and_then(|n| live.frequency_controllers[n].as_mut())
+                    {
+                        controller.add_sample_time(sample.time);
                     }
                     let id = index.map_or(first_id, |_| sample.eventid);
                     drained.records.sample(&sample, id);
-                    drained.samples += 1;
+                    drained.nr_samples += 1;
                 }
                 Record::Lost(lost) => {
-                    if let lost @ 1.. = live.lost.add_record(lost) {
+                    if let lost @ 1.. = live.lost_records.add_lost_record(lost) {
                         drained.records.lost(lost, &sample_id(now()));
                     }
                 }
                 Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
                 Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
-                Record::Exec(time) => self.tasks.record_thread_exec(target, time),
+                Record::Exec(time) => self.tasks.record_exec_from_ring(target, time),
                 // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
             }
         }
-        self.tasks.check_sampled();
+        self.tasks.check_sampled_processes();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        drained.lost += live.lost.set_total(live.ring.lost());
+        drained.lost += live.lost_records.update_ring_total(live.ring.lost());
         self.has_broken_ring |= live.ring.is_broken();
     }
 
     /// Writes a LOST record for those lost records of a ring that are in no LOST record yet.
-    fn flush_lost(&mut self, target: u32) {
-        let Some(live) = self.live.get_mut(&target) else {
+    fn record_remaining_losses(&mut self, target: u32) {
+        let Some(live) = self.contexts_by_target.get_mut(&target) else {
             return;
         };
-        if let lost @ 1.. = live.lost.take_rest() {
+        if let lost @ 1.. = live.lost_records.take_unwritten_count() {
             let sample_id = SampleId {
                 time: now(),
-                id: self.config.samplers.first().map_or(0, |s| s.id),
+                id: self.config.sampling_pmds.first().map_or(0, |s| s.event_id),
                 ..SampleId::default()
             };
             self.drained.records.lost(lost, &sample_id);
         }
     }
 
-    /// Writes new periods for the samplers whose period should change.
-    fn adjust_periods(&mut self, target: u32) {
-        let Some(live) = self.live.get_mut(&target) else {
+    /// Writes new periods for the sampling PMDs whose period should change.
+    fn adjust_sampling_periods(&mut self, target: u32) {
+        let Some(live) = self.contexts_by_target.get_mut(&target) else {
             return;
         };
         let mut pmds = Vec::new();
-        for (sampler, controller) in self.config.samplers.iter().zip(&mut live.controllers) {
-            if let Some(period) = controller.as_mut().and_then(FreqController::adjust) {
-                pmds.push(sampling_pmd(sampler.pmd, period, sampler.id));
+        for (sampler, controller) in self
+            .config
+            .sampling_pmds
+            .iter()
+            .zip(&mut live.frequency_controllers)
+        {
+            if let Some(period) = controller.as_mut().and_then(FreqController::adjust_period) {
+                pmds.push(sampling_pmd(sampler.pmd, period, sampler.event_id));
             }
         }
-        if pmds.is_empty() || live.is_ended {
+        if pmds.is_empty() || live.has_ended {
             return;
         }
         // If write_sampling_pmds() fails, the old periods stay in effect.
@@ -429,47 +452,57 @@ impl Contexts {
         });
     }
 
-    /// Returns true if all contexts have ended for good. `all_ended` is false while a sampled CPU
-    /// is offline, because the CPU gets a new context when it is online again.
-    pub fn all_ended(&self) -> bool {
-        let has_open_gap = self.cpus.as_ref().is_some_and(MonitoredCpus::has_open_gap);
-        !has_open_gap && self.live.values().all(|live| live.is_ended)
+    /// Returns true if all contexts have ended for good. `have_all_contexts_ended` is false while a
+    /// sampled CPU is offline, because the CPU gets a new context when it is online again.
+    pub fn have_all_contexts_ended(&self) -> bool {
+        let has_open_gap = self
+            .monitored_cpus
+            .as_ref()
+            .is_some_and(MonitoredCpus::has_open_gap);
+        !has_open_gap && self.contexts_by_target.values().all(|live| live.has_ended)
     }
 
     /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
     /// sampling ended early.
-    pub fn print_problems(&mut self) {
-        for (target, live) in &mut self.live {
-            let causes = live.read_messages(self.config.scope);
-            self.short_counts.add(*target, causes);
+    pub fn print_sampling_problems(&mut self) {
+        for (target, live) in &mut self.contexts_by_target {
+            let causes = live.read_end_causes(self.config.scope);
+            self.incomplete_targets.add(*target, causes);
             if let Ok(status) = live.context.status() {
-                self.short_counts
-                    .add(*target, ShortCauses::from_status(&status));
+                self.incomplete_targets
+                    .add(*target, MissingCountCauses::from_status(&status));
             }
         }
-        if let lost @ 1.. = self.task_events.as_ref().map_or(0, |events| events.lost) {
+        if let lost @ 1.. = self
+            .perf_task_events
+            .as_ref()
+            .map_or(0, |events| events.nr_lost_records)
+        {
             message!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
         }
-        for (cpu, time) in &self.gaps {
+        for (cpu, time) in &self.unsampled_time_by_cpu {
             message!(
                 "pfc: CPU {cpu} was not sampled for {:.3} s, in which it was offline",
                 time.as_secs_f64()
             );
         }
-        for (cpu, error) in &self.failed_cpus {
+        for (cpu, error) in &self.restart_errors_by_cpu {
             let failure = syscall_failure(&format!("sample CPU {cpu} again"), error);
             message!("pfc: {failure}");
         }
-        if self.drained.outside_namespace > 0 {
+        if self.drained.nr_samples_outside_namespace > 0 {
             message!(
                 "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
-                self.drained.outside_namespace
+                self.drained.nr_samples_outside_namespace
             );
         }
         if self.has_broken_ring {
             message!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
         }
-        for sentence in self.short_counts.sentences(self.config.scope, "sampling") {
+        for sentence in self
+            .incomplete_targets
+            .cause_sentences(self.config.scope, "sampling")
+        {
             message!("pfc: {sentence}");
         }
     }
@@ -480,31 +513,37 @@ impl Contexts {
     /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
     /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
     /// the perf events, /proc is also read during the recording.
-    pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
+    pub fn start_process_tracking(&mut self, threads: Option<&[u32]>) {
         // All records from /proc get a time before the perf events are opened. If a process changes
         // while /proc is read, the kernel's record of the change is later and has precedence.
         let time = now();
-        let processes = threads.map(process_ids);
-        self.open_task_events(processes.as_deref());
-        self.add_existing(processes.unwrap_or_else(|| numeric_entries("/proc")), time);
+        let processes = threads.map(read_process_ids_of_threads);
+        self.open_perf_task_events(processes.as_deref());
+        self.record_existing_processes(
+            processes.unwrap_or_else(|| list_numeric_entries("/proc")),
+            time,
+        );
     }
 
     /// Records the names and mappings of processes from /proc, with the time `time`.
-    fn add_existing(&mut self, processes: Vec<u32>, time: u64) {
-        let mut build_ids = BuildIds::new();
+    fn record_existing_processes(&mut self, processes: Vec<u32>, time: u64) {
+        let mut build_ids = BuildIdsByFile::new();
         for pid in processes {
-            self.tasks.add_existing(pid, time, &mut build_ids);
+            self.tasks
+                .record_existing_process(pid, time, &mut build_ids);
         }
     }
 
     /// Opens perf events for the kernel's records of the given processes, or of all processes.
     /// Returns false if the kernel refuses to open the events.
-    fn open_task_events(&mut self, processes: Option<&[u32]>) -> bool {
+    fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
-            None => TaskEvents::open_all_tasks(),
+            None => PerfTaskEvents::open_for_all_tasks(),
             Some(processes) => {
-                let threads = |pid| numeric_entries(&format!("/proc/{pid}/task"));
-                TaskEvents::open_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
+                let threads = |pid| list_numeric_entries(&format!("/proc/{pid}/task"));
+                PerfTaskEvents::open_for_threads(
+                    &processes.iter().flat_map(threads).collect::<Vec<u32>>(),
+                )
             }
         };
         if let Err(error) = &events {
@@ -513,8 +552,8 @@ impl Contexts {
                 message!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
             }
         }
-        self.task_events = events.ok();
-        let is_open = self.task_events.is_some();
+        self.perf_task_events = events.ok();
+        let is_open = self.perf_task_events.is_some();
         if is_open {
             self.tasks.use_kernel_records();
         }
@@ -523,8 +562,11 @@ impl Contexts {
 }
 
 /// Returns the process IDs of the given threads, without duplicates.
-fn process_ids(threads: &[u32]) -> Vec<u32> {
-    let mut processes: Vec<u32> = threads.iter().map(|t| process_id(*t)).collect();
+fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
+    let mut processes: Vec<u32> = threads
+        .iter()
+        .map(|t| read_process_id_of_thread(*t))
+        .collect();
     processes.sort_unstable();
     processes.dedup();
     processes

@@ -7,42 +7,42 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::tasks::TaskPosition;
-use super::Run;
+use super::tasks::ProcessRecordPosition;
+use super::Recording;
 use crate::data::Writer;
 use crate::error::Failure;
 use crate::message;
 use crate::units::format_size;
 
-impl Run<'_> {
-    pub(super) fn begin_file(&mut self) -> Result<(), Failure> {
+impl Recording<'_> {
+    pub(super) fn begin_output_file(&mut self) -> Result<(), Failure> {
         if self.args.overwrite {
             return Ok(());
         }
         let path = match self.args.switch_output {
-            true => timestamped_path(&self.path),
-            false => self.path.clone(),
+            true => append_utc_timestamp(&self.output_path),
+            false => self.output_path.clone(),
         };
-        self.open_file(&path)
+        self.create_output_file(&path)
     }
 
-    fn open_file(&mut self, path: &Path) -> Result<(), Failure> {
+    fn create_output_file(&mut self, path: &Path) -> Result<(), Failure> {
         let argv: Vec<OsString> = std::env::args_os().collect();
-        let file = Writer::create(path, &self.attributes, self.args.stacks, &argv)
+        let file = Writer::create(path, &self.event_attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
-        self.file = Some(file);
-        self.tasks_in_file = TaskPosition::default();
+        self.output_file = Some(file);
+        self.written_process_records = ProcessRecordPosition::default();
         Ok(())
     }
 
     /// Writes the records that were read from the rings to the open file. The file gets its name
     /// when its first sample is written. If pfc is killed after it has written a sample, the file
-    /// is kept. If the write fails, sampling stops, and [`Self::incomplete`] is set.
-    pub(super) fn write_records(&mut self) {
+    /// is kept. If the write fails, sampling stops, and [`Self::write_failure`] is set.
+    pub(super) fn write_drained_records(&mut self) {
         let contexts = &mut self.contexts;
-        let has_progress = self.last_progress.is_some();
-        let Some(file) = &mut self.file else {
-            if self.incomplete.is_some() {
+        let has_progress = self.last_progress_at.is_some();
+        let Some(file) = &mut self.output_file else {
+            if self.write_failure.is_some() {
                 contexts.drained.records.bytes.clear();
                 contexts.tasks.take_records();
             }
@@ -55,7 +55,7 @@ impl Run<'_> {
             false => contexts.tasks.take_records(),
             true => contexts
                 .tasks
-                .records_since(&mut self.tasks_in_file)
+                .records_after_position(&mut self.written_process_records)
                 .to_vec(),
         };
         bytes.append(&mut contexts.drained.records.bytes);
@@ -65,10 +65,10 @@ impl Run<'_> {
         let written = file.write(&bytes);
         let named = match file.samples() {
             0 => Ok(()),
-            _ => publish(file, has_progress),
+            _ => publish_output_file(file, has_progress),
         };
         if let Err(error) = written.and(named) {
-            self.incomplete = Some(Failure::Incomplete {
+            self.write_failure = Some(Failure::Incomplete {
                 path: file.path().to_owned(),
                 error,
                 kept: match file.samples() {
@@ -76,7 +76,7 @@ impl Run<'_> {
                     n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
                 },
             });
-            self.file = None;
+            self.output_file = None;
             self.contexts.stop();
         }
     }
@@ -84,71 +84,78 @@ impl Run<'_> {
     /// Reads all rings, completes the file, and then prints `heading` and a summary. For a flight
     /// recorder, this function also opens the file. `is_last` is false if SIGUSR2 requested the
     /// file.
-    pub(super) fn finish_file(&mut self, is_last: bool, heading: &str) -> Result<(), Failure> {
+    pub(super) fn finish_output_file(
+        &mut self,
+        is_last: bool,
+        heading: &str,
+    ) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
-                true => timestamped_path(&self.path),
-                false => self.path.clone(),
+                true => append_utc_timestamp(&self.output_path),
+                false => self.output_path.clone(),
             };
-            self.open_file(&path)?;
+            self.create_output_file(&path)?;
         }
-        self.contexts.drain_all();
-        self.contexts.tasks.read_thread_names();
-        self.write_records();
-        let Some(file) = self.file.take() else {
+        self.contexts.drain_all_rings();
+        self.contexts.tasks.record_all_thread_names();
+        self.write_drained_records();
+        let Some(file) = self.output_file.take() else {
             return Ok(());
         };
         let requested = file.path().to_owned();
         let (bytes, path) = file
             .finish()
             .map_err(|e| Failure::Create(requested.clone(), e))?;
-        if self.last_progress.is_some() {
+        if self.last_progress_at.is_some() {
             message::clear_progress();
         }
-        print_other_path(&requested, &path);
+        print_changed_path(&requested, &path);
         message!("[ pfc record: {heading} ]");
         let drained = &mut self.contexts.drained;
         message!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             visible::escape_path(&path),
-            drained.samples,
+            drained.nr_samples,
             drained.lost,
         );
-        (drained.samples, drained.lost) = (0, 0);
-        let throttling = self.contexts.take_throttling();
+        (drained.nr_samples, drained.lost) = (0, 0);
+        let throttling = self.contexts.take_new_throttling();
         if !throttling.is_none() {
             message!(
                 "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfmon/parameters ]"
             );
         }
-        self.nr_files += 1;
+        self.nr_finished_files += 1;
         Ok(())
     }
 
     /// Completes the current file and begins the next file. Called when SIGUSR2 has arrived.
-    pub(super) fn switch_file(&mut self) -> Result<(), Failure> {
-        self.finish_file(false, &format!("dump data: file {}", self.nr_files + 1))?;
-        match self.incomplete {
+    pub(super) fn switch_output_file(&mut self) -> Result<(), Failure> {
+        self.finish_output_file(
+            false,
+            &format!("dump data: file {}", self.nr_finished_files + 1),
+        )?;
+        match self.write_failure {
             Some(_) => Ok(()),
-            None => self.begin_file(),
+            None => self.begin_output_file(),
         }
     }
 }
 
 /// Gives the file its name. `has_progress` is true if a progress message is on the terminal.
-fn publish(file: &mut Writer, has_progress: bool) -> io::Result<()> {
+fn publish_output_file(file: &mut Writer, has_progress: bool) -> io::Result<()> {
     let requested = file.path().to_owned();
     file.publish()?;
     if has_progress && file.path() != requested {
         message::clear_progress();
     }
-    print_other_path(&requested, file.path());
+    print_changed_path(&requested, file.path());
     Ok(())
 }
 
 /// Prints a message if the file has another path than `requested`.
-fn print_other_path(requested: &Path, path: &Path) {
+fn print_changed_path(requested: &Path, path: &Path) {
     if path != requested {
         message!(
             "pfc: another program has written or is writing {}; this recording is in {}",
@@ -160,7 +167,7 @@ fn print_other_path(requested: &Path, path: &Path) {
 
 /// Returns the path with the current UTC time appended, in the format of `perf record
 /// --switch-output`: 16 digits, from the year to the hundredths of a second.
-fn timestamped_path(path: &Path) -> PathBuf {
+fn append_utc_timestamp(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();

@@ -5,14 +5,14 @@
 use fuzz::{changed, Fuzzer};
 
 use super::kernel_maps::parse_modules;
-use super::maps::parse_maps_line;
-use super::task_events::copy_records;
-use super::tasks::parse_ids;
+use super::maps::parse_executable_mapping;
+use super::task_events::copy_process_records;
+use super::tasks::parse_pid_and_parent_pid;
 use crate::data::{middle_time, take_until, Encoder, SampleId};
 use crate::text_file;
 
 #[test]
-fn r1_9_fuzz_files_of_proc() {
+fn r1_9_fuzz_parsers_of_proc_files() {
     let maps = b"7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)\n\
                  1000-2000 rwxp 00000000 00:00 0\n\
                  3000-4000 r-xp 00000000 00:00 0                          /a\\012b\n\
@@ -28,21 +28,21 @@ fn r1_9_fuzz_files_of_proc() {
         .collect();
     assert_eq!(
         text_file::byte_lines(maps)
-            .filter_map(parse_maps_line)
+            .filter_map(parse_executable_mapping)
             .count(),
         3
     );
     Fuzzer::new("files of proc").run(changed(&valid), |bytes| {
         for line in text_file::byte_lines(bytes) {
-            let _ = parse_maps_line(line);
+            let _ = parse_executable_mapping(line);
         }
         let text = visible::decode(bytes);
-        let _ = (parse_ids(&text), parse_modules(&text));
+        let _ = (parse_pid_and_parent_pid(&text), parse_modules(&text));
     });
 }
 
 #[test]
-fn r1_9_fuzz_records_of_processes() {
+fn r1_9_fuzz_copying_of_process_records() {
     let id = SampleId {
         pid: 10,
         tid: 11,
@@ -59,7 +59,7 @@ fn r1_9_fuzz_records_of_processes() {
     from.exit((1, 1), &id);
     Fuzzer::new("records of processes").run(changed(&[from.bytes]), |bytes| {
         let mut to = Encoder::default();
-        let _ = copy_records(bytes, &mut to, 2);
+        let _ = copy_process_records(bytes, &mut to, 2);
         let _ = middle_time(&to.bytes);
         let size = to.bytes.len();
         let until = take_until(&mut to.bytes, 5);

@@ -10,11 +10,11 @@ use crate::text_file;
 
 /// Encodes the mappings of the kernel and of its modules, unless the kernel hides addresses from
 /// this user.
-pub fn encode_kernel_maps(output: &mut Encoder, id: u64) {
-    let Some(start) = kernel_text_start() else {
+pub fn encode_kernel_mappings(output: &mut Encoder, id: u64) {
+    let Some(start) = read_kernel_text_start() else {
         return;
     };
-    let modules = loaded_modules();
+    let modules = read_loaded_modules();
     // The range recorded for the kernel ends at the first module, so it includes BPF programs below
     // the first module. The end of the kernel's text is not read from /proc/kallsyms: its symbol is
     // near the end of the file, and reading the whole file takes long.
@@ -28,7 +28,7 @@ pub fn encode_kernel_maps(output: &mut Encoder, id: u64) {
 
 /// Returns the first address of the kernel's text, from a line near the beginning of
 /// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
-fn kernel_text_start() -> Option<u64> {
+fn read_kernel_text_start() -> Option<u64> {
     let file = fs::File::open("/proc/kallsyms").ok()?;
     // In some kernels, /proc/kallsyms has symbol names that are not UTF-8.
     let mut lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
@@ -39,7 +39,7 @@ fn kernel_text_start() -> Option<u64> {
 }
 
 /// Returns each module's name in brackets, its address and its size in bytes.
-fn loaded_modules() -> Vec<(String, u64, u64)> {
+fn read_loaded_modules() -> Vec<(String, u64, u64)> {
     parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
 }
 

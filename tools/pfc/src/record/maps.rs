@@ -10,7 +10,7 @@ use crate::data::KERNEL_START;
 
 /// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it is in
 /// the kernel's address range.
-pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
+pub fn parse_executable_mapping(line: &[u8]) -> Option<Region> {
     // The first five words of the line are ASCII. The rest of the line is the path, which can
     // contain any bytes.
     let mut rest = line;
@@ -33,7 +33,7 @@ pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
         device: (hex(major)? as u32, hex(minor)? as u32),
         inode: inode.parse().ok()?,
         build_id: Vec::new(),
-        path: parse_maps_path(rest),
+        path: unescape_maps_path(rest),
     };
     // The vsyscall page is in the kernel's address range.
     (is_code && region.start < KERNEL_START).then_some(region)
@@ -41,13 +41,13 @@ pub fn parse_maps_line(line: &[u8]) -> Option<Region> {
 
 /// Returns the path at the end of a line of /proc/PID/maps. For anonymous memory, the line has no
 /// path, and "//anon" is returned.
-fn parse_maps_path(shown: &[u8]) -> OsString {
+fn unescape_maps_path(shown: &[u8]) -> OsString {
     // The kernel shows a newline in a path as a backslash and the octal code of the newline.
-    const NEWLINE: &[u8] = b"\\012";
+    const ESCAPED_NEWLINE: &[u8] = b"\\012";
     let mut rest = shown.strip_suffix(b" (deleted)").unwrap_or(shown);
     let mut path = Vec::new();
     while let Some((first, after)) = rest.split_first() {
-        let newline = rest.strip_prefix(NEWLINE);
+        let newline = rest.strip_prefix(ESCAPED_NEWLINE);
         path.push(if newline.is_some() { b'\n' } else { *first });
         rest = newline.unwrap_or(after);
     }
@@ -63,8 +63,8 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn r1_9_code_is_found_in_maps() {
-        let code = parse_maps_line(
+    fn r1_9_executable_mappings_are_parsed() {
+        let code = parse_executable_mapping(
             b"7f01a000-7f01f000 r-xp 00002000 fe:01 4711       /usr/lib/a b.so (deleted)",
         );
         assert_eq!(
@@ -88,7 +88,7 @@ mod tests {
             (b"   \\012\\01\\0122", b"\n\\01\n2"),
         ] {
             let line = [b"1000-2000 rwxp 00000000 00:00 0", shown].concat();
-            let region = parse_maps_line(&line).expect("code");
+            let region = parse_executable_mapping(&line).expect("code");
             assert_eq!(region.path.as_bytes(), path);
         }
         for line in [
@@ -99,7 +99,12 @@ mod tests {
             b"x-y r-xp 0 0:0 0 z",
             b"1000-2000 r-xp 0 \xe9:0 0 z",
         ] {
-            assert_eq!(parse_maps_line(line), None, "{}", line.escape_ascii());
+            assert_eq!(
+                parse_executable_mapping(line),
+                None,
+                "{}",
+                line.escape_ascii()
+            );
         }
     }
 }

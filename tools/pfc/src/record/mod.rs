@@ -39,32 +39,32 @@ use crate::data::{self, Attribute, Writer};
 use crate::error::{Failure, TryingTo};
 use crate::message;
 use crate::pmu::load_modules;
-use crate::stat::assign::{assign, Placement, Plan};
+use crate::stat::assign::{assign, EventPlacement, RegisterPlan};
 use crate::stat::beside::SideCommand;
-use crate::stat::command::Child;
+use crate::stat::command::FollowedCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
-use crate::stat::{result_code, select_target, syscall_failure, Target};
+use crate::stat::{exit_code_of_run, select_target, syscall_failure, Target};
 use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
 pub use contexts::Contexts;
-use contexts::{ContextConfig, Sampler};
+use contexts::{SamplingContextConfig, SamplingPmdConfig};
 pub use kernel_maps::parse_modules;
 pub use tasks::now;
-use tasks::TaskPosition;
+use tasks::ProcessRecordPosition;
 
 /// The maximum time between two reads of the sampling rings.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of samples per second if the user gives neither a frequency nor a period.
-const DEFAULT_FREQUENCY: u64 = 4000;
+const DEFAULT_SAMPLES_PER_SECOND: u64 = 4000;
 const PAGE_SIZE: u64 = 4096;
 /// The time between two updates of the progress message.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+const PROGRESS_MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Types of events: PERF_TYPE_*.
-const TYPE_HARDWARE: u32 = 0;
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_RAW: u32 = 4;
+/// Types of perf events.
+const PERF_TYPE_HARDWARE: u32 = 0;
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_RAW: u32 = 4;
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "record", !args.command.is_empty())?;
@@ -80,31 +80,34 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     }
     .trying_to("catch signals")?;
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
-    let mut run = Run {
+    let mut run = Recording {
         args,
         contexts,
         event_loop,
-        attributes,
-        path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
-        file: None,
-        tasks_in_file: TaskPosition::default(),
-        incomplete: None,
-        nr_files: 0,
-        wakeups: 0,
+        event_attributes: attributes,
+        output_path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
+        output_file: None,
+        written_process_records: ProcessRecordPosition::default(),
+        write_failure: None,
+        nr_finished_files: 0,
+        nr_wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
-        last_progress: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
+        last_progress_at: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
     };
-    run.begin_file()?;
+    run.begin_output_file()?;
     let status = match &target {
         Target::Command => run.record_command()?,
         _ => {
             attach(&mut run.contexts, &target, &args.targets)?;
-            run.record_targets()?
+            run.record_threads_or_cpus()?
         }
     };
-    run.finish()?;
-    Ok(result_code(status, run.contexts.failed_threads == 0))
+    run.finish_recording()?;
+    Ok(exit_code_of_run(
+        status,
+        run.contexts.nr_failed_threads == 0,
+    ))
 }
 
 /// Chooses the events, and makes an empty [`Contexts`] for the events. This function creates no
@@ -117,8 +120,8 @@ pub fn prepare(
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
     load_modules();
     let machine = Machine::read(target.cpus())?;
-    let (events, config) = choose_config(device, args, scope, &machine, target)?;
-    let attributes = perf_attributes(&events, &config, args);
+    let (events, config) = choose_events_and_config(device, args, scope, &machine, target)?;
+    let attributes = perf_attributes_of_events(&events, &config, args);
     Ok((
         attributes,
         Contexts::new(config, args.overwrite, args.stacks),
@@ -132,9 +135,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
     match target {
         Target::Command => {}
         Target::Threads(threads) => {
-            contexts.track_tasks(Some(threads));
+            contexts.start_process_tracking(Some(threads));
             for thread in threads {
-                match contexts.attach(*thread) {
+                match contexts.attach_context(*thread) {
                     // The thread has exited since the threads of its process were listed.
                     Err(e) if is_esrch(&e) && args.threads.is_empty() => {}
                     done => {
@@ -144,9 +147,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
             }
         }
         Target::Cpus(cpus) => {
-            contexts.track_tasks(None);
+            contexts.start_process_tracking(None);
             contexts
-                .attach_cpus(cpus, args.cpus.is_none())
+                .attach_contexts_to_cpus(cpus, args.cpus.is_none())
                 .map_err(|(cpu, e)| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
         }
     }
@@ -156,13 +159,13 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
 /// Returns the events and the configuration of the contexts. If the user names no events, cycles
 /// are sampled. If the user names no events and cycles cannot be sampled, because there is no PMU
 /// or the PMU is in use, the CPU time (task-clock) is sampled.
-fn choose_config(
+fn choose_events_and_config(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
     machine: &Machine,
     target: &Target,
-) -> Result<(Vec<Event>, ContextConfig), Failure> {
+) -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
     let target_id = match target {
         Target::Cpus(cpus) => cpus[0],
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
@@ -170,12 +173,12 @@ fn choose_config(
     let resolve = |words: &[String]| -> Result<Vec<Event>, Failure> {
         words.iter().map(|w| machine.resolve(w, device)).collect()
     };
-    let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, ContextConfig), Failure> {
+    let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
         let plan = assign(&events, &machine.map);
-        let config = build_config(&events, &plan, args, scope, machine)?;
-        match config.probe(target_id) {
+        let config = build_sampling_config(&events, &plan, args, scope, machine)?;
+        match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
-            Err(e) => Err(describe_error(&e, config.format)),
+            Err(e) => Err(explain_sampling_error(&e, config.format_name)),
         }
     };
     if !args.events.is_empty() {
@@ -185,21 +188,22 @@ fn choose_config(
     if machine.vendor.is_some() {
         let cycles = resolve(&["cycles".to_owned()])?;
         let plan = assign(&cycles, &machine.map);
-        let config = build_config(&cycles, &plan, args, scope, machine)?;
-        match config.probe(target_id) {
+        let config = build_sampling_config(&cycles, &plan, args, scope, machine)?;
+        match config.check_can_attach(target_id) {
             Ok(()) => return Ok((cycles, config)),
             Err(e) if is_ebusy(&e) => {
                 message!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
             }
-            Err(e) => return Err(describe_error(&e, config.format)),
+            Err(e) => return Err(explain_sampling_error(&e, config.format_name)),
         }
     }
     try_events(resolve(&clock)?)
 }
 
-/// Converts an error of [`ContextConfig::probe`] to a failure with advice for the user. The
-/// sampling format `format` is missing if the kernel module of the format is not loaded.
-fn describe_error(error: &io::Error, format: &str) -> Failure {
+/// Converts an error of [`SamplingContextConfig::check_can_attach`] to a failure with advice for
+/// the user. The sampling format `format` is missing if the kernel module of the format is not
+/// loaded.
+fn explain_sampling_error(error: &io::Error, format: &str) -> Failure {
     let has_device = Path::new(perfmon::DEVICE).exists();
     match (error.kind(), error.raw_os_error()) {
         (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
@@ -216,28 +220,31 @@ fn describe_error(error: &io::Error, format: &str) -> Failure {
     }
 }
 
-fn build_config(
+fn build_sampling_config(
     events: &[Event],
-    plan: &Plan,
+    plan: &RegisterPlan,
     args: &RecordArgs,
     scope: Scope,
     machine: &Machine,
-) -> Result<ContextConfig, Failure> {
-    let mut samplers = Vec::new();
+) -> Result<SamplingContextConfig, Failure> {
+    let mut sampling_pmds = Vec::new();
     for ((event, placement), id) in events.iter().zip(&plan.placements).zip(1..) {
         let pmd = match placement {
-            Placement::Pmd(pmd) => *pmd,
-            Placement::NotCounted => {
+            EventPlacement::Pmd(pmd) => *pmd,
+            EventPlacement::NotCounted => {
                 return Err(Failure::Refused(
                     "there are more events than counters; take fewer at a time".to_owned(),
                 ))
             }
-            Placement::NotSupported => {
+            EventPlacement::NotSupported => {
                 if !Path::new(perfmon::DEVICE).exists() {
                     let error = io::ErrorKind::NotFound.into();
                     return Err(syscall_failure("record", &error));
                 }
-                let why = match (machine.is_soft_name(&event.name), &event.reason) {
+                let why = match (
+                    machine.is_software_event_name(&event.name),
+                    &event.missing_reason,
+                ) {
                     (true, _) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
@@ -248,12 +255,12 @@ fn build_config(
                 )));
             }
         };
-        let (period, frequency) = initial_period(event, args);
-        samplers.push(Sampler {
+        let (period, frequency) = initial_period_and_frequency(event, args);
+        sampling_pmds.push(SamplingPmdConfig {
             pmd,
-            period,
-            frequency,
-            id,
+            initial_period: period,
+            target_frequency_hz: frequency,
+            event_id: id,
         });
     }
     let pages = args.pages.unwrap_or(match scope {
@@ -272,22 +279,22 @@ fn build_config(
         (false, true) => "call-stack",
         (false, false) => "ring",
     };
-    Ok(ContextConfig {
+    Ok(SamplingContextConfig {
         scope,
-        format,
-        argument,
-        pmcs: plan.pmcs.clone(),
-        samplers,
+        format_name: format,
+        format_argument: argument,
+        pmc_values: plan.pmc_values.clone(),
+        sampling_pmds,
     })
 }
 
 /// Returns the initial period of an event, and the sampling frequency to which the period is
 /// adjusted. The frequency is `None` if the period is fixed.
-fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
+fn initial_period_and_frequency(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
     if let Some(period) = args.period {
         return (period, None);
     }
-    let frequency = args.frequency.unwrap_or(DEFAULT_FREQUENCY);
+    let frequency = args.frequency.unwrap_or(DEFAULT_SAMPLES_PER_SECOND);
     match event.source {
         // The period of a clock event is in nanoseconds.
         EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
@@ -296,14 +303,14 @@ fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
         // The initial period is right for an event that occurs once in each cycle. The frequency
         // controller corrects the period after the first samples.
         EventSource::Hardware(_) => (
-            (cpu_mhz() * 1_000_000 / frequency).max(1000),
+            (read_cpu_mhz() * 1_000_000 / frequency).max(1000),
             Some(frequency),
         ),
         _ => (1, Some(frequency)),
     }
 }
 
-fn cpu_mhz() -> u64 {
+fn read_cpu_mhz() -> u64 {
     let text = text_file::read("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
@@ -312,24 +319,30 @@ fn cpu_mhz() -> u64 {
 
 /// Returns the attributes of the events, with the types and codes that perf uses for the same
 /// events.
-fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) -> Vec<Attribute> {
-    let attribute = |(event, sampler): (&Event, &Sampler)| {
+fn perf_attributes_of_events(
+    events: &[Event],
+    config: &SamplingContextConfig,
+    args: &RecordArgs,
+) -> Vec<Attribute> {
+    let attribute = |(event, sampler): (&Event, &SamplingPmdConfig)| {
         let (kind, config) = match event.source {
-            EventSource::Soft(perfmon::CPU_CLOCK) => (TYPE_SOFTWARE, 0),
-            EventSource::Soft(perfmon::TASK_CLOCK) => (TYPE_SOFTWARE, 1),
-            EventSource::Soft(perfmon::PAGE_FAULTS) => (TYPE_SOFTWARE, 2),
-            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (TYPE_SOFTWARE, 3),
-            EventSource::Soft(perfmon::MIGRATIONS) => (TYPE_SOFTWARE, 4),
-            EventSource::Soft(perfmon::MAJOR_FAULTS) => (TYPE_SOFTWARE, 6),
-            EventSource::Hardware(code) => match generic_hardware_event(event.base_name()) {
-                Some(generic) => (TYPE_HARDWARE, generic),
-                None => (TYPE_RAW, code.select),
-            },
+            EventSource::Soft(perfmon::CPU_CLOCK) => (PERF_TYPE_SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK) => (PERF_TYPE_SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS) => (PERF_TYPE_SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (PERF_TYPE_SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS) => (PERF_TYPE_SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS) => (PERF_TYPE_SOFTWARE, 6),
+            EventSource::Hardware(code) => {
+                match perf_hardware_event_code(event.name_without_modes()) {
+                    Some(generic) => (PERF_TYPE_HARDWARE, generic),
+                    None => (PERF_TYPE_RAW, code.select),
+                }
+            }
             // An event that perf does not know gets the code PERF_COUNT_SW_DUMMY.
-            _ => (TYPE_SOFTWARE, 9),
+            _ => (PERF_TYPE_SOFTWARE, 9),
         };
         let modes = match event.source {
-            EventSource::Hardware(code) => (code.user, code.kernel),
+            EventSource::Hardware(code) => (code.counts_user, code.counts_kernel),
             _ => (true, true),
         };
         Attribute {
@@ -338,19 +351,23 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
             config,
             period: match (args.period, args.frequency) {
                 (Some(period), _) => period,
-                (None, frequency) => frequency.unwrap_or(DEFAULT_FREQUENCY),
+                (None, frequency) => frequency.unwrap_or(DEFAULT_SAMPLES_PER_SECOND),
             },
             is_frequency: args.period.is_none(),
             exclude_user: !modes.0,
             exclude_kernel: !modes.1,
-            id: sampler.id,
+            id: sampler.event_id,
         }
     };
-    events.iter().zip(&config.samplers).map(attribute).collect()
+    events
+        .iter()
+        .zip(&config.sampling_pmds)
+        .map(attribute)
+        .collect()
 }
 
 /// Returns perf's code (PERF_COUNT_HW_*) of a generic hardware event.
-fn generic_hardware_event(name: &str) -> Option<u64> {
+fn perf_hardware_event_code(name: &str) -> Option<u64> {
     Some(match name {
         "cycles" | "cpu-cycles" => 0,
         "instructions" => 1,
@@ -365,89 +382,92 @@ fn generic_hardware_event(name: &str) -> Option<u64> {
 }
 
 /// The state of a recording.
-struct Run<'a> {
+struct Recording<'a> {
     args: &'a RecordArgs,
     contexts: Contexts,
     event_loop: EventLoop,
-    attributes: Vec<Attribute>,
+    event_attributes: Vec<Attribute>,
     /// The path of the output file: the path that the user gave, or the default path.
-    path: PathBuf,
-    /// The open output file. In a flight recorder, `file` is `None` except while a file is written.
-    /// After a failed write, `file` is `None` in every recording.
-    file: Option<Writer>,
+    output_path: PathBuf,
+    /// The open output file. In a flight recorder, `output_file` is `None` except while a file is
+    /// written. After a failed write, `output_file` is `None` in every recording.
+    output_file: Option<Writer>,
     /// The position up to which the records of processes have been written to the open file.
-    tasks_in_file: TaskPosition,
+    written_process_records: ProcessRecordPosition,
     /// The failure of a write to the output file. After a failed write, no samples are taken.
-    incomplete: Option<Failure>,
-    nr_files: usize,
-    wakeups: usize,
+    write_failure: Option<Failure>,
+    nr_finished_files: usize,
+    nr_wakeups: usize,
     /// The time of the last progress message; `None` if no progress is shown.
-    last_progress: Option<Instant>,
+    last_progress_at: Option<Instant>,
 }
 
-impl Run<'_> {
-    fn finish(&mut self) -> Result<(), Failure> {
-        if self.incomplete.is_none() {
-            let heading = format!("Woken up {} times to write data", self.wakeups);
-            self.finish_file(true, &heading)?;
+impl Recording<'_> {
+    fn finish_recording(&mut self) -> Result<(), Failure> {
+        if self.write_failure.is_none() {
+            let heading = format!("Woken up {} times to write data", self.nr_wakeups);
+            self.finish_output_file(true, &heading)?;
         }
-        if self.incomplete.is_some() && self.last_progress.is_some() {
+        if self.write_failure.is_some() && self.last_progress_at.is_some() {
             message::clear_progress();
         }
-        self.contexts.print_problems();
-        if let (n @ 1.., Some(error)) = (self.contexts.failed_threads, &self.contexts.first_error) {
+        self.contexts.print_sampling_problems();
+        if let (n @ 1.., Some(error)) = (
+            self.contexts.nr_failed_threads,
+            &self.contexts.first_thread_error,
+        ) {
             let why = syscall_failure("sample a thread", error);
             message!("pfc: {n} threads are missing; of the first: {why}");
         }
-        self.incomplete.take().map_or(Ok(()), Err)
+        self.write_failure.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a signal or for readable rings, at most [`POLL_INTERVAL`], and then reads the
+    /// Waits for a signal or for readable rings, at most [`RING_POLL_INTERVAL`], and then reads the
     /// rings and writes the records to the file. Returns the reason why the wait ended.
-    fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
-        let until = Some(Instant::now() + POLL_INTERVAL);
+    fn wait_and_read_rings(&mut self) -> Result<WakeReason, Failure> {
+        let until = Some(Instant::now() + RING_POLL_INTERVAL);
         let wake = self
             .event_loop
-            .wait_for(until, &self.contexts.fds())
+            .wait_for(until, &self.contexts.fds_to_poll())
             .trying_to("wait for samples")?;
         self.contexts.poll();
         if !self.contexts.drained.records.bytes.is_empty() {
-            self.wakeups += 1;
+            self.nr_wakeups += 1;
         }
-        self.write_records();
-        if wake == WakeReason::SwitchOutput && self.incomplete.is_none() {
-            self.switch_file()?;
+        self.write_drained_records();
+        if wake == WakeReason::SwitchOutput && self.write_failure.is_none() {
+            self.switch_output_file()?;
         }
-        self.print_progress();
+        self.update_progress_message();
         Ok(wake)
     }
 
     /// Updates the progress message once per second, if progress is shown.
-    fn print_progress(&mut self) {
+    fn update_progress_message(&mut self) {
         let drained = &self.contexts.drained;
         if let Some(last) = self
-            .last_progress
+            .last_progress_at
             .as_mut()
-            .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
+            .filter(|t| t.elapsed() >= PROGRESS_MESSAGE_INTERVAL)
         {
             *last = Instant::now();
             message::print_progress(&format!(
                 "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
-                drained.samples, drained.lost
+                drained.nr_samples, drained.lost
             ));
         }
     }
 
     fn record_command(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let argv = &self.args.command;
-        let spawn_untraced = |contexts: &mut Contexts| -> Result<Child, Failure> {
+        let spawn_untraced = |contexts: &mut Contexts| -> Result<FollowedCommand, Failure> {
             let fork_time = now();
-            let child = Child::spawn_untraced(argv, contexts)?;
-            contexts.tasks.record_exec(child.pid(), fork_time);
+            let child = FollowedCommand::spawn_untraced(argv, contexts)?;
+            contexts.tasks.record_process_exec(child.pid(), fork_time);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::spawn_traced(argv, &mut self.contexts)? {
+            false => match FollowedCommand::spawn_traced(argv, &mut self.contexts)? {
                 Err(error) => {
                     message!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     spawn_untraced(&mut self.contexts)?
@@ -456,35 +476,38 @@ impl Run<'_> {
             },
             true => spawn_untraced(&mut self.contexts)?,
         };
-        let result = self.follow_command(&mut child);
+        let result = self.record_until_command_exits(&mut child);
         if result.is_err() {
             // Recording has failed, but the command continues to run. pfc waits until the command
             // exits, and resumes each of its threads that ptrace stops.
-            child.wait_uncounted(&mut self.event_loop);
+            child.wait_for_exit_uncounted(&mut self.event_loop);
         }
         result.map(Some)
     }
 
-    fn follow_command(&mut self, child: &mut Child) -> Result<ExitStatus, Failure> {
+    fn record_until_command_exits(
+        &mut self,
+        child: &mut FollowedCommand,
+    ) -> Result<ExitStatus, Failure> {
         loop {
-            if let Some(status) = child.handle_events(&mut self.contexts)? {
+            if let Some(status) = child.handle_state_changes(&mut self.contexts)? {
                 self.contexts.poll();
                 return Ok(status);
             }
-            if let WakeReason::Terminated(signal) = self.wait_and_poll()? {
-                child.signal(signal);
+            if let WakeReason::Terminated(signal) = self.wait_and_read_rings()? {
+                child.send_signal(signal);
             }
         }
     }
 
     /// Records threads or CPUs until the command exits. Without a command, recording ends when the
     /// user interrupts or when all contexts have ended.
-    fn record_targets(&mut self) -> Result<Option<ExitStatus>, Failure> {
+    fn record_threads_or_cpus(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts
             .start()
             .map_err(|e| syscall_failure("record", &e))?;
         let mut command = SideCommand::spawn(&self.args.command)?;
-        let result = self.wait_for_targets(command.as_mut());
+        let result = self.poll_until_recording_ends(command.as_mut());
         self.contexts.stop();
         // After a failure of the recording, the command continues to run, and pfc waits for it.
         let status = command
@@ -496,13 +519,18 @@ impl Run<'_> {
 
     /// Waits until the command exits. If there is no command, waits until the user interrupts, all
     /// contexts have ended, or a write has failed.
-    fn wait_for_targets(&mut self, mut command: Option<&mut SideCommand>) -> Result<(), Failure> {
+    fn poll_until_recording_ends(
+        &mut self,
+        mut command: Option<&mut SideCommand>,
+    ) -> Result<(), Failure> {
         loop {
-            let wake = self.wait_and_poll()?;
+            let wake = self.wait_and_read_rings()?;
             let has_ended = match (&mut command, wake) {
                 (Some(command), wake) => command.handle(wake)?,
                 (None, WakeReason::Interrupted | WakeReason::Terminated(_)) => true,
-                (None, _) => self.contexts.all_ended() || self.incomplete.is_some(),
+                (None, _) => {
+                    self.contexts.have_all_contexts_ended() || self.write_failure.is_some()
+                }
             };
             if has_ended {
                 return Ok(());

@@ -18,27 +18,28 @@ use perfmon::area::Area;
 
 const PAGE_SIZE: usize = 4096;
 /// The size of a ring's data in bytes, a power of two.
-const DATA_SIZE: usize = 128 << 10;
+const RING_DATA_BYTES: usize = 128 << 10;
 
 /// The size of `struct perf_event_attr` in words of 8 bytes, as of PERF_ATTR_SIZE_VER7.
-const ATTR_WORDS: usize = 16;
-const TYPE_SOFTWARE: u64 = 1;
-const CONFIG_DUMMY: u64 = 9;
+const PERF_ATTR_WORDS: usize = 16;
+const PERF_TYPE_SOFTWARE: u64 = 1;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
 /// The fields that the kernel appends to each record, in this order (PERF_SAMPLE_*).
-const SAMPLE_TYPE: u64 = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_IDENTIFIER;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_CPU: u64 = 1 << 7;
-const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+const APPENDED_SAMPLE_FIELDS: u64 =
+    PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER;
+const PERF_SAMPLE_TID: u64 = 1 << 1;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_CPU: u64 = 1 << 7;
+const PERF_SAMPLE_IDENTIFIER: u64 = 1 << 16;
 
-/// The flag PERF_FLAG_FD_CLOEXEC.
-const FLAG_FD_CLOEXEC: u64 = 8;
-/// The request PERF_EVENT_IOC_SET_OUTPUT.
-const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// A flag of perf_event_open(2).
+const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+/// The ioctl that redirects the records of an event to the ring of another event.
+const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// Indices of 64-bit words in `struct perf_event_mmap_page`.
-const DATA_HEAD: usize = 1024 / 8;
-const DATA_TAIL: usize = 1032 / 8;
+const DATA_HEAD_WORD: usize = 1024 / 8;
+const DATA_TAIL_WORD: usize = 1032 / 8;
 
 /// The tasks for which the kernel writes records to the ring of an event.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +58,8 @@ pub enum TaskFilter {
 ///
 /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `ESRCH` if the thread does not
 /// exist.
-pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
-    let mut attr = [0_u64; ATTR_WORDS];
+pub fn open_dummy_perf_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = [0_u64; PERF_ATTR_WORDS];
     let flags = EXCLUDE_KERNEL
         | EXCLUDE_HV
         | MMAP
@@ -70,15 +71,15 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
         | COMM_EXEC
         | CLOCK_ID
         | BUILD_ID;
-    attr[0] = TYPE_SOFTWARE | (((ATTR_WORDS * 8) as u64) << 32);
-    attr[1] = CONFIG_DUMMY;
-    attr[3] = SAMPLE_TYPE;
+    attr[0] = PERF_TYPE_SOFTWARE | (((PERF_ATTR_WORDS * 8) as u64) << 32);
+    attr[1] = PERF_COUNT_SW_DUMMY;
+    attr[3] = APPENDED_SAMPLE_FIELDS;
     attr[5] = match filter {
         TaskFilter::All => flags,
         TaskFilter::Thread(_) => flags | INHERIT,
     };
     // `attr[6]` is wakeup_watermark: the ring becomes readable when it is half full.
-    attr[6] = (DATA_SIZE / 2) as u64;
+    attr[6] = (RING_DATA_BYTES / 2) as u64;
     // The field clockid is the upper half of `attr[11]`.
     attr[11] = (libc::CLOCK_MONOTONIC as u64) << 32;
     let thread = match filter {
@@ -94,7 +95,7 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
             thread,
             i64::from(cpu),
             -1_i64,
-            FLAG_FD_CLOEXEC,
+            PERF_FLAG_FD_CLOEXEC,
         )
     };
     match i32::try_from(fd) {
@@ -108,8 +109,8 @@ pub fn open_dummy_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd> {
 /// The mapped ring of a perf event. The ring is unmapped when the `PerfRing` is dropped.
 #[derive(Debug)]
 pub struct PerfRing {
-    event: OwnedFd,
-    area: Area,
+    event_fd: OwnedFd,
+    mapped_area: Area,
 }
 
 impl PerfRing {
@@ -119,16 +120,25 @@ impl PerfRing {
     ///
     /// `EPERM` if the ring would exceed the limit of locked memory.
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        let area = Area::writable(event.as_raw_fd(), 0, PAGE_SIZE + DATA_SIZE)
+        let mapped_area = Area::writable(event.as_raw_fd(), 0, PAGE_SIZE + RING_DATA_BYTES)
             .map_err(io::Error::from_raw_os_error)?;
-        Ok(Self { event, area })
+        Ok(Self {
+            event_fd: event,
+            mapped_area,
+        })
     }
 
     /// Makes the kernel write the records of another event on the same CPU into this ring.
-    pub fn redirect_output(&self, other: &OwnedFd) -> io::Result<()> {
+    pub fn redirect_event_output(&self, other: &OwnedFd) -> io::Result<()> {
         // SAFETY: The argument of PERF_EVENT_IOC_SET_OUTPUT is a descriptor. The kernel accesses no
         // memory of the caller during this ioctl.
-        let result = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
+        let result = unsafe {
+            libc::ioctl(
+                other.as_raw_fd(),
+                PERF_EVENT_IOC_SET_OUTPUT,
+                self.event_fd.as_raw_fd(),
+            )
+        };
         match result {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),
@@ -137,26 +147,26 @@ impl PerfRing {
 
     /// Moves all records out of the ring, and appends the records to `output` without changes. The
     /// size of each record is a multiple of 8.
-    pub fn drain_to(&mut self, output: &mut Vec<u8>) {
-        let (control, data) = self.area.words().split_at(PAGE_SIZE / 8);
+    pub fn drain_records_to(&mut self, output: &mut Vec<u8>) {
+        let (control, data) = self.mapped_area.words().split_at(PAGE_SIZE / 8);
         // Pairs with the kernel's barrier between its writes of the records and of data_head.
-        let head = control[DATA_HEAD].load_acquire();
-        let tail = control[DATA_TAIL].load_relaxed();
+        let head = control[DATA_HEAD_WORD].load_acquire();
+        let tail = control[DATA_TAIL_WORD].load_relaxed();
         // The number of bytes is limited to the size of the ring, so that no record is read twice
         // if data_head is wrong.
-        let bytes = (head.wrapping_sub(tail) as usize).min(DATA_SIZE);
-        let (before, from_tail) = data.split_at(tail as usize % DATA_SIZE / 8);
+        let bytes = (head.wrapping_sub(tail) as usize).min(RING_DATA_BYTES);
+        let (before, from_tail) = data.split_at(tail as usize % RING_DATA_BYTES / 8);
         for word in from_tail.iter().chain(before).take(bytes / 8) {
             output.extend_from_slice(&word.load_relaxed().to_ne_bytes());
         }
         // Pairs with the kernel's barrier between its read of data_tail and its writes of further
         // records.
-        control[DATA_TAIL].store_release(head);
+        control[DATA_TAIL_WORD].store_release(head);
     }
 }
 
 impl AsFd for PerfRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.event_fd.as_fd()
     }
 }

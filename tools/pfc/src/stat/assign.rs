@@ -9,15 +9,15 @@ use super::events::{Event, EventCode, EventSource};
 
 /// The number of the PMC that controls Intel's fixed counters, and also the number of the PMD of
 /// the first fixed counter.
-const FIRST_FIXED: u16 = 16;
+const FIRST_FIXED_REGISTER: u16 = 16;
 
-const COUNT_USER: u64 = 1 << 16;
-const COUNT_KERNEL: u64 = 1 << 17;
-const COUNTER_ENABLE: u64 = 1 << 22;
+const PMC_COUNT_USER_BIT: u64 = 1 << 16;
+const PMC_COUNT_KERNEL_BIT: u64 = 1 << 17;
+const PMC_ENABLE_BIT: u64 = 1 << 22;
 
 /// The result of assigning an event to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum EventPlacement {
     /// The PMD with the given number counts the event.
     Pmd(u16),
     /// A counter can count the event, but no such counter is free, or the PMU is in use.
@@ -28,57 +28,57 @@ pub enum Placement {
 
 /// The registers that count the events, and the PMC values that select the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct RegisterPlan {
     /// The result of the assignment for each event, in the order of the events.
-    pub placements: Vec<Placement>,
+    pub placements: Vec<EventPlacement>,
     /// The event set of each event, in the order of the events; empty if one event set is enough.
     /// The number of the event set has a meaning only for events on hardware counters.
-    pub sets: Vec<u16>,
+    pub set_by_event: Vec<u16>,
     /// The number of event sets; 0 if one event set is enough.
     pub nr_sets: u16,
-    pub pmcs: Vec<RegisterValue>,
+    pub pmc_values: Vec<RegisterValue>,
     /// True if the plan uses registers of the processor's PMU.
     pub uses_hardware: bool,
-    /// True if the placement of an event is [`Placement::NotCounted`].
-    pub has_uncounted: bool,
+    /// True if the placement of an event is [`EventPlacement::NotCounted`].
+    pub has_uncounted_event: bool,
 }
 
-impl Plan {
+impl RegisterPlan {
     /// Returns true if none of the events is assigned to a register.
     pub fn is_empty(&self) -> bool {
         !self
             .placements
             .iter()
-            .any(|p| matches!(p, Placement::Pmd(_)))
+            .any(|p| matches!(p, EventPlacement::Pmd(_)))
     }
 
     /// Removes the registers of the processor from the plan. Called when other programs use the
     /// PMU.
-    pub fn without_hardware(mut self) -> Self {
+    pub fn without_hardware_registers(mut self) -> Self {
         for placement in &mut self.placements {
-            if matches!(placement, Placement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
-                *placement = Placement::NotCounted;
+            if matches!(placement, EventPlacement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
+                *placement = EventPlacement::NotCounted;
             }
         }
-        self.pmcs
+        self.pmc_values
             .retain(|v| v.number >= perfmon::FIRST_SOFT && v.set == 0);
         self.uses_hardware = false;
         self.nr_sets = 0;
-        self.sets.clear();
+        self.set_by_event.clear();
         self
     }
 }
 
 /// The state of [`assign`]: the registers that are still free, and the plan for the events that are
 /// already assigned.
-struct Assigner<'a> {
-    description: Option<&'a PmuDescription>,
+struct RegisterAssigner<'a> {
+    pmu_description: Option<&'a PmuDescription>,
     /// Free general counters: PMDs whose PMC controls no other PMD.
-    free_general: Vec<u16>,
-    free_fixed: Vec<u16>,
-    free_instances: Vec<u16>,
-    plan: Plan,
-    fixed_control: u64,
+    free_general_counters: Vec<u16>,
+    free_fixed_counters: Vec<u16>,
+    free_instance_registers: Vec<u16>,
+    plan: RegisterPlan,
+    fixed_counter_control: u64,
 }
 
 /// Assigns the events to the registers of one event set.
@@ -87,7 +87,7 @@ struct Assigner<'a> {
 /// fixed counter can count are assigned next: to general counters as long as one is free, and then
 /// to their fixed counters. In both groups, with and without a fixed counter, an event that fewer
 /// counters can count is assigned earlier.
-pub fn assign(events: &[Event], map: &Map) -> Plan {
+pub fn assign(events: &[Event], map: &Map) -> RegisterPlan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
         pmcs.is_power_of_two()
@@ -95,26 +95,26 @@ pub fn assign(events: &[Event], map: &Map) -> Plan {
             && d.pmc(pmcs.trailing_zeros() as u16).is_some()
     };
     let pmds = description.map_or(&[][..], |d| &d.pmds);
-    let mut assigner = Assigner {
-        description,
-        free_general: pmds
+    let mut assigner = RegisterAssigner {
+        pmu_description: description,
+        free_general_counters: pmds
             .iter()
             .filter(|r| description.is_some_and(|d| has_own_pmc(d, r.pmcs)))
             .map(|r| r.number)
             .collect(),
-        free_fixed: pmds
+        free_fixed_counters: pmds
             .iter()
-            .filter(|r| r.pmcs == 1 << FIRST_FIXED && r.number >= FIRST_FIXED)
+            .filter(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
             .map(|r| r.number)
             .collect(),
-        free_instances: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
+        free_instance_registers: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
             .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
             .collect(),
-        plan: Plan {
-            placements: vec![Placement::NotSupported; events.len()],
-            ..Plan::default()
+        plan: RegisterPlan {
+            placements: vec![EventPlacement::NotSupported; events.len()],
+            ..RegisterPlan::default()
         },
-        fixed_control: 0,
+        fixed_counter_control: 0,
     };
     let codes = events.iter().enumerate();
     let mut codes: Vec<(usize, EventCode)> = codes
@@ -124,51 +124,54 @@ pub fn assign(events: &[Event], map: &Map) -> Plan {
         })
         .collect();
     // The sort is stable: events with equal keys keep their order.
-    codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
+    codes.sort_by_key(|(_, code)| (code.fixed_counter.is_some(), code.counters.count_ones()));
     for (n, code) in codes {
-        assigner.plan.placements[n] = assigner.assign_hardware(code);
+        assigner.plan.placements[n] = assigner.assign_hardware_event(code);
     }
     for (n, event) in events.iter().enumerate() {
         match event.source {
-            EventSource::Soft(number) => assigner.plan.placements[n] = Placement::Pmd(number),
+            EventSource::Soft(number) => assigner.plan.placements[n] = EventPlacement::Pmd(number),
             EventSource::Instance(number) => {
-                assigner.plan.placements[n] = assigner.assign_instance(number)
+                assigner.plan.placements[n] = assigner.assign_counter_page_instance(number)
             }
             EventSource::Hardware(_) | EventSource::Missing => {}
         }
     }
-    if assigner.fixed_control != 0 {
-        assigner
-            .plan
-            .pmcs
-            .push(RegisterValue::new(FIRST_FIXED, assigner.fixed_control));
+    if assigner.fixed_counter_control != 0 {
+        assigner.plan.pmc_values.push(RegisterValue::new(
+            FIRST_FIXED_REGISTER,
+            assigner.fixed_counter_control,
+        ));
     }
-    assigner.plan.has_uncounted = assigner.plan.placements.contains(&Placement::NotCounted);
-    assigner.plan.pmcs.sort_by_key(|v| v.number);
+    assigner.plan.has_uncounted_event = assigner
+        .plan
+        .placements
+        .contains(&EventPlacement::NotCounted);
+    assigner.plan.pmc_values.sort_by_key(|v| v.number);
     assigner.plan
 }
 
 /// Returns true if the general counter `pmd` can count the event.
-fn can_count_on(code: EventCode, pmd: u16) -> bool {
+fn can_count_on_general_counter(code: EventCode, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
 /// Returns the value that a general counter's PMC must have to count the event.
-fn pmc_value(code: EventCode) -> u64 {
-    let mut value = code.select | COUNTER_ENABLE;
-    if code.user {
-        value |= COUNT_USER;
+fn general_counter_pmc_value(code: EventCode) -> u64 {
+    let mut value = code.select | PMC_ENABLE_BIT;
+    if code.counts_user {
+        value |= PMC_COUNT_USER_BIT;
     }
-    if code.kernel {
-        value |= COUNT_KERNEL;
+    if code.counts_kernel {
+        value |= PMC_COUNT_KERNEL_BIT;
     }
     value
 }
 
 /// Returns the bits that the PMC of the fixed counters must have to count the event on `pmd`.
-fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
-    let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
-    modes << (4 * (pmd - FIRST_FIXED))
+fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
+    let modes = u64::from(code.counts_kernel) | (u64::from(code.counts_user) << 1);
+    modes << (4 * (pmd - FIRST_FIXED_REGISTER))
 }
 
 /// Assigns the events as [`assign`] does, but uses several event sets if one event set is not
@@ -179,34 +182,35 @@ fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
 ///
 /// If a group does not fit in one event set, returns the number of the group, and the index of its
 /// first event without a counter.
-pub fn assign_sets(
+pub fn assign_events_to_sets(
     events: &[Event],
     groups: &[Option<usize>],
     map: &Map,
-) -> Result<Plan, (usize, usize)> {
+) -> Result<RegisterPlan, (usize, usize)> {
     let plan = assign(events, map);
-    let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted) else {
+    let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted_event) else {
         return Ok(plan);
     };
     let choices = |code: EventCode| -> Vec<u16> {
-        let value = pmc_value(code);
+        let value = general_counter_pmc_value(code);
         let can_count = |n: &u16| {
-            can_count_on(code, *n) && description.pmc(*n).is_some_and(|r| r.reserved & value == 0)
+            can_count_on_general_counter(code, *n)
+                && description.pmc(*n).is_some_and(|r| r.reserved & value == 0)
         };
         let general = description
             .pmds
             .iter()
             .map(|r| r.number)
-            .filter(|n| *n < FIRST_FIXED);
+            .filter(|n| *n < FIRST_FIXED_REGISTER);
         let mut all: Vec<u16> = match code.is_fixed_only {
             false => general.filter(can_count).collect(),
             true => Vec::new(),
         };
-        let fixed = code.fixed.map(|n| FIRST_FIXED + n);
+        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_REGISTER + n);
         all.extend(fixed.filter(|n| {
             description
                 .pmd(*n)
-                .is_some_and(|r| r.pmcs == 1 << FIRST_FIXED)
+                .is_some_and(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER)
         }));
         all
     };
@@ -235,87 +239,98 @@ pub fn assign_sets(
         // Events that no counter can count are not in `constraints`.
         Err(ScheduleError::NoCounter(_)) => return Ok(plan),
     };
-    let mut assigned = Plan {
-        sets: vec![0; events.len()],
+    let mut assigned = RegisterPlan {
+        set_by_event: vec![0; events.len()],
         nr_sets: schedule.sets,
-        pmcs: Vec::new(),
+        pmc_values: Vec::new(),
         uses_hardware: true,
-        has_uncounted: false,
+        has_uncounted_event: false,
         placements: plan.placements,
     };
     let mut fixed = vec![0; usize::from(schedule.sets)];
     for ((n, code), assignment) in hardware_events.iter().zip(&schedule.assignments) {
-        assigned.placements[*n] = Placement::Pmd(assignment.pmd);
-        assigned.sets[*n] = assignment.set;
-        if assignment.pmd < FIRST_FIXED {
-            assigned
-                .pmcs
-                .push(RegisterValue::new(assignment.pmd, pmc_value(*code)).in_set(assignment.set));
+        assigned.placements[*n] = EventPlacement::Pmd(assignment.pmd);
+        assigned.set_by_event[*n] = assignment.set;
+        if assignment.pmd < FIRST_FIXED_REGISTER {
+            assigned.pmc_values.push(
+                RegisterValue::new(assignment.pmd, general_counter_pmc_value(*code))
+                    .in_set(assignment.set),
+            );
         } else {
-            fixed[usize::from(assignment.set)] |= fixed_control_bits(*code, assignment.pmd);
+            fixed[usize::from(assignment.set)] |= fixed_counter_control_bits(*code, assignment.pmd);
         }
     }
     for (set, value) in (0..schedule.sets).zip(fixed) {
         if value != 0 {
             assigned
-                .pmcs
-                .push(RegisterValue::new(FIRST_FIXED, value).in_set(set));
+                .pmc_values
+                .push(RegisterValue::new(FIRST_FIXED_REGISTER, value).in_set(set));
         }
         // The PMCs of soft registers are written in every event set, because soft registers count
         // in every set.
-        let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
-        assigned.pmcs.extend(soft.map(|v| v.in_set(set)));
+        let soft = plan
+            .pmc_values
+            .iter()
+            .filter(|v| v.number >= perfmon::FIRST_SOFT);
+        assigned.pmc_values.extend(soft.map(|v| v.in_set(set)));
     }
-    assigned.has_uncounted = assigned.placements.contains(&Placement::NotCounted);
-    assigned.pmcs.sort_by_key(|v| (v.set, v.number));
+    assigned.has_uncounted_event = assigned.placements.contains(&EventPlacement::NotCounted);
+    assigned.pmc_values.sort_by_key(|v| (v.set, v.number));
     Ok(assigned)
 }
 
-impl Assigner<'_> {
-    fn assign_hardware(&mut self, code: EventCode) -> Placement {
-        let value = pmc_value(code);
-        let fixed = code.fixed.map(|n| FIRST_FIXED + n);
+impl RegisterAssigner<'_> {
+    fn assign_hardware_event(&mut self, code: EventCode) -> EventPlacement {
+        let value = general_counter_pmc_value(code);
+        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_REGISTER + n);
         // A write does not change the reserved bits of a PMC. If `value` had bits that are reserved
         // in a PMC, the counter of the PMC would count another event.
         let can_count = |n: &u16| {
-            let pmc = self.description.and_then(|d| d.pmc(*n));
-            can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
+            let pmc = self.pmu_description.and_then(|d| d.pmc(*n));
+            can_count_on_general_counter(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
         };
-        let has_pmd = |n: u16| self.description.and_then(|d| d.pmd(n)).is_some();
+        let has_pmd = |n: u16| self.pmu_description.and_then(|d| d.pmd(n)).is_some();
         if !code.is_fixed_only {
-            if let Some(at) = self.free_general.iter().position(can_count) {
-                let n = self.free_general.remove(at);
-                self.plan.pmcs.push(RegisterValue::new(n, value));
+            if let Some(at) = self.free_general_counters.iter().position(can_count) {
+                let n = self.free_general_counters.remove(at);
+                self.plan.pmc_values.push(RegisterValue::new(n, value));
                 self.plan.uses_hardware = true;
-                return Placement::Pmd(n);
+                return EventPlacement::Pmd(n);
             }
         }
-        if let Some(at) = fixed.and_then(|f| self.free_fixed.iter().position(|n| *n == f)) {
-            let n = self.free_fixed.remove(at);
-            self.fixed_control |= fixed_control_bits(code, n);
+        if let Some(at) = fixed.and_then(|f| self.free_fixed_counters.iter().position(|n| *n == f))
+        {
+            let n = self.free_fixed_counters.remove(at);
+            self.fixed_counter_control |= fixed_counter_control_bits(code, n);
             self.plan.uses_hardware = true;
-            return Placement::Pmd(n);
+            return EventPlacement::Pmd(n);
         }
         // No free counter can count the event. If a counter that is in use could count the event,
         // the result is `NotCounted`. If no counter of the machine could count the event, the
         // result is `NotSupported`.
-        let pmds = self.description.map_or(&[][..], |d| &d.pmds);
-        let general = || pmds.iter().map(|r| r.number).filter(|n| *n < FIRST_FIXED);
+        let pmds = self.pmu_description.map_or(&[][..], |d| &d.pmds);
+        let general = || {
+            pmds.iter()
+                .map(|r| r.number)
+                .filter(|n| *n < FIRST_FIXED_REGISTER)
+        };
         match (!code.is_fixed_only && general().any(|n| can_count(&n)))
             || fixed.is_some_and(has_pmd)
         {
-            true => Placement::NotCounted,
-            false => Placement::NotSupported,
+            true => EventPlacement::NotCounted,
+            false => EventPlacement::NotSupported,
         }
     }
 
-    fn assign_instance(&mut self, number: u32) -> Placement {
-        if self.free_instances.is_empty() {
-            return Placement::NotCounted;
+    fn assign_counter_page_instance(&mut self, number: u32) -> EventPlacement {
+        if self.free_instance_registers.is_empty() {
+            return EventPlacement::NotCounted;
         }
-        let n = self.free_instances.remove(0);
-        self.plan.pmcs.push(RegisterValue::new(n, number.into()));
-        Placement::Pmd(n)
+        let n = self.free_instance_registers.remove(0);
+        self.plan
+            .pmc_values
+            .push(RegisterValue::new(n, number.into()));
+        EventPlacement::Pmd(n)
     }
 }
 
@@ -323,11 +338,11 @@ impl Assigner<'_> {
 mod tests {
     use std::path::Path;
 
-    use super::super::events::tests::machine;
+    use super::super::events::tests::make_test_machine;
     use super::super::events::{Machine, Vendor};
     use super::*;
 
-    fn placed(machine: &Machine, words: &[&str]) -> Plan {
+    fn assign_named_events(machine: &Machine, words: &[&str]) -> RegisterPlan {
         let events: Vec<Event> = words
             .iter()
             .map(|w| machine.resolve(w, Path::new("")).expect(w))
@@ -335,53 +350,56 @@ mod tests {
         assign(&events, &machine.map)
     }
 
-    fn pmds(plan: &Plan) -> Vec<i32> {
-        let number = |p: &Placement| match p {
-            Placement::Pmd(n) => i32::from(*n),
-            Placement::NotCounted => -1,
-            Placement::NotSupported => -2,
+    fn pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
+        let number = |p: &EventPlacement| match p {
+            EventPlacement::Pmd(n) => i32::from(*n),
+            EventPlacement::NotCounted => -1,
+            EventPlacement::NotSupported => -2,
         };
         plan.placements.iter().map(number).collect()
     }
 
     #[test]
-    fn r1_16_general_counters_come_first() {
-        let machine = machine(Vendor::Intel, 4, false);
-        let plan = placed(&machine, &["cycles:u", "instructions", "branches"]);
-        assert_eq!(pmds(&plan), [1, 2, 0]);
-        assert_eq!(plan.pmcs[0], RegisterValue::new(0, 0x43_00c4));
-        assert_eq!(plan.pmcs[1], RegisterValue::new(1, 0x41_003c));
-        assert!(plan.uses_hardware && !plan.has_uncounted);
+    fn r1_16_general_counters_are_assigned_first() {
+        let machine = make_test_machine(Vendor::Intel, 4, false);
+        let plan = assign_named_events(&machine, &["cycles:u", "instructions", "branches"]);
+        assert_eq!(pmd_numbers(&plan), [1, 2, 0]);
+        assert_eq!(plan.pmc_values[0], RegisterValue::new(0, 0x43_00c4));
+        assert_eq!(plan.pmc_values[1], RegisterValue::new(1, 0x41_003c));
+        assert!(plan.uses_hardware && !plan.has_uncounted_event);
     }
 
     #[test]
-    fn r1_16_events_are_where_they_can_be_counted() {
+    fn r1_16_events_get_counters_that_can_count_them() {
         // On Haswell, only counter 2 can count the event 0x0148.
-        let mut machine = machine(Vendor::Intel, 4, false);
+        let mut machine = make_test_machine(Vendor::Intel, 4, false);
         (machine.family, machine.model) = (6, 0x3c);
-        let plan = placed(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
-        assert_eq!(pmds(&plan), [0, 1, 3, 2]);
+        let plan = assign_named_events(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
+        assert_eq!(pmd_numbers(&plan), [0, 1, 3, 2]);
         // Two events need counter 2, so only one of the two events fits in an event set.
         let events: Vec<Event> = ["r148", "r8a3", "branches"]
             .iter()
             .map(|w| machine.resolve(w, Path::new("")).expect(w))
             .collect();
-        assert_eq!(pmds(&assign(&events, &machine.map)), [2, -1, 0]);
-        let plan = assign_sets(&events, &[None; 3], &machine.map).expect("fits");
+        assert_eq!(pmd_numbers(&assign(&events, &machine.map)), [2, -1, 0]);
+        let plan = assign_events_to_sets(&events, &[None; 3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
-        assert_eq!(plan.placements[..2], [Placement::Pmd(2), Placement::Pmd(2)]);
-        assert_ne!(plan.sets[0], plan.sets[1]);
+        assert_eq!(
+            plan.placements[..2],
+            [EventPlacement::Pmd(2), EventPlacement::Pmd(2)]
+        );
+        assert_ne!(plan.set_by_event[0], plan.set_by_event[1]);
         // A PMU with two counters (0 and 1) has no counter 2.
         (machine.map, machine.model) = (
-            super::super::events::tests::machine(Vendor::Intel, 2, false).map,
+            super::super::events::tests::make_test_machine(Vendor::Intel, 2, false).map,
             0x3c,
         );
-        assert_eq!(pmds(&placed(&machine, &["r148"])), [-2]);
+        assert_eq!(pmd_numbers(&assign_named_events(&machine, &["r148"])), [-2]);
     }
 
     #[test]
-    fn r1_16_then_fixed_ones_for_what_they_count() {
-        let machine = machine(Vendor::Intel, 2, false);
+    fn r1_16_fixed_counters_follow_general_counters() {
+        let machine = make_test_machine(Vendor::Intel, 2, false);
         let words = [
             "instructions:u",
             "branches",
@@ -389,28 +407,28 @@ mod tests {
             "branch-misses",
             "ref-cycles:k",
         ];
-        let plan = placed(&machine, &words);
-        assert_eq!(pmds(&plan), [16, 0, 17, 1, 18]);
-        assert_eq!(plan.pmcs[2], RegisterValue::new(16, 0x132));
+        let plan = assign_named_events(&machine, &words);
+        assert_eq!(pmd_numbers(&plan), [16, 0, 17, 1, 18]);
+        assert_eq!(plan.pmc_values[2], RegisterValue::new(16, 0x132));
     }
 
     #[test]
-    fn r1_16_too_many_events_are_not_counted() {
-        let intel = machine(Vendor::Intel, 1, false);
-        let plan = placed(
+    fn r1_16_excess_events_are_not_counted() {
+        let intel = make_test_machine(Vendor::Intel, 1, false);
+        let plan = assign_named_events(
             &intel,
             &["branches", "branch-misses", "cycles", "cycles", "r1b7"],
         );
-        assert_eq!(pmds(&plan), [0, -1, 17, -1, -1]);
-        assert!(plan.has_uncounted);
-        let amd = machine(Vendor::Amd, 2, false);
-        let plan = placed(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
-        assert_eq!(pmds(&plan), [0, 1, -1, -2]);
+        assert_eq!(pmd_numbers(&plan), [0, -1, 17, -1, -1]);
+        assert!(plan.has_uncounted_event);
+        let amd = make_test_machine(Vendor::Amd, 2, false);
+        let plan = assign_named_events(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
+        assert_eq!(pmd_numbers(&plan), [0, 1, -1, -2]);
     }
 
     #[test]
-    fn r1_12_more_events_than_counters_take_turns() {
-        let machine = machine(Vendor::Amd, 2, true);
+    fn r1_12_excess_events_use_several_event_sets() {
+        let machine = make_test_machine(Vendor::Amd, 2, true);
         let words = [
             "cycles",
             "cs",
@@ -423,12 +441,12 @@ mod tests {
             .iter()
             .map(|w| machine.resolve(w, Path::new("")).expect(w))
             .collect();
-        let plan = assign_sets(&events, &[None; 6], &machine.map).expect("fits");
-        assert_eq!((plan.nr_sets, plan.has_uncounted), (3, false));
-        assert_eq!(plan.placements[1], Placement::Pmd(258));
+        let plan = assign_events_to_sets(&events, &[None; 6], &machine.map).expect("fits");
+        assert_eq!((plan.nr_sets, plan.has_uncounted_event), (3, false));
+        assert_eq!(plan.placements[1], EventPlacement::Pmd(258));
         for set in 0..3 {
             let mut pmds: Vec<u16> = plan
-                .pmcs
+                .pmc_values
                 .iter()
                 .filter(|v| v.set == set)
                 .map(|v| v.number)
@@ -438,28 +456,37 @@ mod tests {
         }
         // At most two hardware events fit in an event set.
         let groups = [Some(0), None, Some(0), None, None, None];
-        let plan = assign_sets(&events, &groups, &machine.map).expect("fits");
-        assert_eq!(plan.sets[0], plan.sets[2]);
+        let plan = assign_events_to_sets(&events, &groups, &machine.map).expect("fits");
+        assert_eq!(plan.set_by_event[0], plan.set_by_event[2]);
         let groups = [Some(0), None, Some(0), Some(0), None, None];
-        assert_eq!(assign_sets(&events, &groups, &machine.map), Err((0, 3)));
-        let plan = assign_sets(&events[..3], &groups[..3], &machine.map).expect("fits");
+        assert_eq!(
+            assign_events_to_sets(&events, &groups, &machine.map),
+            Err((0, 3))
+        );
+        let plan = assign_events_to_sets(&events[..3], &groups[..3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 0);
     }
 
     #[test]
-    fn r1_16_what_a_register_would_drop_is_not_supported() {
-        let machine = machine(Vendor::Amd, 2, false);
-        assert_eq!(pmds(&placed(&machine, &["r8000000000000c0"])), [-2]);
-        assert_eq!(pmds(&placed(&machine, &["r800c0"])), [-2]);
+    fn r1_16_code_with_reserved_bits_is_not_supported() {
+        let machine = make_test_machine(Vendor::Amd, 2, false);
+        assert_eq!(
+            pmd_numbers(&assign_named_events(&machine, &["r8000000000000c0"])),
+            [-2]
+        );
+        assert_eq!(
+            pmd_numbers(&assign_named_events(&machine, &["r800c0"])),
+            [-2]
+        );
     }
 
     #[test]
-    fn r1_16_the_kernels_own_need_no_counter() {
-        let machine = machine(Vendor::Intel, 1, true);
-        let plan = placed(&machine, &["cs", "branches", "faults", "branch-misses"]);
-        assert_eq!(pmds(&plan), [258, 0, 259, -1]);
-        let plan = plan.without_hardware();
-        assert_eq!(pmds(&plan), [258, -1, 259, -1]);
-        assert!(plan.pmcs.is_empty() && !plan.uses_hardware && !plan.is_empty());
+    fn r1_16_software_events_need_no_hardware_counter() {
+        let machine = make_test_machine(Vendor::Intel, 1, true);
+        let plan = assign_named_events(&machine, &["cs", "branches", "faults", "branch-misses"]);
+        assert_eq!(pmd_numbers(&plan), [258, 0, 259, -1]);
+        let plan = plan.without_hardware_registers();
+        assert_eq!(pmd_numbers(&plan), [258, -1, 259, -1]);
+        assert!(plan.pmc_values.is_empty() && !plan.uses_hardware && !plan.is_empty());
     }
 }

@@ -14,18 +14,18 @@ use crate::limits;
 
 /// A second signal kills the command if it arrives this long after the first signal or later. Some
 /// programs send a signal twice: timeout(1) sends it to pfc and then to the process group of pfc.
-const KILL_DELAY: Duration = Duration::from_secs(1);
+const MIN_DELAY_BEFORE_KILL: Duration = Duration::from_secs(1);
 /// The maximum time after which [`SideCommand::wait`] checks whether the command has exited, even if
 /// no SIGCHLD arrives.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The action that fails, in the error message "cannot wait for the command".
-const WAIT_FOR_COMMAND: &str = "wait for the command";
+const WAIT_FOR_COMMAND_ACTION: &str = "wait for the command";
 
 /// A command that runs beside a count or a recording.
 pub struct SideCommand {
     child: Child,
     /// The time of the first signal that asked pfc to end.
-    signalled_at: Option<Instant>,
+    first_signal_at: Option<Instant>,
 }
 
 impl SideCommand {
@@ -35,11 +35,11 @@ impl SideCommand {
             return Ok(None);
         };
         let mut command = Command::new(program);
-        process::restore_limits(command.args(arguments));
+        process::restore_file_limits_before_exec(command.args(arguments));
         match command.spawn() {
             Ok(child) => Ok(Some(Self {
                 child,
-                signalled_at: None,
+                first_signal_at: None,
             })),
             Err(e) if limits::advice(&e).is_empty() => Err(Failure::Command(program.clone(), e)),
             Err(e) => {
@@ -51,13 +51,13 @@ impl SideCommand {
 
     /// Returns the exit status of the command, or `None` if the command has not exited.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        self.child.try_wait().trying_to(WAIT_FOR_COMMAND)
+        self.child.try_wait().trying_to(WAIT_FOR_COMMAND_ACTION)
     }
 
     /// Handles the event that ended a wait. Returns true if the command has exited.
     ///
-    /// The command gets the first signal that pfc gets. If the terminal has sent SIGINT, the command
-    /// already has it. A later signal kills the command: see [`KILL_DELAY`].
+    /// The command gets the first signal that pfc gets. If the terminal has sent SIGINT, the
+    /// command already has it. A later signal kills the command: see [`MIN_DELAY_BEFORE_KILL`].
     pub fn handle(&mut self, wake: WakeReason) -> Result<bool, Failure> {
         let signal = match wake {
             WakeReason::Interrupted => None,
@@ -71,17 +71,17 @@ impl SideCommand {
         if self.status()?.is_some() {
             return Ok(true);
         }
-        match (self.signalled_at, signal) {
-            (Some(at), _) if at.elapsed() >= KILL_DELAY => {
+        match (self.first_signal_at, signal) {
+            (Some(at), _) if at.elapsed() >= MIN_DELAY_BEFORE_KILL => {
                 self.child.kill().trying_to("kill the command")?;
             }
             (Some(_), _) => {}
             (None, signal) => {
-                self.signalled_at = Some(Instant::now());
+                self.first_signal_at = Some(Instant::now());
                 if let (Some(signal), Ok(pid)) = (signal, self.child.id().try_into()) {
                     // The exit status of the command was not read, so no other process can have the
                     // process ID.
-                    process::kill(pid, signal);
+                    process::send_signal(pid, signal);
                 }
             }
         }
@@ -94,8 +94,8 @@ impl SideCommand {
             if let Some(status) = self.status()? {
                 return Ok(status);
             }
-            let until = Some(Instant::now() + CHECK_INTERVAL);
-            let wake = event_loop.wait(until).trying_to(WAIT_FOR_COMMAND)?;
+            let until = Some(Instant::now() + EXIT_CHECK_INTERVAL);
+            let wake = event_loop.wait(until).trying_to(WAIT_FOR_COMMAND_ACTION)?;
             self.handle(wake)?;
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     /// Starts a shell with the given traps, and returns when the traps are set. The shell waits for
     /// its standard input, which is a pipe. A shell cannot trap a signal that it inherits as
     /// ignored, such as SIGINT in a background job, so env(1) sets the default action first.
-    fn spawn_shell(traps: &str) -> SideCommand {
+    fn spawn_shell_with_traps(traps: &str) -> SideCommand {
         let mut child = Command::new("env")
             .args(["--default-signal=INT,TERM", "sh", "-c"])
             .arg(format!("{traps}; echo; while :; do read line; done"))
@@ -124,31 +124,31 @@ mod tests {
         stdout.read_exact(&mut [0]).expect("a line");
         SideCommand {
             child,
-            signalled_at: None,
+            first_signal_at: None,
         }
     }
 
-    fn wait(command: &mut SideCommand) -> ExitStatus {
+    fn wait_for_exit_status(command: &mut SideCommand) -> ExitStatus {
         command.child.wait().expect("a status")
     }
 
     #[test]
-    fn pfc_command_beside_gets_the_first_signal() {
+    fn pfc_side_command_gets_first_signal() {
         for (signal, name, code) in [(libc::SIGTERM, "TERM", 3), (libc::SIGINT, "INT", 4)] {
-            let mut command = spawn_shell(&format!("trap 'exit {code}' {name}"));
+            let mut command = spawn_shell_with_traps(&format!("trap 'exit {code}' {name}"));
             let exited = command.handle(WakeReason::Terminated(signal));
             assert!(!exited.expect("no error"));
             // Some shells run a trap only between commands. The end of standard input ends the
             // command `read`.
             drop(command.child.stdin.take());
-            assert_eq!(wait(&mut command).code(), Some(code));
+            assert_eq!(wait_for_exit_status(&mut command).code(), Some(code));
             assert!(command.handle(WakeReason::Child).expect("no error"));
         }
     }
 
     #[test]
-    fn pfc_command_beside_is_killed_by_a_second_signal() {
-        let mut command = spawn_shell("trap '' TERM INT");
+    fn pfc_side_command_is_killed_by_second_signal() {
+        let mut command = spawn_shell_with_traps("trap '' TERM INT");
         for wake in [
             WakeReason::Interrupted,
             WakeReason::Terminated(libc::SIGTERM),
@@ -157,10 +157,13 @@ mod tests {
         }
         // The two signals have arrived at the same time, so the command still runs.
         assert_eq!(command.status().expect("no error"), None);
-        command.signalled_at = command
-            .signalled_at
-            .and_then(|at| at.checked_sub(KILL_DELAY));
+        command.first_signal_at = command
+            .first_signal_at
+            .and_then(|at| at.checked_sub(MIN_DELAY_BEFORE_KILL));
         assert!(!command.handle(WakeReason::Interrupted).expect("no error"));
-        assert_eq!(wait(&mut command).signal(), Some(libc::SIGKILL));
+        assert_eq!(
+            wait_for_exit_status(&mut command).signal(),
+            Some(libc::SIGKILL)
+        );
     }
 }

@@ -19,76 +19,77 @@ use super::process::{self, WaitStatus};
 use crate::error::{Failure, TryingTo};
 use crate::limits;
 
-/// The maximum time after which [`Child::wait_uncounted`] checks whether the command has exited,
-/// even if no SIGCHLD arrives.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The maximum time after which [`FollowedCommand::wait_for_exit_uncounted`] checks whether the
+/// command has exited, even if no SIGCHLD arrives.
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
-pub trait FollowHandler {
+/// Attaches contexts to the threads that a [`FollowedCommand`] follows, for counting or for
+/// sampling.
+pub trait FollowedThreadHandler {
     /// True if each followed thread must stop before its exit, so that
-    /// [`FollowHandler::before_thread_exit`] can be called.
-    const STOP_AT_EXIT: bool;
+    /// [`FollowedThreadHandler::before_thread_exit`] can be called.
+    const STOP_THREADS_AT_EXIT: bool;
 
     /// Creates a configured context that is not attached. Returns `None` if there is nothing to
     /// count.
     fn create_context(&self) -> io::Result<Option<Context>>;
 
     /// Takes over a context that the thread `thread` has attached to itself.
-    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()>;
+    fn insert_attached_context(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
     /// Attaches a context to a new thread, which has not run yet. This function returns no error,
-    /// so an implementation of [`FollowHandler`] keeps the error of a failed attachment.
-    fn attach_new_thread(&mut self, thread: u32);
+    /// so an implementation of [`FollowedThreadHandler`] keeps the error of a failed attachment.
+    fn attach_to_new_thread(&mut self, thread: u32);
 
     /// This function is called when the command's process exists and has not executed the command's
     /// program yet.
-    fn process_forked(&mut self, _process: u32) {}
+    fn on_process_forked(&mut self, _process: u32) {}
 
     /// This function is called when the command's first thread executes the command's program.
-    fn command_executed(&mut self, thread: u32) {
-        self.attach_new_thread(thread);
+    fn on_command_executed(&mut self, thread: u32) {
+        self.attach_to_new_thread(thread);
     }
 
     /// This function is called when the thread `former_tid` of a process has called exec. After
     /// exec, the thread ID of the thread is `tid`, the process ID.
-    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
+    fn on_thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
 
     /// This function is called when a followed thread is about to exit, if
-    /// [`FollowHandler::STOP_AT_EXIT`] is true.
+    /// [`FollowedThreadHandler::STOP_THREADS_AT_EXIT`] is true.
     fn before_thread_exit(&mut self, _thread: u32) {}
 
     /// This function is called when a followed thread has exited.
-    fn thread_exited(&mut self, thread: u32) -> io::Result<()>;
+    fn on_thread_exited(&mut self, thread: u32) -> io::Result<()>;
 }
 
 /// The process of a command that pfc has started.
-pub struct Child {
+pub struct FollowedCommand {
     pid: i32,
     argv: Vec<OsString>,
     /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
     /// the failed step and the errno. After a successful exec, the pipe is closed and empty.
-    error_pipe: File,
+    exec_error_pipe: File,
     /// True if the program of the command has been executed, and its events are counted.
-    is_executed: bool,
+    has_executed_program: bool,
     /// True if the command has exited, and `pfc` has read its exit status.
     has_exited: bool,
     /// True if threads and children of the command are followed with ptrace.
-    is_traced: bool,
+    is_followed_with_ptrace: bool,
     /// The IDs of the threads and processes of the command that are followed.
-    followed: BTreeSet<i32>,
+    followed_tids: BTreeSet<i32>,
 }
 
-fn cloexec_pipe() -> io::Result<(File, File)> {
+fn create_cloexec_pipe() -> io::Result<(File, File)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
 }
 
 /// Calls `prepare` and executes the command's program, as the last step of a new process. If
-/// `prepare` or exec fails, writes a byte for the failed step and the errno to `error_pipe`, and
-/// returns the exit status 127.
-fn exec_or_report(
+/// `prepare` or exec fails, writes a byte for the failed step and the errno to `exec_error_pipe`,
+/// and returns the exit status 127.
+fn exec_or_report_error(
     argv: &[OsString],
-    error_pipe: &mut File,
+    exec_error_pipe: &mut File,
     prepare: impl FnOnce() -> io::Result<()>,
 ) -> i32 {
     let mut command = Command::new(&argv[0]);
@@ -105,14 +106,14 @@ fn exec_or_report(
     let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
     let mut message = vec![step];
     message.extend(errno.to_ne_bytes());
-    let _ = error_pipe.write_all(&message);
+    let _ = exec_error_pipe.write_all(&message);
     127
 }
 
 /// Kills a process that cannot be traced or counted, and waits until it has exited.
-fn kill_and_reap(pid: i32) -> Result<(), Failure> {
-    process::kill(pid, libc::SIGKILL);
-    while process::wait_any()
+fn kill_and_reap_process(pid: i32) -> Result<(), Failure> {
+    process::send_signal(pid, libc::SIGKILL);
+    while process::try_wait_any_child()
         .trying_to("wait for the command")?
         .is_none_or(|(p, _)| p != pid)
     {
@@ -121,39 +122,39 @@ fn kill_and_reap(pid: i32) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Child {
+impl FollowedCommand {
     /// Starts the command under ptrace. The new process waits until pfc traces it, and counting
     /// begins when it calls exec. If ptrace fails, for example because it is forbidden, the
     /// command's program is not executed, and the error of ptrace is returned as `Ok(Err(error))`.
-    pub fn spawn_traced<C: FollowHandler>(
+    pub fn spawn_traced<C: FollowedThreadHandler>(
         argv: &[OsString],
         handler: &mut C,
     ) -> Result<io::Result<Self>, Failure> {
-        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
-        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
-        let pid = process::fork(|| {
-            exec_or_report(argv, &mut write_end, || {
+        let (exec_error_pipe, mut write_end) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let pid = process::run_in_forked_process(|| {
+            exec_or_report_error(argv, &mut write_end, || {
                 let mut byte = [0];
                 start_read.read_exact(&mut byte)
             })
         })
         .trying_to("create a process for the command")?;
-        if let Err(error) = process::seize(pid, C::STOP_AT_EXIT) {
-            kill_and_reap(pid)?;
+        if let Err(error) = process::seize_process(pid, C::STOP_THREADS_AT_EXIT) {
+            kill_and_reap_process(pid)?;
             return Ok(Err(error));
         }
-        handler.process_forked(pid.unsigned_abs());
+        handler.on_process_forked(pid.unsigned_abs());
         start_write
             .write_all(&[0])
             .trying_to("start the process of the command")?;
         Ok(Ok(Self {
             pid,
             argv: argv.to_vec(),
-            error_pipe,
-            is_executed: false,
+            exec_error_pipe,
+            has_executed_program: false,
             has_exited: false,
-            is_traced: true,
-            followed: BTreeSet::new(),
+            is_followed_with_ptrace: true,
+            followed_tids: BTreeSet::new(),
         }))
     }
 
@@ -161,15 +162,15 @@ impl Child {
     /// no privileges, and starts the context immediately before exec.
     pub fn spawn_untraced(
         argv: &[OsString],
-        handler: &mut impl FollowHandler,
+        handler: &mut impl FollowedThreadHandler,
     ) -> Result<Self, Failure> {
         let context = handler
             .create_context()
             .map_err(|e| super::syscall_failure("create a context", &e))?;
-        let (error_pipe, mut write_end) = cloexec_pipe().trying_to("create a pipe")?;
-        let (mut start_read, mut start_write) = cloexec_pipe().trying_to("create a pipe")?;
-        let pid = process::fork(|| {
-            exec_or_report(argv, &mut write_end, || {
+        let (exec_error_pipe, mut write_end) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let (mut start_read, mut start_write) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let pid = process::run_in_forked_process(|| {
+            exec_or_report_error(argv, &mut write_end, || {
                 start_read.read_exact(&mut [0])?;
                 let Some(context) = &context else {
                     return Ok(());
@@ -180,13 +181,13 @@ impl Child {
         })
         .trying_to("create a process for the command")?;
         drop(write_end);
-        handler.process_forked(pid.unsigned_abs());
+        handler.on_process_forked(pid.unsigned_abs());
         start_write
             .write_all(&[0])
             .trying_to("start the process of the command")?;
         if let Some(context) = context {
-            if let Err(error) = handler.insert_attached(pid.unsigned_abs(), context) {
-                kill_and_reap(pid)?;
+            if let Err(error) = handler.insert_attached_context(pid.unsigned_abs(), context) {
+                kill_and_reap_process(pid)?;
                 return Err(super::syscall_failure(
                     "use the context of the command",
                     &error,
@@ -196,20 +197,20 @@ impl Child {
         let mut child = Self {
             pid,
             argv: argv.to_vec(),
-            error_pipe,
-            is_executed: true,
+            exec_error_pipe,
+            has_executed_program: true,
             has_exited: false,
-            is_traced: false,
-            followed: BTreeSet::new(),
+            is_followed_with_ptrace: false,
+            followed_tids: BTreeSet::new(),
         };
         // Waits until the program has been executed or exec has failed.
-        child.check_exec_error()?;
+        child.read_exec_error()?;
         Ok(child)
     }
 
     /// Returns true if the program of the command has been executed.
-    pub fn is_executed(&self) -> bool {
-        self.is_executed
+    pub fn has_executed_program(&self) -> bool {
+        self.has_executed_program
     }
 
     /// Returns the process ID of the command.
@@ -218,15 +219,15 @@ impl Child {
     }
 
     /// Sends a signal to the command's process.
-    pub fn signal(&self, signal: i32) {
-        process::kill(self.pid, signal);
+    pub fn send_signal(&self, signal: i32) {
+        process::send_signal(self.pid, signal);
     }
 
     /// Reads the error pipe to its end. Returns an error if the program of the command could not be
     /// executed.
-    fn check_exec_error(&mut self) -> Result<(), Failure> {
+    fn read_exec_error(&mut self) -> Result<(), Failure> {
         let mut message = Vec::new();
-        self.error_pipe
+        self.exec_error_pipe
             .read_to_end(&mut message)
             .trying_to("read from the process of the command")?;
         let [step, errno @ ..] = message.as_slice() else {
@@ -242,12 +243,14 @@ impl Child {
 
     /// Handles all state changes of child processes and tracees since the last call. Returns the
     /// exit status of the command if the command has exited, else `None`.
-    pub fn handle_events(
+    pub fn handle_state_changes(
         &mut self,
-        handler: &mut impl FollowHandler,
+        handler: &mut impl FollowedThreadHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, status)) = process::wait_any().trying_to("wait for the command")? {
-            if let Some(status) = self.handle_status(pid, status, handler)? {
+        while let Some((pid, status)) =
+            process::try_wait_any_child().trying_to("wait for the command")?
+        {
+            if let Some(status) = self.handle_wait_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
         }
@@ -257,13 +260,13 @@ impl Child {
     /// Waits until the command has exited, without counting. Traced threads and children of the
     /// command are resumed, and their signals are delivered. Called after a failure, so that the
     /// command can complete.
-    pub fn wait_uncounted(&mut self, event_loop: &mut EventLoop) {
+    pub fn wait_for_exit_uncounted(&mut self, event_loop: &mut EventLoop) {
         if self.has_exited {
             return;
         }
         loop {
             loop {
-                let (pid, status) = match process::wait_any() {
+                let (pid, status) = match process::try_wait_any_child() {
                     Ok(Some(change)) => change,
                     Ok(None) => break,
                     Err(_) => return,
@@ -271,38 +274,40 @@ impl Child {
                 let resumed = match status {
                     WaitStatus::Exited(_) | WaitStatus::Killed(_) if pid == self.pid => return,
                     WaitStatus::Exited(_) | WaitStatus::Killed(_) => Ok(()),
-                    WaitStatus::Stop(signal) if is_stop_signal(signal) => process::listen(pid),
-                    WaitStatus::Signal(signal) => process::resume(pid, signal),
-                    _ => process::resume(pid, 0),
+                    WaitStatus::Stop(signal) if is_stop_signal(signal) => {
+                        process::keep_tracee_stopped(pid)
+                    }
+                    WaitStatus::Signal(signal) => process::resume_tracee(pid, signal),
+                    _ => process::resume_tracee(pid, 0),
                 };
                 // The resume fails only if the tracee was killed. The exit of the tracee is
                 // reported later.
                 let _ = resumed;
             }
-            let wake = event_loop.wait(Some(Instant::now() + CHECK_INTERVAL));
+            let wake = event_loop.wait(Some(Instant::now() + EXIT_CHECK_INTERVAL));
             if let Ok(WakeReason::Terminated(signal)) = wake {
-                self.signal(signal);
+                self.send_signal(signal);
             }
         }
     }
 
-    fn handle_status(
+    fn handle_wait_status(
         &mut self,
         pid: i32,
         status: WaitStatus,
-        handler: &mut impl FollowHandler,
+        handler: &mut impl FollowedThreadHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
         let thread = pid.unsigned_abs();
         match status {
             WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
                 handler
-                    .thread_exited(thread)
+                    .on_thread_exited(thread)
                     .trying_to(format_args!("read the context of thread {thread}"))?;
-                self.followed.remove(&pid);
+                self.followed_tids.remove(&pid);
                 if pid == self.pid {
                     self.has_exited = true;
-                    if !self.is_executed {
-                        self.check_exec_error()?;
+                    if !self.has_executed_program {
+                        self.read_exec_error()?;
                     }
                     return Ok(Some(ExitStatus::from_raw(match status {
                         WaitStatus::Exited(code) => i32::from(code) << 8,
@@ -312,29 +317,29 @@ impl Child {
                 }
                 return Ok(None);
             }
-            _ if !self.is_traced => return Ok(None),
-            WaitStatus::Exec if pid == self.pid && !self.is_executed => {
-                self.is_executed = true;
-                self.followed.insert(pid);
-                handler.command_executed(thread);
+            _ if !self.is_followed_with_ptrace => return Ok(None),
+            WaitStatus::Exec if pid == self.pid && !self.has_executed_program => {
+                self.has_executed_program = true;
+                self.followed_tids.insert(pid);
+                handler.on_command_executed(thread);
             }
             WaitStatus::Exec => {
-                if let Ok(former_tid) = process::former_tid(pid) {
-                    self.followed.remove(&former_tid);
-                    self.followed.insert(pid);
+                if let Ok(former_tid) = process::read_tid_before_exec(pid) {
+                    self.followed_tids.remove(&former_tid);
+                    self.followed_tids.insert(pid);
                     handler
-                        .thread_executed(former_tid.unsigned_abs(), thread)
+                        .on_thread_executed(former_tid.unsigned_abs(), thread)
                         .trying_to(format_args!("read the context of thread {thread}"))?;
                 }
             }
             WaitStatus::Stop(signal) => {
                 // The first ptrace event of a new thread or process is a stop, which happens before
                 // the thread or process runs.
-                if self.is_executed && self.followed.insert(pid) {
-                    handler.attach_new_thread(thread);
+                if self.has_executed_program && self.followed_tids.insert(pid) {
+                    handler.attach_to_new_thread(thread);
                 }
                 if is_stop_signal(signal) {
-                    ignore_esrch(process::listen(pid))
+                    ignore_esrch(process::keep_tracee_stopped(pid))
                         .trying_to(format_args!("let thread {pid} stop"))?;
                     return Ok(None);
                 }
@@ -346,7 +351,7 @@ impl Child {
             WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
-        ignore_esrch(process::resume(pid, signal))
+        ignore_esrch(process::resume_tracee(pid, signal))
             .trying_to(format_args!("resume thread {pid}"))?;
         Ok(None)
     }
@@ -360,7 +365,7 @@ fn is_stop_signal(signal: i32) -> bool {
 }
 
 /// Ignores the error ESRCH, which ptrace returns if the tracee has been killed. A tracee may be
-/// killed at any time; [`process::wait_any`] reports the exit of the tracee later.
+/// killed at any time; [`process::try_wait_any_child`] reports the exit of the tracee later.
 fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if crate::target::is_esrch(&e) => Ok(()),

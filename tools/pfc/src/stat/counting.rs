@@ -13,10 +13,10 @@ use perfmon::{Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITC
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
-use super::assign::{Placement, Plan};
-use super::command::FollowHandler;
-use super::estimate::Sums;
-use super::short_counts::{ShortCauses, ShortCounts};
+use super::assign::{EventPlacement, RegisterPlan};
+use super::command::FollowedThreadHandler;
+use super::estimate::CountSums;
+use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
 use crate::target::{is_esrch, on_target};
@@ -33,24 +33,24 @@ pub enum CountSource {
     OneSet(u16, u16),
 }
 
-/// The threshold of `--cascade`: the events of `-e` are counted only after `count` events of the
-/// threshold's kind.
+/// The threshold of `--cascade`: the events of `-e` are counted only after `event_count` events of
+/// the threshold's kind.
 #[derive(Clone, Debug)]
-pub struct Threshold {
+pub struct CascadeThreshold {
     /// The PMCs (control registers) that select the event of the `--cascade` threshold.
-    pub pmcs: Vec<RegisterValue>,
+    pub pmc_values: Vec<RegisterValue>,
     pub pmd: u16,
-    pub count: u64,
+    pub event_count: u64,
 }
 
 /// The configuration that all contexts of a run share.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
     pub scope: Scope,
-    pub pmcs: Vec<RegisterValue>,
+    pub pmc_values: Vec<RegisterValue>,
     /// The sources of the counts: one source for each event that is counted, in the order of the
     /// events, and then [`Self::clock_pmd`] if it is `Some`.
-    pub sources: Vec<CountSource>,
+    pub count_sources: Vec<CountSource>,
     /// The PMD that measures for how long events are counted, if the machine has such a PMD.
     pub clock_pmd: Option<u16>,
     /// The number of event sets that are loaded in turn; 1 if there is only one event set.
@@ -60,18 +60,18 @@ pub struct ContextConfig {
     pub set_timeout_ns: u64,
     /// The threshold of `--cascade`. If there is a threshold, event set 0 counts the event of the
     /// threshold, and the other event sets are loaded after the threshold is reached.
-    pub threshold: Option<Threshold>,
+    pub cascade_threshold: Option<CascadeThreshold>,
 }
 
 impl ContextConfig {
     /// Makes the configuration of the contexts for a plan of registers. `clock_pmd` is the PMD that
     /// measures for how long events are counted, if the machine has such a PMD.
-    pub fn new(scope: Scope, plan: &Plan, clock_pmd: Option<u16>) -> Self {
-        let source_of = |(n, placement): (usize, &Placement)| match placement {
-            Placement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
-                CountSource::OneSet(plan.sets.get(n).copied().unwrap_or(0), *pmd),
+    pub fn new(scope: Scope, plan: &RegisterPlan, clock_pmd: Option<u16>) -> Self {
+        let source_of = |(n, placement): (usize, &EventPlacement)| match placement {
+            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
+                CountSource::OneSet(plan.set_by_event.get(n).copied().unwrap_or(0), *pmd),
             ),
-            Placement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
+            EventPlacement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
             _ => None,
         };
         let mut sources: Vec<CountSource> = plan
@@ -84,41 +84,45 @@ impl ContextConfig {
         sources.extend(clock_pmd.map(CountSource::AllSets));
         Self {
             scope,
-            pmcs: plan.pmcs.clone(),
-            sources,
+            pmc_values: plan.pmc_values.clone(),
+            count_sources: sources,
             clock_pmd,
             nr_sets: plan.nr_sets.max(1),
             set_timeout_ns: DEFAULT_SET_TIMEOUT_NS,
-            threshold: None,
+            cascade_threshold: None,
         }
     }
 
     /// Returns true if there is nothing to count, so that no context is needed.
     pub fn is_empty(&self) -> bool {
-        self.sources.is_empty()
+        self.count_sources.is_empty()
     }
 
     /// Returns the ID of the first event set that does not count the event of the threshold.
-    fn first_set(&self) -> u16 {
-        u16::from(self.threshold.is_some())
+    fn first_counting_set(&self) -> u16 {
+        u16::from(self.cascade_threshold.is_some())
     }
 
-    fn set_ids(&self) -> std::ops::Range<u16> {
-        self.first_set()..self.first_set() + self.nr_sets
+    fn counting_set_ids(&self) -> std::ops::Range<u16> {
+        self.first_counting_set()..self.first_counting_set() + self.nr_sets
     }
 
     /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
-        self.create_sets(&context)?;
-        let in_set = |v: &RegisterValue| v.in_set(v.set + self.first_set());
-        let pmcs: Vec<RegisterValue> = self.pmcs.iter().map(in_set).collect();
+        self.create_event_sets(&context)?;
+        let in_set = |v: &RegisterValue| v.in_set(v.set + self.first_counting_set());
+        let pmcs: Vec<RegisterValue> = self.pmc_values.iter().map(in_set).collect();
         context.write_pmcs(&pmcs)?;
         let mut zeroes: Vec<(u16, u16)> = Vec::new();
-        for source in &self.sources {
+        for source in &self.count_sources {
             match source {
-                CountSource::AllSets(pmd) => zeroes.extend(self.set_ids().map(|set| (set, *pmd))),
-                CountSource::OneSet(set, pmd) => zeroes.push((set + self.first_set(), *pmd)),
+                CountSource::AllSets(pmd) => {
+                    zeroes.extend(self.counting_set_ids().map(|set| (set, *pmd)))
+                }
+                CountSource::OneSet(set, pmd) => {
+                    zeroes.push((set + self.first_counting_set(), *pmd))
+                }
             }
         }
         zeroes.sort_unstable();
@@ -131,8 +135,8 @@ impl ContextConfig {
         Ok(context)
     }
 
-    fn create_sets(&self, context: &Context) -> io::Result<()> {
-        if self.set_ids() == (0..1) {
+    fn create_event_sets(&self, context: &Context) -> io::Result<()> {
+        if self.counting_set_ids() == (0..1) {
             return Ok(());
         }
         let set_desc = |set_id| SetDesc {
@@ -145,22 +149,23 @@ impl ContextConfig {
             },
             ..SetDesc::default()
         };
-        let mut sets: Vec<SetDesc> = self.set_ids().map(set_desc).collect();
-        if let Some(threshold) = &self.threshold {
+        let mut sets: Vec<SetDesc> = self.counting_set_ids().map(set_desc).collect();
+        if let Some(threshold) = &self.cascade_threshold {
             // After the last event set, the kernel loads the first event set that does not count
             // the event of the threshold.
             if let Some(last) = sets.last_mut() {
-                (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first_set());
+                (last.set_flags, last.set_id_next) =
+                    (last.set_flags | EXPL_NEXT, self.first_counting_set());
             }
             sets.push(SetDesc {
                 set_flags: OVFL_SWITCH,
                 ..SetDesc::default()
             });
             context.create_sets(&mut sets)?;
-            context.write_pmcs(&threshold.pmcs)?;
+            context.write_pmcs(&threshold.pmc_values)?;
             return context.write_sampling_pmds(&[Pmd {
                 reg_num: threshold.pmd,
-                reg_value: threshold.count.wrapping_neg(),
+                reg_value: threshold.event_count.wrapping_neg(),
                 reg_ovfl_switch_cnt: 1,
                 ..Pmd::default()
             }]);
@@ -169,12 +174,16 @@ impl ContextConfig {
     }
 
     /// Reads the counts of a context. The counts are in the order of the configuration's sources.
-    fn read_sums(&self, context: &Context) -> io::Result<Vec<Sums>> {
+    fn read_context_sums(&self, context: &Context) -> io::Result<Vec<CountSums>> {
         let (mut all_sets, mut one_set) = (Vec::new(), Vec::new());
-        for source in &self.sources {
+        for source in &self.count_sources {
             match source {
-                CountSource::AllSets(pmd) => all_sets.extend(self.set_ids().map(|set| (set, *pmd))),
-                CountSource::OneSet(set, pmd) => one_set.push((set + self.first_set(), *pmd)),
+                CountSource::AllSets(pmd) => {
+                    all_sets.extend(self.counting_set_ids().map(|set| (set, *pmd)))
+                }
+                CountSource::OneSet(set, pmd) => {
+                    one_set.push((set + self.first_counting_set(), *pmd))
+                }
             }
         }
         let values = context.read_set_pmds(&all_sets)?;
@@ -185,21 +194,23 @@ impl ContextConfig {
             CountSource::AllSets(_) => {
                 let sets = values_by_pmd.next().unwrap_or(&[]);
                 let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
-                Sums::from_value(value).with_causes(match sets.iter().any(|v| v.is_short) {
-                    true => ShortCauses::SHORT,
-                    false => ShortCauses::NONE,
-                })
+                CountSums::from_value(value).with_missing_count_causes(
+                    match sets.iter().any(|v| v.is_short) {
+                        true => MissingCountCauses::UNKNOWN_REASON,
+                        false => MissingCountCauses::NONE,
+                    },
+                )
             }
-            CountSource::OneSet(..) => runs.next().map(Sums::from_runs).unwrap_or_default(),
+            CountSource::OneSet(..) => runs.next().map(CountSums::from_runs).unwrap_or_default(),
         };
-        let sums: Vec<Sums> = self.sources.iter().map(sums).collect();
-        if all_causes(&sums).is_none() {
+        let sums: Vec<CountSums> = self.count_sources.iter().map(sums).collect();
+        if union_of_causes(&sums).is_none() {
             return Ok(sums);
         }
-        let status_causes = ShortCauses::from_status(&context.status()?);
-        let with_causes = |sum: &Sums| match sum.causes.is_none() {
+        let status_causes = MissingCountCauses::from_status(&context.status()?);
+        let with_causes = |sum: &CountSums| match sum.missing_count_causes.is_none() {
             true => *sum,
-            false => sum.with_causes(status_causes),
+            false => sum.with_missing_count_causes(status_causes),
         };
         Ok(sums.iter().map(with_causes).collect())
     }
@@ -207,14 +218,14 @@ impl ContextConfig {
     /// Creates a context, attaches the context to the thread or CPU `target`, and detaches the
     /// context again. Returns an error if the context cannot be created or attached.
     pub fn try_attach(&self, target: u32) -> io::Result<()> {
-        self.on_target(target, || {
+        self.run_on_target(target, || {
             let context = self.create_context()?;
             context.load(target)?;
             context.unload()
         })
     }
 
-    fn on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    fn run_on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         on_target(self.scope, target, work)
     }
 }
@@ -224,7 +235,7 @@ struct AttachedContext {
     context: Context,
     /// The causes of missing counts that messages of the context have named; `None` before the
     /// context has ended.
-    end_causes: Option<ShortCauses>,
+    end_causes: Option<MissingCountCauses>,
 }
 
 impl From<Context> for AttachedContext {
@@ -240,103 +251,111 @@ impl AttachedContext {
     /// Reads the messages of the context and returns the causes that the messages name. The
     /// contexts of `pfc stat` request no messages about overflows, so each message says why the
     /// context has ended.
-    fn read_messages(&mut self, scope: Scope) -> io::Result<ShortCauses> {
+    fn read_end_causes(&mut self, scope: Scope) -> io::Result<MissingCountCauses> {
         while let Some(read_message) = self.context.read_message()? {
             let causes = self.end_causes.unwrap_or_default();
-            self.end_causes = Some(causes.union(ShortCauses::from_message(read_message, scope)));
+            self.end_causes =
+                Some(causes.union(MissingCountCauses::from_message(read_message, scope)));
         }
         Ok(self.end_causes.unwrap_or_default())
     }
 }
 
 /// The contexts of a run by thread ID or CPU number, and the sums of the contexts that were closed.
-pub struct ContextGroup {
+pub struct CountingContexts {
     config: ContextConfig,
     contexts: BTreeMap<u32, AttachedContext>,
-    ended_sums: Vec<Sums>,
+    sums_of_closed_contexts: Vec<CountSums>,
     /// The event set with which the next context starts.
-    next_set: u16,
+    next_start_set: u16,
     /// Number of threads that could not be counted.
-    pub nr_uncounted: usize,
+    pub nr_uncounted_threads: usize,
     /// The error of the first thread that could not be counted.
-    pub first_error: Option<io::Error>,
+    pub first_thread_error: Option<io::Error>,
     /// Threads and CPUs for which counts are missing.
-    pub short_counts: ShortCounts,
+    pub incomplete_targets: IncompleteTargets,
     /// The throttling of the contexts that were closed.
-    throttled: Throttling,
+    throttling_of_closed_contexts: Throttling,
     /// The counted CPUs; `None` if threads are counted.
-    cpus: Option<MonitoredCpus>,
+    monitored_cpus: Option<MonitoredCpus>,
     /// The CPUs that could not be counted again after they had come online, with the error.
-    pub failed_cpus: BTreeMap<u32, io::Error>,
+    pub restart_errors_by_cpu: BTreeMap<u32, io::Error>,
 }
 
-impl ContextGroup {
+impl CountingContexts {
     pub fn new(config: ContextConfig) -> Self {
         Self {
-            ended_sums: vec![Sums::default(); config.sources.len()],
-            next_set: 0,
+            sums_of_closed_contexts: vec![CountSums::default(); config.count_sources.len()],
+            next_start_set: 0,
             contexts: BTreeMap::new(),
             config,
-            nr_uncounted: 0,
-            first_error: None,
-            short_counts: ShortCounts::default(),
-            throttled: Throttling::default(),
-            cpus: None,
-            failed_cpus: BTreeMap::new(),
+            nr_uncounted_threads: 0,
+            first_thread_error: None,
+            incomplete_targets: IncompleteTargets::default(),
+            throttling_of_closed_contexts: Throttling::default(),
+            monitored_cpus: None,
+            restart_errors_by_cpu: BTreeMap::new(),
         }
     }
 
     /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it is
     /// online again. If `counts_all` is true, a CPU that is not in `cpus` is counted from the time
     /// when it comes online.
-    pub fn attach_cpus(&mut self, cpus: &[u32], counts_all: bool) -> Result<(), (u32, io::Error)> {
+    pub fn attach_contexts_to_cpus(
+        &mut self,
+        cpus: &[u32],
+        counts_all: bool,
+    ) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
-            match self.attach(*cpu) {
+            match self.attach_context(*cpu) {
                 Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
         if !self.config.is_empty() {
-            self.cpus = Some(monitored);
+            self.monitored_cpus = Some(monitored);
         }
         Ok(())
     }
 
     /// Returns the descriptors that become readable when a context of a CPU has ended.
-    pub fn cpu_fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub fn cpu_context_fds(&self) -> Vec<BorrowedFd<'_>> {
         let running = self
             .contexts
             .values()
-            .filter(|attached| self.cpus.is_some() && attached.end_causes.is_none());
+            .filter(|attached| self.monitored_cpus.is_some() && attached.end_causes.is_none());
         running.map(|attached| attached.context.as_fd()).collect()
     }
 
-    /// Returns the time of the next call of [`Self::update_cpus`]; `None` if threads are counted.
-    pub fn next_cpu_check(&self) -> Option<Instant> {
-        self.cpus.as_ref().map(MonitoredCpus::next_check)
+    /// Returns the time of the next call of [`Self::update_cpu_contexts`]; `None` if threads are
+    /// counted.
+    pub fn next_cpu_check_at(&self) -> Option<Instant> {
+        self.monitored_cpus.as_ref().map(MonitoredCpus::next_check)
     }
 
     /// Closes the contexts of CPUs that are offline, and attaches contexts to CPUs that are online
     /// again.
-    pub fn update_cpus(&mut self) -> io::Result<()> {
-        self.read_messages()?;
-        let online = match &mut self.cpus {
+    pub fn update_cpu_contexts(&mut self) -> io::Result<()> {
+        self.read_context_messages()?;
+        let online = match &mut self.monitored_cpus {
             Some(cpus) => cpus.online_again(),
             None => return Ok(()),
         };
         for cpu in online {
-            let started = self.attach(cpu).and_then(|()| self.start_target(cpu));
-            match (started, &mut self.cpus) {
+            let started = self
+                .attach_context(cpu)
+                .and_then(|()| self.start_context(cpu));
+            match (started, &mut self.monitored_cpus) {
                 (Ok(()), Some(cpus)) => {
                     cpus.attach(cpu);
-                    self.failed_cpus.remove(&cpu);
+                    self.restart_errors_by_cpu.remove(&cpu);
                 }
                 // The CPU may have gone offline before the context was attached. The next call of
-                // update_cpus() tries again to attach a context.
+                // update_cpu_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    self.failed_cpus.insert(cpu, error);
+                    self.restart_errors_by_cpu.insert(cpu, error);
                 }
                 (Ok(()), None) => {}
             }
@@ -345,54 +364,62 @@ impl ContextGroup {
     }
 
     /// Returns the gaps since the last call: the times in which CPUs were not counted.
-    pub fn take_gaps(&mut self) -> Vec<Gap> {
-        self.cpus
+    pub fn take_uncounted_gaps(&mut self) -> Vec<Gap> {
+        self.monitored_cpus
             .as_mut()
             .map_or(Vec::new(), MonitoredCpus::take_gaps)
     }
 
     /// Adds the counts of an offline CPU to the sums, and closes the context of the CPU.
-    fn detach_cpu(&mut self, cpu: u32) -> io::Result<()> {
-        if let (Some(attached), Some(cpus)) = (self.contexts.remove(&cpu), &mut self.cpus) {
+    fn close_offline_cpu_context(&mut self, cpu: u32) -> io::Result<()> {
+        if let (Some(attached), Some(cpus)) = (self.contexts.remove(&cpu), &mut self.monitored_cpus)
+        {
             cpus.detach(cpu);
             let values = self
                 .config
-                .on_target(cpu, || self.config.read_sums(&attached.context))?;
+                .run_on_target(cpu, || self.config.read_context_sums(&attached.context))?;
             // For an ended context, the kernel sets PERFMON_REGFL_SHORT, which says that counts are
-            // missing, but not why. Remove this mark, `ShortCauses::SHORT`, from the sums of an
-            // offline CPU: the reason is known, and later intervals are complete again.
-            let values: Vec<Sums> = values.iter().map(Sums::without_short).collect();
-            self.short_counts.add(cpu, all_causes(&values));
-            add_sums(&mut self.ended_sums, &values);
-            if self.config.threshold.is_some() {
-                self.throttled.add(&attached.context.status()?);
+            // missing, but not why. Remove this mark, `MissingCountCauses::UNKNOWN_REASON`, from
+            // the sums of an offline CPU: the reason is known, and later intervals are complete
+            // again.
+            let values: Vec<CountSums> = values
+                .iter()
+                .map(CountSums::without_unknown_reason)
+                .collect();
+            self.incomplete_targets.add(cpu, union_of_causes(&values));
+            add_sums(&mut self.sums_of_closed_contexts, &values);
+            if self.config.cascade_threshold.is_some() {
+                self.throttling_of_closed_contexts
+                    .add(&attached.context.status()?);
             }
         }
         Ok(())
     }
 
     /// Creates a context and attaches the context to a thread or CPU, without starting the context.
-    pub fn attach(&mut self, target: u32) -> io::Result<()> {
+    pub fn attach_context(&mut self, target: u32) -> io::Result<()> {
         if self.config.is_empty() {
             return Ok(());
         }
-        let context = self.config.on_target(target, || {
+        let context = self.config.run_on_target(target, || {
             let context = self.config.create_context()?;
-            context.load_set(target, self.next_set)?;
+            context.load_set(target, self.next_start_set)?;
             Ok(context)
         })?;
         // Each context starts with another event set than the previous context, so that different
         // events are counted in the first moments of different threads.
-        if self.config.threshold.is_none() {
-            self.next_set = (self.next_set + 1) % self.config.nr_sets;
+        if self.config.cascade_threshold.is_none() {
+            self.next_start_set = (self.next_start_set + 1) % self.config.nr_sets;
         }
         self.contexts.insert(target, context.into());
         Ok(())
     }
 
-    fn start_target(&self, target: u32) -> io::Result<()> {
+    fn start_context(&self, target: u32) -> io::Result<()> {
         match self.contexts.get(&target) {
-            Some(attached) => self.config.on_target(target, || attached.context.start()),
+            Some(attached) => self
+                .config
+                .run_on_target(target, || attached.context.start()),
             None => Ok(()),
         }
     }
@@ -400,7 +427,7 @@ impl ContextGroup {
     /// Starts all contexts. The context of a thread that has exited is not started.
     pub fn start(&self) -> io::Result<()> {
         for target in self.contexts.keys() {
-            match self.start_target(*target) {
+            match self.start_context(*target) {
                 Err(e) if is_esrch(&e) => {}
                 done => done?,
             }
@@ -413,36 +440,43 @@ impl ContextGroup {
         for (target, attached) in &self.contexts {
             // A context that has ended does not count, so the error of stopping an ended context is
             // ignored.
-            let _ = self.config.on_target(*target, || attached.context.stop());
+            let _ = self
+                .config
+                .run_on_target(*target, || attached.context.stop());
         }
     }
 
     /// Returns the sums of all contexts so far, in the order of the configuration's sources.
-    pub fn read(&mut self) -> io::Result<Vec<Sums>> {
-        self.read_messages()?;
-        let mut sums = self.ended_sums.clone();
+    pub fn read_sums(&mut self) -> io::Result<Vec<CountSums>> {
+        self.read_context_messages()?;
+        let mut sums = self.sums_of_closed_contexts.clone();
         for (target, attached) in &self.contexts {
             let values = self
                 .config
-                .on_target(*target, || self.config.read_sums(&attached.context))?;
-            self.short_counts.add(*target, all_causes(&values));
+                .run_on_target(*target, || self.config.read_context_sums(&attached.context))?;
+            self.incomplete_targets
+                .add(*target, union_of_causes(&values));
             add_sums(&mut sums, &values);
         }
         // The messages of the contexts are read after the values, so that the returned sums have
         // the causes of all contexts that ended before their values were read.
-        let mut early_causes = self.read_messages()?;
-        if self.cpus.as_ref().is_some_and(MonitoredCpus::had_gap) {
-            early_causes = early_causes.union(ShortCauses::OFFLINE);
+        let mut early_causes = self.read_context_messages()?;
+        if self
+            .monitored_cpus
+            .as_ref()
+            .is_some_and(MonitoredCpus::had_gap)
+        {
+            early_causes = early_causes.union(MissingCountCauses::OFFLINE);
         }
         Ok(sums
             .into_iter()
-            .map(|sum| sum.with_causes(early_causes))
+            .map(|sum| sum.with_missing_count_causes(early_causes))
             .collect())
     }
 
     /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns all
     /// causes of missing counts that the messages of the other contexts have named.
-    fn read_messages(&mut self) -> io::Result<ShortCauses> {
+    fn read_context_messages(&mut self) -> io::Result<MissingCountCauses> {
         let running = self
             .contexts
             .values()
@@ -454,28 +488,28 @@ impl ContextGroup {
         if nr_ready > 0 {
             let mut offline = Vec::new();
             for (target, attached) in &mut self.contexts {
-                let causes = attached.read_messages(self.config.scope)?;
-                self.short_counts.add(*target, causes);
-                if causes.contains(ShortCauses::OFFLINE) {
+                let causes = attached.read_end_causes(self.config.scope)?;
+                self.incomplete_targets.add(*target, causes);
+                if causes.contains(MissingCountCauses::OFFLINE) {
                     offline.push(*target);
                 }
             }
             for cpu in offline {
-                self.detach_cpu(cpu)?;
+                self.close_offline_cpu_context(cpu)?;
             }
         }
         let ended = self
             .contexts
             .values()
             .filter_map(|attached| attached.end_causes);
-        Ok(ended.fold(ShortCauses::NONE, ShortCauses::union))
+        Ok(ended.fold(MissingCountCauses::NONE, MissingCountCauses::union))
     }
 
     /// Returns the throttling of all contexts of the run, added up. Only contexts with a threshold
     /// can be throttled, because other contexts request no overflows.
-    pub fn throttled(&self) -> io::Result<Throttling> {
-        let mut total = self.throttled;
-        if self.config.threshold.is_some() {
+    pub fn total_throttling(&self) -> io::Result<Throttling> {
+        let mut total = self.throttling_of_closed_contexts;
+        if self.config.cascade_threshold.is_some() {
             for attached in self.contexts.values() {
                 total.add(&attached.context.status()?);
             }
@@ -484,8 +518,8 @@ impl ContextGroup {
     }
 }
 
-impl FollowHandler for ContextGroup {
-    const STOP_AT_EXIT: bool = false;
+impl FollowedThreadHandler for CountingContexts {
+    const STOP_THREADS_AT_EXIT: bool = false;
 
     fn create_context(&self) -> io::Result<Option<Context>> {
         match self.config.is_empty() {
@@ -494,23 +528,25 @@ impl FollowHandler for ContextGroup {
         }
     }
 
-    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached_context(&mut self, thread: u32, context: Context) -> io::Result<()> {
         self.contexts.insert(thread, context.into());
         Ok(())
     }
 
-    fn attach_new_thread(&mut self, thread: u32) {
-        let started = self.attach(thread).and_then(|()| self.start_target(thread));
+    fn attach_to_new_thread(&mut self, thread: u32) {
+        let started = self
+            .attach_context(thread)
+            .and_then(|()| self.start_context(thread));
         if let Err(error) = started {
             self.contexts.remove(&thread);
-            self.nr_uncounted += 1;
-            self.first_error.get_or_insert(error);
+            self.nr_uncounted_threads += 1;
+            self.first_thread_error.get_or_insert(error);
         }
     }
 
-    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+    fn on_thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
         if former_tid != tid {
-            self.thread_exited(tid)?;
+            self.on_thread_exited(tid)?;
             if let Some(context) = self.contexts.remove(&former_tid) {
                 self.contexts.insert(tid, context);
             }
@@ -520,32 +556,34 @@ impl FollowHandler for ContextGroup {
 
     /// Adds the counts of a thread that has exited to the sums, and closes the context of the
     /// thread.
-    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
+    fn on_thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(mut attached) = self.contexts.remove(&thread) {
-            let values = self.config.read_sums(&attached.context)?;
-            let early_causes = attached.read_messages(self.config.scope)?;
-            let values: Vec<Sums> = values
+            let values = self.config.read_context_sums(&attached.context)?;
+            let early_causes = attached.read_end_causes(self.config.scope)?;
+            let values: Vec<CountSums> = values
                 .iter()
-                .map(|sum| sum.with_causes(early_causes))
+                .map(|sum| sum.with_missing_count_causes(early_causes))
                 .collect();
-            self.short_counts.add(thread, all_causes(&values));
-            add_sums(&mut self.ended_sums, &values);
-            if self.config.threshold.is_some() {
-                self.throttled.add(&attached.context.status()?);
+            self.incomplete_targets
+                .add(thread, union_of_causes(&values));
+            add_sums(&mut self.sums_of_closed_contexts, &values);
+            if self.config.cascade_threshold.is_some() {
+                self.throttling_of_closed_contexts
+                    .add(&attached.context.status()?);
             }
         }
         Ok(())
     }
 }
 
-fn add_sums(sums: &mut [Sums], values: &[Sums]) {
+fn add_sums(sums: &mut [CountSums], values: &[CountSums]) {
     for (sum, value) in sums.iter_mut().zip(values) {
         *sum = sum.plus(value);
     }
 }
 
 /// Returns the union of the causes for which counts are missing in `values`.
-fn all_causes(values: &[Sums]) -> ShortCauses {
-    let all = values.iter().map(|sums| sums.causes);
-    all.fold(ShortCauses::NONE, ShortCauses::union)
+fn union_of_causes(values: &[CountSums]) -> MissingCountCauses {
+    let all = values.iter().map(|sums| sums.missing_count_causes);
+    all.fold(MissingCountCauses::NONE, MissingCountCauses::union)
 }

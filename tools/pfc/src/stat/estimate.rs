@@ -16,91 +16,97 @@
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::short_counts::ShortCauses;
+use super::short_counts::MissingCountCauses;
 
 /// The confidence level of the error bars in percent: the share of true values that lie within
 /// them.
-pub const CONFIDENCE: f64 = 99.0;
+pub const CONFIDENCE_PERCENT: f64 = 99.0;
 
 /// The count of an event, with sums over the turns of its event set. A turn is an interval in which
-/// the event set is loaded. Two `Sums` can be added and subtracted.
+/// the event set is loaded. Two `CountSums` can be added and subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct CountSums {
     pub value: u64,
     /// The total length of all turns of the event set, in nanoseconds.
-    pub time: u64,
-    pub runs: u64,
-    time2: u128,
-    value2: u128,
-    value_time: u128,
+    pub time_ns: u64,
+    pub nr_turns: u64,
+    sum_of_squared_times: u128,
+    sum_of_squared_values: u128,
+    sum_of_value_time_products: u128,
     /// The reasons why counts are missing in the value.
-    pub causes: ShortCauses,
+    pub missing_count_causes: MissingCountCauses,
 }
 
-impl Sums {
-    /// Makes the `Sums` of an event that is counted all the time. The count is `value`. The sums
-    /// over turns are 0, because an event that is counted all the time has no turns.
+impl CountSums {
+    /// Makes the `CountSums` of an event that is counted all the time. The count is `value`. The
+    /// sums over turns are 0, because an event that is counted all the time has no turns.
     pub const fn from_value(value: u64) -> Self {
         Self {
             value,
-            time: 0,
-            runs: 0,
-            time2: 0,
-            value2: 0,
-            value_time: 0,
-            causes: ShortCauses::NONE,
+            time_ns: 0,
+            nr_turns: 0,
+            sum_of_squared_times: 0,
+            sum_of_squared_values: 0,
+            sum_of_value_time_products: 0,
+            missing_count_causes: MissingCountCauses::NONE,
         }
     }
 
     /// Returns a copy of `self` in which `causes` is added to the reasons why counts are missing.
-    pub fn with_causes(self, causes: ShortCauses) -> Self {
+    pub fn with_missing_count_causes(self, causes: MissingCountCauses) -> Self {
         Self {
-            causes: self.causes.union(causes),
+            missing_count_causes: self.missing_count_causes.union(causes),
             ..self
         }
     }
 
-    /// Returns the sums without [`ShortCauses::SHORT`], the mark for missing counts of unknown
-    /// reason.
-    pub fn without_short(&self) -> Self {
-        let causes = match self.causes {
-            ShortCauses::SHORT => ShortCauses::NONE,
+    /// Returns the sums without [`MissingCountCauses::UNKNOWN_REASON`], the mark for missing counts
+    /// of unknown reason.
+    pub fn without_unknown_reason(&self) -> Self {
+        let causes = match self.missing_count_causes {
+            MissingCountCauses::UNKNOWN_REASON => MissingCountCauses::NONE,
             causes => causes,
         };
-        Self { causes, ..*self }
+        Self {
+            missing_count_causes: causes,
+            ..*self
+        }
     }
 
     pub fn from_runs(runs: &Runs) -> Self {
         let to_u128 = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
         Self {
             value: runs.value,
-            time: runs.time,
-            runs: runs.runs,
-            time2: to_u128(runs.time2),
-            value2: to_u128(runs.value2),
-            value_time: to_u128(runs.value_time),
-            causes: match runs.reg_flags & perfmon::SHORT {
-                0 => ShortCauses::NONE,
-                _ => ShortCauses::SHORT,
+            time_ns: runs.time,
+            nr_turns: runs.runs,
+            sum_of_squared_times: to_u128(runs.time2),
+            sum_of_squared_values: to_u128(runs.value2),
+            sum_of_value_time_products: to_u128(runs.value_time),
+            missing_count_causes: match runs.reg_flags & perfmon::SHORT {
+                0 => MissingCountCauses::NONE,
+                _ => MissingCountCauses::UNKNOWN_REASON,
             },
         }
     }
 
-    fn combine(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
+    fn combine_with(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
         let to_u64 = |a: u64, b: u64| op(a.into(), b.into()) as u64;
         Self {
             value: to_u64(self.value, other.value),
-            time: to_u64(self.time, other.time),
-            runs: to_u64(self.runs, other.runs),
-            time2: op(self.time2, other.time2),
-            value2: op(self.value2, other.value2),
-            value_time: op(self.value_time, other.value_time),
-            causes: self.causes.union(other.causes),
+            time_ns: to_u64(self.time_ns, other.time_ns),
+            nr_turns: to_u64(self.nr_turns, other.nr_turns),
+            sum_of_squared_times: op(self.sum_of_squared_times, other.sum_of_squared_times),
+            sum_of_squared_values: op(self.sum_of_squared_values, other.sum_of_squared_values),
+            sum_of_value_time_products: op(
+                self.sum_of_value_time_products,
+                other.sum_of_value_time_products,
+            ),
+            missing_count_causes: self.missing_count_causes.union(other.missing_count_causes),
         }
     }
 
     pub fn plus(&self, other: &Self) -> Self {
-        self.combine(other, u128::wrapping_add)
+        self.combine_with(other, u128::wrapping_add)
     }
 
     /// Returns the difference between `self` and earlier sums of the same event. The difference has
@@ -109,43 +115,44 @@ impl Sums {
     /// is counted again.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            causes: self.causes,
-            ..self.combine(before, u128::wrapping_sub)
+            missing_count_causes: self.missing_count_causes,
+            ..self.combine_with(before, u128::wrapping_sub)
         }
     }
 
     /// Estimates the count for the time `total`, in nanoseconds.
-    pub fn estimate(&self, total: u64) -> Estimate {
-        let (value, time, total) = (self.value as f64, self.time as f64, total as f64);
-        if self.time == 0 || total <= time {
+    pub fn estimate_for_time(&self, total: u64) -> CountEstimate {
+        let (value, time, total) = (self.value as f64, self.time_ns as f64, total as f64);
+        if self.time_ns == 0 || total <= time {
             // The event was counted all the time or was never counted. If the event was never
             // counted, the true count is not known.
-            let share = if self.time == 0 { 0.0 } else { 1.0 };
-            return Estimate {
+            let share = if self.time_ns == 0 { 0.0 } else { 1.0 };
+            return CountEstimate {
                 value,
-                share,
-                error: (share == 1.0).then_some(0.0),
+                counted_share: share,
+                error_bar: (share == 1.0).then_some(0.0),
             };
         }
         let ratio = value / time;
         let share = time / total;
-        let n = self.runs as f64;
+        let n = self.nr_turns as f64;
         // `squares` is the sum, over all turns, of the squared difference between the count of the
         // turn and `ratio` times the length of the turn.
-        let squares = self.value2 as f64 - 2.0 * ratio * self.value_time as f64
-            + ratio * ratio * self.time2 as f64;
+        let squares = self.sum_of_squared_values as f64
+            - 2.0 * ratio * self.sum_of_value_time_products as f64
+            + ratio * ratio * self.sum_of_squared_times as f64;
         // If an interval begins or ends in the middle of a turn, its sums do not cover whole turns
         // only, and `squares` can be negative.
-        let adds_up = squares >= -1e-6 * self.value2 as f64;
-        let error = (self.runs > 1 && adds_up).then(|| {
+        let adds_up = squares >= -1e-6 * self.sum_of_squared_values as f64;
+        let error = (self.nr_turns > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
-            lengthen_if_skewed(sigma * t_quantile(n - 1.0), ratio * total)
+            lengthen_error_bar_if_skewed(sigma * student_t_quantile(n - 1.0), ratio * total)
         });
-        Estimate {
+        CountEstimate {
             value: ratio * total,
-            share,
-            error,
+            counted_share: share,
+            error_bar: error,
         }
     }
 }
@@ -156,7 +163,7 @@ impl Sums {
 /// burst happens while the event set is loaded, both the estimated value and the estimated error
 /// are too small. The lengthened error is the second-order approximation of
 /// value * (exp(error / value) - 1), the upper half of an error bar on a logarithmic scale.
-fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
+fn lengthen_error_bar_if_skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),
         false => error,
@@ -164,70 +171,80 @@ fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
 }
 
 /// Returns the half length of an error bar in standard deviations, from Student's t-distribution.
-fn t_quantile(degrees_of_freedom: f64) -> f64 {
-    let probability = 0.5 + CONFIDENCE / 200.0;
+fn student_t_quantile(degrees_of_freedom: f64) -> f64 {
+    let probability = 0.5 + CONFIDENCE_PERCENT / 200.0;
     StudentsT::new(0.0, 1.0, degrees_of_freedom)
         .map_or(f64::INFINITY, |t| t.inverse_cdf(probability))
 }
 
 /// The estimated count of the event for the whole time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct CountEstimate {
     pub value: f64,
     /// The fraction of the time in which the event was counted; 1 means all of the time.
-    pub share: f64,
-    /// Half length of the error bar. In [`CONFIDENCE`] percent of all cases, the distance between
-    /// `value` and the true value is at most `error`. If the error is not known, `error` is `None`.
-    pub error: Option<f64>,
+    pub counted_share: f64,
+    /// Half length of the error bar. In [`CONFIDENCE_PERCENT`] percent of all cases, the distance
+    /// between `value` and the true value is at most `error_bar`. If the error is not known,
+    /// `error_bar` is `None`.
+    pub error_bar: Option<f64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sums(turns: &[(u64, u64)]) -> Sums {
-        let mut all = Sums::default();
+    fn sums_of_turns(turns: &[(u64, u64)]) -> CountSums {
+        let mut all = CountSums::default();
         for (time, value) in turns {
             let (t, v) = (u128::from(*time), u128::from(*value));
-            all = all.plus(&Sums {
+            all = all.plus(&CountSums {
                 value: *value,
-                time: *time,
-                runs: 1,
-                time2: t * t,
-                value2: v * v,
-                value_time: t * v,
-                causes: ShortCauses::NONE,
+                time_ns: *time,
+                nr_turns: 1,
+                sum_of_squared_times: t * t,
+                sum_of_squared_values: v * v,
+                sum_of_value_time_products: t * v,
+                missing_count_causes: MissingCountCauses::NONE,
             });
         }
         all
     }
 
     #[test]
-    fn r1_12_what_is_even_has_no_error() {
-        let e = sums(&[(10, 100), (30, 300), (20, 200)]).estimate(600);
-        assert!((e.value - 6000.0).abs() < 1e-6 && e.error.expect("known") < 1e-3);
-        assert!((e.share - 0.1).abs() < 1e-9);
-        let all = sums(&[(10, 3), (20, 100)]).estimate(30);
-        assert_eq!((all.value, all.share, all.error), (103.0, 1.0, Some(0.0)));
-        assert_eq!(sums(&[(10, 3)]).estimate(30).error, None);
-        let none = sums(&[(10, 0), (20, 0), (10, 0)]).estimate(100);
-        assert_eq!((none.value, none.error), (0.0, Some(0.0)));
-        assert_eq!(Sums::default().estimate(30).share, 0.0);
+    fn r1_12_constant_rate_has_no_error() {
+        let e = sums_of_turns(&[(10, 100), (30, 300), (20, 200)]).estimate_for_time(600);
+        assert!((e.value - 6000.0).abs() < 1e-6 && e.error_bar.expect("known") < 1e-3);
+        assert!((e.counted_share - 0.1).abs() < 1e-9);
+        let all = sums_of_turns(&[(10, 3), (20, 100)]).estimate_for_time(30);
+        assert_eq!(
+            (all.value, all.counted_share, all.error_bar),
+            (103.0, 1.0, Some(0.0))
+        );
+        assert_eq!(
+            sums_of_turns(&[(10, 3)]).estimate_for_time(30).error_bar,
+            None
+        );
+        let none = sums_of_turns(&[(10, 0), (20, 0), (10, 0)]).estimate_for_time(100);
+        assert_eq!((none.value, none.error_bar), (0.0, Some(0.0)));
+        assert_eq!(
+            CountSums::default().estimate_for_time(30).counted_share,
+            0.0
+        );
     }
 
     #[test]
-    fn r1_12_intervals_are_differences() {
+    fn r1_12_interval_sums_are_differences() {
         let (a, b) = (
-            sums(&[(10, 5), (20, 7)]),
-            sums(&[(10, 5), (20, 7), (5, 50), (6, 9)]),
+            sums_of_turns(&[(10, 5), (20, 7)]),
+            sums_of_turns(&[(10, 5), (20, 7), (5, 50), (6, 9)]),
         );
-        assert_eq!(b.since(&a), sums(&[(5, 50), (6, 9)]));
+        assert_eq!(b.since(&a), sums_of_turns(&[(5, 50), (6, 9)]));
     }
 
     /// The test counts events in one third of the turns, with random errors. The true sum must lie
-    /// within the error bars as often as [`CONFIDENCE`] says.
+    /// within the error bars as often as [`CONFIDENCE_PERCENT`] says.
     #[test]
-    fn r1_12_the_bars_are_as_long_as_they_say() {
+    fn r1_12_error_bars_have_stated_confidence() {
         let mut state = 1u64;
         let mut random = || {
             state ^= state << 13;
@@ -246,8 +263,8 @@ mod tests {
             let total: u64 = turns.iter().map(|t| t.0).sum();
             let truth: u64 = turns.iter().map(|t| t.1).sum();
             let seen: Vec<(u64, u64)> = turns.iter().copied().step_by(3).collect();
-            let e = sums(&seen).estimate(total);
-            inside += i32::from((e.value - truth as f64).abs() <= e.error.expect("known"));
+            let e = sums_of_turns(&seen).estimate_for_time(total);
+            inside += i32::from((e.value - truth as f64).abs() <= e.error_bar.expect("known"));
         }
         let share = 100.0 * f64::from(inside) / f64::from(tries);
         assert!((97.5..99.8).contains(&share), "{share}");

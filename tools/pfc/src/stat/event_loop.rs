@@ -14,7 +14,7 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::process::{flag_sent_by_process, is_ignored};
+use super::process::{flag_signal_from_process, is_ignored};
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,32 +38,32 @@ pub enum WakeReason {
 }
 
 /// The pidfds of a set of threads, with which the caller detects the exit of the last thread.
-pub struct LiveThreads {
+pub struct ThreadPidfds {
     pidfds: Vec<OwnedFd>,
     /// True if no pidfd could be opened for some of the threads, in which case the exit of the last
     /// thread is not detected.
-    is_partial: bool,
+    has_unwatched_thread: bool,
 }
 
-impl LiveThreads {
+impl ThreadPidfds {
     pub fn new(threads: &[u32]) -> Self {
         // This flag of pidfd_open() is PIDFD_THREAD, for which rustix has no name.
         let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
         let mut live_threads = Self {
             pidfds: Vec::new(),
-            is_partial: false,
+            has_unwatched_thread: false,
         };
         for pid in threads.iter().filter_map(|t| Pid::from_raw(*t as i32)) {
             match pidfd_open(pid, thread) {
                 Ok(fd) => live_threads.pidfds.push(fd),
                 Err(rustix::io::Errno::SRCH) => {}
-                Err(_) => live_threads.is_partial = true,
+                Err(_) => live_threads.has_unwatched_thread = true,
             }
         }
         live_threads
     }
 
-    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+    pub fn fds_to_poll(&self) -> Vec<BorrowedFd<'_>> {
         self.pidfds.iter().map(AsFd::as_fd).collect()
     }
 
@@ -81,11 +81,11 @@ impl LiveThreads {
         let mut has_exited: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         has_exited.reverse();
         self.pidfds.retain(|_| !has_exited.pop().unwrap_or(false));
-        self.pidfds.is_empty() && !self.is_partial
+        self.pidfds.is_empty() && !self.has_unwatched_thread
     }
 }
 
-fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {
+fn register_signal_pipe(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {
     let (read_end, write_end) = UnixStream::pair()?;
     read_end.set_nonblocking(true)?;
     pipe::register(signal, write_end)?;
@@ -97,32 +97,35 @@ fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, Wak
 /// closed, pfc gets SIGHUP, and must complete the output as after SIGTERM. SIGHUP is not caught if
 /// pfc was started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
-    signals: Vec<(UnixStream, WakeReason)>,
+    signal_pipes: Vec<(UnixStream, WakeReason)>,
     /// True if the last SIGINT was sent by a process, and not by the terminal.
-    is_int_sent: Arc<AtomicBool>,
+    is_sigint_from_process: Arc<AtomicBool>,
 }
 
 impl EventLoop {
     pub fn new() -> io::Result<Self> {
-        Self::with_hangup(!is_ignored(SIGHUP))
+        Self::with_sighup(!is_ignored(SIGHUP))
     }
 
     /// Makes an event loop that catches SIGHUP if `catches_hangup` is true.
-    fn with_hangup(catches_hangup: bool) -> io::Result<Self> {
+    fn with_sighup(catches_hangup: bool) -> io::Result<Self> {
         // The handlers of a signal run in the order in which they were registered, so the flag is
         // set before the event loop wakes.
-        let is_int_sent = flag_sent_by_process(SIGINT)?;
+        let is_sigint_from_process = flag_signal_from_process(SIGINT)?;
         let mut signals = vec![
-            register_signal(SIGCHLD, WakeReason::Child)?,
-            register_signal(SIGINT, WakeReason::Interrupted)?,
-            register_signal(SIGTERM, WakeReason::Terminated(SIGTERM))?,
+            register_signal_pipe(SIGCHLD, WakeReason::Child)?,
+            register_signal_pipe(SIGINT, WakeReason::Interrupted)?,
+            register_signal_pipe(SIGTERM, WakeReason::Terminated(SIGTERM))?,
         ];
         if catches_hangup {
-            signals.push(register_signal(SIGHUP, WakeReason::Terminated(SIGTERM))?);
+            signals.push(register_signal_pipe(
+                SIGHUP,
+                WakeReason::Terminated(SIGTERM),
+            )?);
         }
         Ok(Self {
-            signals,
-            is_int_sent,
+            signal_pipes: signals,
+            is_sigint_from_process,
         })
     }
 
@@ -130,8 +133,8 @@ impl EventLoop {
     pub fn with_sigusr2() -> io::Result<Self> {
         let mut event_loop = Self::new()?;
         event_loop
-            .signals
-            .push(register_signal(SIGUSR2, WakeReason::SwitchOutput)?);
+            .signal_pipes
+            .push(register_signal_pipe(SIGUSR2, WakeReason::SwitchOutput)?);
         Ok(event_loop)
     }
 
@@ -139,10 +142,10 @@ impl EventLoop {
     /// SIGWINCH. SIGHUP is caught even if this process was started with SIGHUP ignored, because the
     /// program cannot continue without its terminal.
     pub fn for_terminal() -> io::Result<Self> {
-        let mut event_loop = Self::with_hangup(true)?;
+        let mut event_loop = Self::with_sighup(true)?;
         event_loop
-            .signals
-            .push(register_signal(SIGWINCH, WakeReason::Resized)?);
+            .signal_pipes
+            .push(register_signal_pipe(SIGWINCH, WakeReason::Resized)?);
         Ok(event_loop)
     }
 
@@ -190,7 +193,7 @@ impl EventLoop {
             let timeout = until.map(|t| t.saturating_duration_since(Instant::now()));
             let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
             let mut fds: Vec<PollFd<'_>> = self
-                .signals
+                .signal_pipes
                 .iter()
                 .map(|(stream, _)| PollFd::new(stream, PollFlags::IN))
                 .chain(files.iter().cloned())
@@ -201,14 +204,14 @@ impl EventLoop {
                 done => done?,
             };
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            for ((stream, wake), ready) in self.signals.iter_mut().zip(ready) {
+            for ((stream, wake), ready) in self.signal_pipes.iter_mut().zip(ready) {
                 if ready {
                     // All pending bytes of the signal's pipe are dropped, because the caller
                     // handles all signals of one kind in one pass.
                     let mut seen = [0; 64];
                     while stream.read(&mut seen).is_ok_and(|n| n > 0) {}
                     let is_int = *wake == WakeReason::Interrupted;
-                    if is_int && self.is_int_sent.swap(false, Ordering::SeqCst) {
+                    if is_int && self.is_sigint_from_process.swap(false, Ordering::SeqCst) {
                         return Ok(WakeReason::Terminated(SIGINT));
                     }
                     return Ok(*wake);
@@ -225,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    fn raise_and_wait(event_loop: &mut EventLoop, signal: i32) -> WakeReason {
+    fn raise_and_wait_for_signal(event_loop: &mut EventLoop, signal: i32) -> WakeReason {
         raise(signal).expect("it is caught");
         let mut wake = event_loop.wait(None).expect("a signal");
         while wake == WakeReason::Child {
@@ -237,11 +240,11 @@ mod tests {
     #[test]
     fn pfc_hangup_and_sent_sigint_end_a_wait_like_sigterm() {
         // The tests may run with SIGHUP ignored.
-        let mut event_loop = EventLoop::with_hangup(true).expect("signals");
-        let wake = raise_and_wait(&mut event_loop, SIGHUP);
+        let mut event_loop = EventLoop::with_sighup(true).expect("signals");
+        let wake = raise_and_wait_for_signal(&mut event_loop, SIGHUP);
         assert_eq!(wake, WakeReason::Terminated(SIGTERM));
         // This process has sent SIGINT to itself: the terminal has not sent it.
-        let wake = raise_and_wait(&mut event_loop, SIGINT);
+        let wake = raise_and_wait_for_signal(&mut event_loop, SIGINT);
         assert_eq!(wake, WakeReason::Terminated(SIGINT));
         assert!(!is_ignored(SIGHUP));
         // is_ignored() is true for SIGPIPE, which the standard library ignores in each program.

@@ -42,13 +42,13 @@ pub struct EventCode {
     /// of user and kernel mode.
     pub select: u64,
     /// The number of the Intel fixed counter that can count the event, if there is such a counter.
-    pub fixed: Option<u16>,
+    pub fixed_counter: Option<u16>,
     /// True if no general counter can count the event.
     pub is_fixed_only: bool,
     /// A bit mask of the general counters that can count the event.
     pub counters: u64,
-    pub user: bool,
-    pub kernel: bool,
+    pub counts_user: bool,
+    pub counts_kernel: bool,
 }
 
 /// The source of an event's count.
@@ -73,7 +73,7 @@ pub struct Event {
     /// The factor by which a count is multiplied to get the value in `unit`.
     pub scale: f64,
     /// The reason why the event is not available, if the reason is known.
-    pub reason: Option<String>,
+    pub missing_reason: Option<String>,
 }
 
 impl Event {
@@ -83,36 +83,36 @@ impl Event {
             source,
             unit: String::new(),
             scale: 1.0,
-            reason: None,
+            missing_reason: None,
         }
     }
 
     /// Returns the name of the event without modes, such as `:u`.
-    pub fn base_name(&self) -> &str {
-        split_modes(&self.name).0
+    pub fn name_without_modes(&self) -> &str {
+        split_mode_suffixes(&self.name).0
     }
 }
 
 /// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
 const NON_EVENT_BITS: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
 
-const fn event_code(select: u64) -> EventCode {
+const fn new_event_code(select: u64) -> EventCode {
     EventCode {
         select,
-        fixed: None,
+        fixed_counter: None,
         is_fixed_only: false,
         counters: u64::MAX,
-        user: false,
-        kernel: false,
+        counts_user: false,
+        counts_kernel: false,
     }
 }
 
-/// Makes the event code for a raw event select. On Intel, [`EventCode::fixed`] is set if a fixed
-/// counter can count the event. On Intel, codes with event number 0 are for fixed counters only.
-fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
-    let mut event_code = event_code(select & !NON_EVENT_BITS);
+/// Makes the event code for a raw event select. On Intel, [`EventCode::fixed_counter`] is set if a
+/// fixed counter can count the event, and codes with event number 0 are for fixed counters only.
+fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
+    let mut event_code = new_event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
-        (event_code.fixed, event_code.is_fixed_only) = match event_code.select {
+        (event_code.fixed_counter, event_code.is_fixed_only) = match event_code.select {
             0x00c0 => (Some(0), false),
             0x003c => (Some(1), false),
             0x0300 => (Some(2), true),
@@ -125,7 +125,7 @@ fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
 
 /// Resolves one of perf's generic names. Returns `Some(None)` if this machine cannot count the
 /// event, and `None` if the name is not a generic name.
-fn resolve_generic(
+fn resolve_generic_name(
     name: &str,
     vendor: Option<Vendor>,
     family: u32,
@@ -169,7 +169,7 @@ fn resolve_generic(
         ) => return Some(None),
         _ => return None,
     };
-    Some(vendor.map(|vendor| raw_event_code(select, vendor)))
+    Some(vendor.map(|vendor| new_raw_event_code(select, vendor)))
 }
 
 /// Converts libpfm4's spellings of perf's names, such as `INSTRUCTIONS` and `perf::instructions`,
@@ -182,7 +182,7 @@ fn normalize_perf_name(name: &str) -> Option<String> {
 }
 
 /// Returns the number of the soft register for one of perf's software events.
-fn soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
+fn find_soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
         "cpu-clock" => perfmon::CPU_CLOCK,
         // A CPU has no task clock, so the CPU clock is counted in place of the task clock.
@@ -198,7 +198,7 @@ fn soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
 
 /// Splits a word into the name and the modes at its end, as (user, kernel). The modes are `None` if
 /// the word has no modes.
-fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
+fn split_mode_suffixes(word: &str) -> (&str, Option<(bool, bool)>) {
     let (mut name, mut user, mut kernel) = (word, false, false);
     while let Some((before, last)) = name.rsplit_once(':') {
         if last.is_empty() || !last.chars().all(|c| matches!(c, 'u' | 'k')) {
@@ -246,9 +246,9 @@ impl Machine {
 
     /// Returns true if the word names a soft register or an instance of the counter pages, even if
     /// the register or instance is not available.
-    pub fn is_soft_name(&self, word: &str) -> bool {
+    pub fn is_software_event_name(&self, word: &str) -> bool {
         word.starts_with("counter:")
-            || soft_register(split_modes(word).0, self.is_system_wide).is_some()
+            || find_soft_register(split_mode_suffixes(word).0, self.is_system_wide).is_some()
     }
 
     fn has_soft_register(&self, number: u16) -> bool {
@@ -283,7 +283,7 @@ impl Machine {
             .iter()
             .filter_map(|name| self.resolve(name, Path::new("")).ok())
             .filter(|event| {
-                let no_pmu = self.vendor.is_none() && !self.is_soft_name(&event.name);
+                let no_pmu = self.vendor.is_none() && !self.is_software_event_name(&event.name);
                 event.source != EventSource::Missing || no_pmu
             })
             .collect()
@@ -294,7 +294,7 @@ impl Machine {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
         }
-        let (name, requested) = split_modes(word);
+        let (name, requested) = split_mode_suffixes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
                 "no event name in '{word}'; see pfc stat --help"
@@ -302,7 +302,7 @@ impl Machine {
         }
         let normalized = normalize_perf_name(name);
         let name = normalized.as_deref().unwrap_or(name);
-        if let Some(number) = soft_register(name, self.is_system_wide) {
+        if let Some(number) = find_soft_register(name, self.is_system_wide) {
             let source = match self.has_soft_register(number) {
                 true => EventSource::Soft(number),
                 false => EventSource::Missing,
@@ -313,17 +313,17 @@ impl Machine {
             }
             return Ok(event);
         }
-        let resolved = match resolve_generic(name, self.vendor, self.family, &self.map) {
-            Some(resolved) => resolved.ok_or_else(|| self.missing_reason("")),
+        let resolved = match resolve_generic_name(name, self.vendor, self.family, &self.map) {
+            Some(resolved) => resolved.ok_or_else(|| self.explain_missing_event("")),
             None => self.resolve_code(word, name)?,
         };
-        let resolved = resolved.and_then(|code| self.with_counters(code));
-        Ok(self.with_modes(word, resolved, requested))
+        let resolved = resolved.and_then(|code| self.add_counter_mask(code));
+        Ok(self.make_event_with_modes(word, resolved, requested))
     }
 
     /// Returns the reason why an event name was not found: the processor has no such event, or the
     /// machine has no PMU.
-    fn missing_reason(&self, hint: &str) -> String {
+    fn explain_missing_event(&self, hint: &str) -> String {
         match self.vendor {
             Some(_) => format!("no such event on this processor{hint}"),
             None => "this machine has no usable PMU".to_owned(),
@@ -334,7 +334,7 @@ impl Machine {
     /// why the event is not available. An error of the outer `Result` ends `pfc`.
     fn resolve_code(&self, word: &str, name: &str) -> Result<Result<EventCode, String>, Failure> {
         let Some(vendor) = self.vendor else {
-            return Ok(Err(self.missing_reason("")));
+            return Ok(Err(self.explain_missing_event("")));
         };
         let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
         if nr_core_types > 1 {
@@ -344,22 +344,22 @@ impl Machine {
         }
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
-            return Ok(Ok(raw_event_code(raw, vendor)));
+            return Ok(Ok(new_raw_event_code(raw, vendor)));
         }
         let event = match libpfm::encode(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
                 let hint = "; pfc pmu lists the libpfm4 tables that are searched";
-                return Ok(Err(self.missing_reason(hint)));
+                return Ok(Err(self.explain_missing_event(hint)));
             }
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
-        let code = raw_event_code(event.select, vendor);
+        let code = new_raw_event_code(event.select, vendor);
         let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // An event that needs a second register is not supported. If with_counters() finds the
-            // second register in its tables, the error names the second register.
-            (libpfm::Kind::Core, true) => self.with_counters(code).and(Err(
+            // An event that needs a second register is not supported. If add_counter_mask() finds
+            // the second register in its tables, the error names the second register.
+            (libpfm::Kind::Core, true) => self.add_counter_mask(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
             (libpfm::Kind::System, _) => {
@@ -374,7 +374,7 @@ impl Machine {
 
     /// Adds to an event code the mask of the counters that can count the event. Returns an error
     /// with the reason if no counter can count the event by itself.
-    fn with_counters(&self, code: EventCode) -> Result<EventCode, String> {
+    fn add_counter_mask(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
             amd_counters, amd_missing, intel_counters, intel_missing, Missing,
         };
@@ -404,7 +404,7 @@ impl Machine {
     /// Makes an event with the modes in which the event is counted. As in perf, an event without
     /// modes counts user and kernel mode. If the user may not count the kernel, an event without
     /// modes counts user mode only, and `:u` is appended to its name.
-    fn with_modes(
+    fn make_event_with_modes(
         &self,
         word: &str,
         resolved: Result<EventCode, String>,
@@ -418,14 +418,14 @@ impl Machine {
         match resolved {
             Ok(code) => {
                 let code = EventCode {
-                    user,
-                    kernel,
+                    counts_user: user,
+                    counts_kernel: kernel,
                     ..code
                 };
                 Event::new(&name, EventSource::Hardware(code))
             }
             Err(reason) => Event {
-                reason: Some(reason),
+                missing_reason: Some(reason),
                 ..Event::new(&name, EventSource::Missing)
             },
         }
@@ -467,7 +467,7 @@ pub mod tests {
     use super::*;
 
     /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
-    pub fn machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
+    pub fn make_test_machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
         let mut text = String::new();
         text.push_str(match vendor {
             Vendor::Intel => "# intel-arch\n",
@@ -509,11 +509,11 @@ pub mod tests {
         }
     }
 
-    fn named(machine: &Machine, word: &str) -> Event {
+    fn resolve(machine: &Machine, word: &str) -> Event {
         machine.resolve(word, Path::new("")).expect(word)
     }
 
-    fn hardware(event: &Event) -> EventCode {
+    fn code_of(event: &Event) -> EventCode {
         match event.source {
             EventSource::Hardware(code) => code,
             _ => panic!("{event:?}"),
@@ -521,25 +521,25 @@ pub mod tests {
     }
 
     #[test]
-    fn r1_16_generic_names_are_this_vendors() {
-        let intel = machine(Vendor::Intel, 4, false);
-        let amd = machine(Vendor::Amd, 6, false);
-        let cycles = hardware(&named(&intel, "cycles"));
-        assert_eq!((cycles.select, cycles.fixed), (0x3c, Some(1)));
-        let cycles = hardware(&named(&amd, "cpu-cycles"));
-        assert_eq!((cycles.select, cycles.fixed), (0x76, None));
-        assert!(hardware(&named(&intel, "ref-cycles")).is_fixed_only);
-        assert_eq!(hardware(&named(&amd, "ref-cycles")).select, 0x1_0000_0120);
-        assert_eq!(named(&amd, "bus-cycles").source, EventSource::Missing);
+    fn r1_16_generic_names_resolve_to_vendor_codes() {
+        let intel = make_test_machine(Vendor::Intel, 4, false);
+        let amd = make_test_machine(Vendor::Amd, 6, false);
+        let cycles = code_of(&resolve(&intel, "cycles"));
+        assert_eq!((cycles.select, cycles.fixed_counter), (0x3c, Some(1)));
+        let cycles = code_of(&resolve(&amd, "cpu-cycles"));
+        assert_eq!((cycles.select, cycles.fixed_counter), (0x76, None));
+        assert!(code_of(&resolve(&intel, "ref-cycles")).is_fixed_only);
+        assert_eq!(code_of(&resolve(&amd, "ref-cycles")).select, 0x1_0000_0120);
+        assert_eq!(resolve(&amd, "bus-cycles").source, EventSource::Missing);
     }
 
     #[test]
-    fn r1_16_modes_are_perfs() {
-        let mut machine = machine(Vendor::Intel, 4, false);
+    fn r1_16_mode_suffixes_have_perf_meaning() {
+        let mut machine = make_test_machine(Vendor::Intel, 4, false);
         let modes = |machine: &Machine, word| {
-            let event = named(machine, word);
-            let code = hardware(&event);
-            (code.user, code.kernel, event.name)
+            let event = resolve(machine, word);
+            let code = code_of(&event);
+            (code.counts_user, code.counts_kernel, event.name)
         };
         assert_eq!(modes(&machine, "cycles"), (true, true, "cycles".into()));
         assert_eq!(
@@ -555,43 +555,43 @@ pub mod tests {
         machine.is_privileged = false;
         assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
         assert!(machine.resolve(":u", Path::new("")).is_err());
-        assert_eq!(named(&machine, "cycles").base_name(), "cycles");
+        assert_eq!(resolve(&machine, "cycles").name_without_modes(), "cycles");
     }
 
     #[test]
-    fn r1_16_raw_codes_keep_what_is_not_a_mode() {
-        let machine = machine(Vendor::Intel, 4, false);
+    fn r1_16_raw_codes_keep_non_mode_bits() {
+        let machine = make_test_machine(Vendor::Intel, 4, false);
         assert_eq!(
-            hardware(&named(&machine, "r5301c2")).select,
+            code_of(&resolve(&machine, "r5301c2")).select,
             0x01_01c2 & !NON_EVENT_BITS
         );
-        assert_eq!(hardware(&named(&machine, "r20c0")).fixed, None);
-        assert_eq!(hardware(&named(&machine, "rc0")).fixed, Some(0));
+        assert_eq!(code_of(&resolve(&machine, "r20c0")).fixed_counter, None);
+        assert_eq!(code_of(&resolve(&machine, "rc0")).fixed_counter, Some(0));
     }
 
     #[test]
-    fn r1_16_what_needs_a_second_register_is_missing() {
-        let mut machine = machine(Vendor::Intel, 4, false);
-        assert_eq!(hardware(&named(&machine, "r1b7")).select, 0x1b7);
+    fn r1_16_event_with_second_register_is_missing() {
+        let mut machine = make_test_machine(Vendor::Intel, 4, false);
+        assert_eq!(code_of(&resolve(&machine, "r1b7")).select, 0x1b7);
         // Family 6, model 0x5e is Skylake.
         (machine.family, machine.model) = (6, 0x5e);
         for word in ["r1b7", "r1bb:u", "r5301cd", "r1c6"] {
-            let event = named(&machine, word);
+            let event = resolve(&machine, word);
             assert_eq!(event.source, EventSource::Missing, "{word}");
-            let why = event.reason.expect(word);
+            let why = event.missing_reason.expect(word);
             assert!(why.contains("second register"), "{why}");
         }
-        assert!(named(&machine, "r2cd").reason.is_none());
+        assert!(resolve(&machine, "r2cd").missing_reason.is_none());
     }
 
     #[test]
-    fn r1_16_names_of_the_kernels_own_registers() {
-        let with = machine(Vendor::Intel, 4, true);
-        let without = machine(Vendor::Intel, 4, false);
-        assert_eq!(named(&with, "cs").source, EventSource::Soft(258));
-        assert_eq!(named(&with, "faults:u").source, EventSource::Soft(259));
-        assert_eq!(named(&with, "task-clock").unit, "msec");
-        assert_eq!(named(&without, "cs").source, EventSource::Missing);
+    fn r1_16_software_event_names_resolve_to_registers() {
+        let with = make_test_machine(Vendor::Intel, 4, true);
+        let without = make_test_machine(Vendor::Intel, 4, false);
+        assert_eq!(resolve(&with, "cs").source, EventSource::Soft(258));
+        assert_eq!(resolve(&with, "faults:u").source, EventSource::Soft(259));
+        assert_eq!(resolve(&with, "task-clock").unit, "msec");
+        assert_eq!(resolve(&without, "cs").source, EventSource::Missing);
         assert_eq!(with.default_events().len(), 8);
         assert_eq!(without.default_events().len(), 4);
     }

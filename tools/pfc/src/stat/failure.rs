@@ -11,7 +11,7 @@ use crate::permissions;
 use crate::target::{is_eexist, is_esrch};
 
 /// Returns true if this process may open a device for reading and writing.
-fn may_open(device: &str) -> bool {
+fn may_open_device(device: &str) -> bool {
     use rustix::fs::{access, Access};
     access(device, Access::READ_OK | Access::WRITE_OK).is_ok()
 }
@@ -24,7 +24,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     let has_device = Path::new(device).exists();
     let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),
-        (_, Some(libc::EACCES)) if !may_open(device) => {
+        (_, Some(libc::EACCES)) if !may_open_device(device) => {
             format!("{device}: permission denied; {}", permissions::remedy(device, true))
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),

@@ -9,18 +9,18 @@ use std::path::Path;
 use clap::Parser;
 use fuzz::{words, Fuzzer};
 
-use super::events::tests::machine;
+use super::events::tests::make_test_machine;
 use super::events::Vendor;
-use super::groups::parse_groups;
+use super::groups::parse_event_groups;
 use super::parse_cpu_list;
 use crate::cli::Cli;
 
 /// The stack size of the fuzzer's thread. In a debug build, clap needs more than 256 KiB of stack
 /// for the commands of pfc.
-const CLAP_STACK: usize = 2 << 20;
+const CLAP_STACK_BYTES: usize = 2 << 20;
 
 #[test]
-fn r1_16_fuzz_names_of_events() {
+fn r1_16_fuzz_event_name_parsers() {
     let parts = [
         "cycles",
         "instructions",
@@ -56,14 +56,14 @@ fn r1_16_fuzz_names_of_events() {
         "a*",
     ];
     let machines = [
-        machine(Vendor::Intel, 4, true),
-        machine(Vendor::Amd, 6, true),
+        make_test_machine(Vendor::Intel, 4, true),
+        make_test_machine(Vendor::Amd, 6, true),
     ];
     Fuzzer::new("names of events").run(words(&parts), |bytes| {
         let text = visible::decode(bytes);
         let _ = parse_cpu_list(&text);
         let names: Vec<String> = text.split(',').map(str::to_owned).collect();
-        let _ = parse_groups(&names);
+        let _ = parse_event_groups(&names);
         for name in names.iter().take(20) {
             for machine in &machines {
                 // The device does not exist, so each name `counter:NAME` is refused.
@@ -74,7 +74,7 @@ fn r1_16_fuzz_names_of_events() {
 }
 
 #[test]
-fn pfc_fuzz_command_lines() {
+fn pfc_fuzz_command_line_parser() {
     let parts = [
         "stat",
         "record",
@@ -121,7 +121,7 @@ fn pfc_fuzz_command_lines() {
     ];
     let parts: Vec<String> = parts.iter().map(|part| format!("{part}\0")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let fuzzer = Fuzzer::new("command line").stack_size(CLAP_STACK);
+    let fuzzer = Fuzzer::new("command line").stack_size(CLAP_STACK_BYTES);
     fuzzer.memory(64 << 20, 1024).run(words(&parts), |bytes| {
         let arguments = bytes.split(|byte| *byte == 0).take(40);
         let arguments = arguments.map(|word| OsString::from_vec(word.to_vec()));

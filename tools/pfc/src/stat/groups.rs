@@ -8,7 +8,7 @@ use crate::error::Failure;
 
 /// Parses the event names of `-e`, which were split at commas. Returns each event name and, if the
 /// event is in a group, the number of the group.
-pub fn parse_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
+pub fn parse_event_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
     let invalid = |word: &str| {
         Failure::Refused(format!(
             "invalid braces in '{word}'; write a group as {{cycles,instructions}}"
@@ -44,7 +44,7 @@ pub fn parse_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Fa
 }
 
 /// Makes the error for a group that does not fit in one event set.
-pub fn group_too_large(
+pub fn group_too_large_failure(
     events: &[Event],
     groups: &[Option<usize>],
     group: usize,
@@ -67,10 +67,10 @@ pub fn group_too_large(
 mod tests {
 
     #[test]
-    fn r1_12_groups_have_braces() {
+    fn r1_12_braces_group_events() {
         let parse = |text: &str| {
             let words: Vec<String> = text.split(',').map(str::to_owned).collect();
-            super::parse_groups(&words).map(|all| {
+            super::parse_event_groups(&words).map(|all| {
                 let group = |(w, g): (String, Option<usize>)| match g {
                     Some(g) => format!("{w}:{g}"),
                     None => w,

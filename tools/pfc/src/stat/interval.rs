@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::counting::ContextGroup;
-use super::report::Report;
-use super::READ_COUNTS;
+use super::counting::CountingContexts;
+use super::report::StatReport;
+use super::READ_COUNTS_ACTION;
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::sum_by_cpu;
@@ -16,9 +16,9 @@ use crate::live::next_due;
 pub struct IntervalTimer {
     interval: Option<Duration>,
     pub started_at: Instant,
-    pub next_due: Option<Instant>,
+    pub next_due_at: Option<Instant>,
     /// The first error of printing an interval. No interval is printed after an error.
-    pub failure: Option<Failure>,
+    pub print_failure: Option<Failure>,
 }
 
 impl IntervalTimer {
@@ -28,26 +28,26 @@ impl IntervalTimer {
         Self {
             interval,
             started_at,
-            next_due: interval.map(|t| started_at + t),
-            failure: None,
+            next_due_at: interval.map(|t| started_at + t),
+            print_failure: None,
         }
     }
 
     /// Prints the counts of the interval if the interval is over. If the write fails, its error is
-    /// kept in [`Self::failure`], so that the caller can wait for the command before it returns the
-    /// error.
-    pub fn tick_if_due(
+    /// kept in [`Self::print_failure`], so that the caller can wait for the command before it
+    /// returns the error.
+    pub fn print_interval_if_due(
         &mut self,
-        group: &mut ContextGroup,
-        report: &mut Report<'_>,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
     ) -> Result<(), Failure> {
-        if let (Some(interval), Some(due)) = (self.interval, &mut self.next_due) {
+        if let (Some(interval), Some(due)) = (self.interval, &mut self.next_due_at) {
             if *due <= Instant::now() {
-                if self.failure.is_none() {
-                    let sums = group.read().trying_to(READ_COUNTS)?;
-                    let gaps = sum_by_cpu(&group.take_gaps());
+                if self.print_failure.is_none() {
+                    let sums = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
+                    let gaps = sum_by_cpu(&group.take_uncounted_gaps());
                     let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
-                    self.failure = printed.err();
+                    self.print_failure = printed.err();
                 }
                 *due = next_due(*due, interval, Instant::now());
             }

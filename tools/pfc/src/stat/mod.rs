@@ -48,19 +48,19 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use assign::{assign, assign_sets, Placement, Plan};
+use assign::{assign, assign_events_to_sets, EventPlacement, RegisterPlan};
 use beside::SideCommand;
-use command::Child;
-use counting::{ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
-use estimate::Sums;
-use event_loop::{EventLoop, LiveThreads, WakeReason};
+use command::FollowedCommand;
+use counting::{CascadeThreshold, CountingContexts, DEFAULT_SET_TIMEOUT_NS};
+use estimate::CountSums;
+use event_loop::{EventLoop, ThreadPidfds, WakeReason};
 use events::{Event, Machine};
 use interval::IntervalTimer;
 use perfmon::Scope;
 pub use process::is_ignored;
-use report::Report;
+use report::StatReport;
 use rustix::thread::gettid;
-use target::title;
+use target::report_title;
 
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
@@ -73,19 +73,19 @@ pub use failure::syscall_failure;
 pub use target::{parse_cpu_list, select_target, Target};
 
 /// Names of actions for [`TryingTo`], which puts them into error messages after "cannot".
-const READ_COUNTS: &str = "read the counts of a context";
+const READ_COUNTS_ACTION: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
 
 /// The result of one run; the option `-r` makes several runs.
-pub struct Counts {
-    /// The sums of each counted event, in the order of [`ContextConfig::sources`].
-    pub values: Vec<Sums>,
+pub struct RunResult {
+    /// The sums of each counted event, in the order of [`ContextConfig::count_sources`].
+    pub event_sums: Vec<CountSums>,
     /// The time for which each CPU was not counted.
-    pub gaps: BTreeMap<u32, Duration>,
+    pub uncounted_time_by_cpu: BTreeMap<u32, Duration>,
     pub elapsed: Duration,
     /// User and system time of the children that were reaped during the run, in seconds, from
     /// `getrusage(RUSAGE_CHILDREN)`.
-    pub times: (f64, f64),
+    pub cpu_seconds: (f64, f64),
 }
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
@@ -98,36 +98,45 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
-        false => groups::parse_groups(&args.events)?
+        false => groups::parse_event_groups(&args.events)?
             .into_iter()
             .map(|(word, group)| Ok((machine.resolve(&word, device)?, group)))
             .collect::<Result<Vec<_>, Failure>>()?
             .into_iter()
             .unzip(),
     };
-    let clock = clock_pmd(&machine, scope);
-    let plan = assign_sets(&events, &groups, &machine.map)
-        .map_err(|(group, event)| groups::group_too_large(&events, &groups, group, event))?;
+    let clock = find_clock_pmd(&machine, scope);
+    let plan =
+        assign_events_to_sets(&events, &groups, &machine.map).map_err(|(group, event)| {
+            groups::group_too_large_failure(&events, &groups, group, event)
+        })?;
     let threshold = match &args.cascade {
-        Some(word) => Some(parse_threshold(word, &machine, device)?),
+        Some(word) => Some(parse_cascade_threshold(word, &machine, device)?),
         None => None,
     };
-    let config_of = |plan: &Plan| ContextConfig {
+    let config_of = |plan: &RegisterPlan| ContextConfig {
         set_timeout_ns: args
             .turn
             .map_or(DEFAULT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
-        threshold: threshold.clone(),
+        cascade_threshold: threshold.clone(),
         ..ContextConfig::new(scope, plan, clock)
     };
-    let plan = available_plan(plan, &target, &config_of)?;
-    print_missing(&events, &plan, &machine, args.verbose);
+    let plan = plan_with_available_registers(plan, &target, &config_of)?;
+    print_uncountable_events(&events, &plan, &machine, args.verbose);
     let config = config_of(&plan);
     let out = match file {
         Some(_) => Out::open_stream(file)?,
         None => Out::stderr(),
     };
-    let mut report = Report::new(args, title(args, &target), &events, &plan, &config, out);
-    let mut session = Session {
+    let mut report = StatReport::new(
+        args,
+        report_title(args, &target),
+        &events,
+        &plan,
+        &config,
+        out,
+    );
+    let mut session = StatSession {
         args,
         target,
         event_loop: EventLoop::new().trying_to("catch signals")?,
@@ -136,38 +145,38 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     };
     let (mut counts_of_runs, mut status, mut is_complete) = (Vec::new(), None, true);
     for _ in 0..args.repeat {
-        let mut group = ContextGroup::new(config.clone());
-        let (counts, exit_status) = session.run_once(&mut group, &mut report)?;
-        if let (n @ 1.., Some(error)) = (group.nr_uncounted, &group.first_error) {
+        let mut group = CountingContexts::new(config.clone());
+        let (counts, exit_status) = session.count_one_run(&mut group, &mut report)?;
+        if let (n @ 1.., Some(error)) = (group.nr_uncounted_threads, &group.first_thread_error) {
             let why = syscall_failure("count a thread", error);
             message!("pfc: {n} threads were not counted; of the first: {why}");
             is_complete = false;
         }
-        for sentence in group.short_counts.sentences(scope, "counting") {
+        for sentence in group.incomplete_targets.cause_sentences(scope, "counting") {
             message!("pfc: {sentence}");
         }
-        for (cpu, error) in &group.failed_cpus {
+        for (cpu, error) in &group.restart_errors_by_cpu {
             let failure = syscall_failure(&format!("count CPU {cpu} again"), error);
             message!("pfc: {failure}");
         }
-        let throttled = group.throttled().trying_to(READ_COUNTS)?;
+        let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
         status = exit_status;
-        if session.check_interrupted().trying_to(WAIT)? {
+        if session.handle_pending_signals().trying_to(WAIT)? {
             break;
         }
     }
     report.print_runs(&counts_of_runs)?;
-    Ok(result_code(status, is_complete))
+    Ok(exit_code_of_run(status, is_complete))
 }
 
 /// Returns the exit status of a run of `pfc stat` or `pfc record`: the status of the command, if
 /// there was one. If `is_complete` is false, because threads were not counted or sampled, a status
 /// of 0 is replaced by 2.
-pub fn result_code(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
+pub fn exit_code_of_run(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
     match status {
         Some(status) if !status.success() => exit_code(status),
         _ if !is_complete => ExitCode::from(2),
@@ -187,7 +196,11 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 /// Parses `--cascade EVENT=N`: events are counted only after `N` events of that kind.
-fn parse_threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
+fn parse_cascade_threshold(
+    word: &str,
+    machine: &Machine,
+    device: &Path,
+) -> Result<CascadeThreshold, Failure> {
     let invalid = || {
         Failure::Refused(format!(
             "invalid threshold '{word}'; use EVENT=COUNT, for example branch-misses=1000"
@@ -199,13 +212,13 @@ fn parse_threshold(word: &str, machine: &Machine, device: &Path) -> Result<Thres
         return Err(invalid());
     }
     let event = machine.resolve(name, device)?;
-    let reason = event.reason.clone();
+    let reason = event.missing_reason.clone();
     let plan = assign(&[event], &machine.map);
     match plan.placements.first() {
-        Some(Placement::Pmd(pmd)) => Ok(Threshold {
-            pmcs: plan.pmcs,
+        Some(EventPlacement::Pmd(pmd)) => Ok(CascadeThreshold {
+            pmc_values: plan.pmc_values,
             pmd: *pmd,
-            count,
+            event_count: count,
         }),
         _ => Err(Failure::Refused(match reason {
             Some(reason) => format!("cannot count '{name}': {reason}"),
@@ -218,7 +231,7 @@ fn parse_threshold(word: &str, machine: &Machine, device: &Path) -> Result<Thres
 
 /// Returns the PMD (data register) that measures for how long events are counted, if the machine
 /// has such a PMD.
-fn clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
+fn find_clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
         Scope::Thread => perfmon::TASK_CLOCK,
         Scope::System => perfmon::CPU_CLOCK,
@@ -228,16 +241,16 @@ fn clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
 
 /// Returns the plan if its registers are available, which is tested by attaching a context to this
 /// thread or to the first CPU. If the PMU is in use, returns the plan without hardware registers.
-fn available_plan(
-    plan: Plan,
+fn plan_with_available_registers(
+    plan: RegisterPlan,
     target: &Target,
-    config_of: &dyn Fn(&Plan) -> ContextConfig,
-) -> Result<Plan, Failure> {
+    config_of: &dyn Fn(&RegisterPlan) -> ContextConfig,
+) -> Result<RegisterPlan, Failure> {
     let target_id = match target {
         Target::Cpus(cpus) => cpus[0],
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
-    let try_plan = |plan: &Plan| match plan.is_empty() {
+    let try_plan = |plan: &RegisterPlan| match plan.is_empty() {
         // The plan has no events to count, but the device `/dev/perfmon` must exist also without
         // events.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
@@ -256,20 +269,25 @@ fn available_plan(
         return Err(syscall_failure("count", &error));
     }
     message!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
-    let plan = plan.without_hardware();
+    let plan = plan.without_hardware_registers();
     try_plan(&plan).map_err(|e| syscall_failure("count", &e))?;
     Ok(plan)
 }
 
 /// Prints which events cannot be counted and what to do, one line for each reason.
-fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
-    use assign::Placement::NotSupported;
+fn print_uncountable_events(
+    events: &[Event],
+    plan: &RegisterPlan,
+    machine: &Machine,
+    verbose: bool,
+) {
+    use assign::EventPlacement::NotSupported;
     let is_missing = |soft: bool| {
         events
             .iter()
             .zip(&plan.placements)
             .any(|(event, placement)| {
-                *placement == NotSupported && soft == machine.is_soft_name(&event.name)
+                *placement == NotSupported && soft == machine.is_software_event_name(&event.name)
             })
     };
     if is_missing(false) && machine.vendor.is_none() {
@@ -277,25 +295,31 @@ fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
     } else if is_missing(false) {
-        print_missing_reasons(events, plan, machine, verbose);
+        print_uncountable_event_reasons(events, plan, machine, verbose);
     }
     if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if is_missing(true) {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
-    if plan.has_uncounted {
+    if plan.has_uncounted_event {
         message!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
 /// Prints why the processor cannot count some events: one line per event with `-v`, and without
 /// `-v` one line with the number of events that cannot be counted.
-fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
+fn print_uncountable_event_reasons(
+    events: &[Event],
+    plan: &RegisterPlan,
+    machine: &Machine,
+    verbose: bool,
+) {
     let all = events.iter().zip(&plan.placements);
     let missing: Vec<&Event> = all
         .filter(|(event, placement)| {
-            **placement == Placement::NotSupported && !machine.is_soft_name(&event.name)
+            **placement == EventPlacement::NotSupported
+                && !machine.is_software_event_name(&event.name)
         })
         .map(|(event, _)| event)
         .collect();
@@ -306,14 +330,14 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
         );
     }
     for event in missing {
-        let reason = event.reason.as_deref();
+        let reason = event.missing_reason.as_deref();
         let reason = reason.unwrap_or("no counter of this processor can count it");
-        message!("pfc: '{}': {reason}", event.base_name());
+        message!("pfc: '{}': {reason}", event.name_without_modes());
     }
 }
 
 /// State that is kept over all runs of one invocation of `pfc stat`.
-struct Session<'a> {
+struct StatSession<'a> {
     args: &'a StatArgs,
     target: Target,
     event_loop: EventLoop,
@@ -321,10 +345,10 @@ struct Session<'a> {
     is_interrupted: bool,
 }
 
-impl Session<'_> {
+impl StatSession<'_> {
     /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the start of
     /// `pfc stat`.
-    fn check_interrupted(&mut self) -> io::Result<bool> {
+    fn handle_pending_signals(&mut self) -> io::Result<bool> {
         loop {
             match self.event_loop.wait(Some(Instant::now()))? {
                 WakeReason::Interrupted | WakeReason::Terminated(_) => self.is_interrupted = true,
@@ -339,81 +363,81 @@ impl Session<'_> {
 
     /// Makes one run. Returns the counts of the run, and the exit status of the command if the user
     /// gave a command.
-    fn run_once(
+    fn count_one_run(
         &mut self,
-        group: &mut ContextGroup,
-        report: &mut Report<'_>,
-    ) -> Result<(Counts, Option<ExitStatus>), Failure> {
-        let before = process::reaped_children_times();
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
+    ) -> Result<(RunResult, Option<ExitStatus>), Failure> {
+        let before = process::reaped_children_cpu_seconds();
         let (elapsed, status) = match &self.target {
-            Target::Command => self.run_command(group, report)?,
+            Target::Command => self.count_command(group, report)?,
             Target::Threads(threads) => {
                 for thread in threads {
-                    match group.attach(*thread) {
+                    match group.attach_context(*thread) {
                         // Threads of a process may have exited since its task directory was read.
                         Err(e) if is_esrch(&e) && self.args.targets.threads.is_empty() => {}
                         done => done
                             .map_err(|e| syscall_failure(&format!("count thread {thread}"), &e))?,
                     }
                 }
-                self.run_targets(group, report)?
+                self.count_threads_or_cpus(group, report)?
             }
             Target::Cpus(cpus) => {
                 group
-                    .attach_cpus(cpus, self.args.targets.cpus.is_none())
+                    .attach_contexts_to_cpus(cpus, self.args.targets.cpus.is_none())
                     .map_err(|(cpu, e)| syscall_failure(&format!("count CPU {cpu}"), &e))?;
-                self.run_targets(group, report)?
+                self.count_threads_or_cpus(group, report)?
             }
         };
-        let after = process::reaped_children_times();
-        let values = group.read().trying_to(READ_COUNTS)?;
-        let gaps = sum_by_cpu(&group.take_gaps());
+        let after = process::reaped_children_cpu_seconds();
+        let values = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
+        let gaps = sum_by_cpu(&group.take_uncounted_gaps());
         if self.args.interval.is_some() {
             report.print_interval(values.clone(), gaps.clone(), elapsed)?;
         }
-        let counts = Counts {
-            values,
-            gaps,
+        let counts = RunResult {
+            event_sums: values,
+            uncounted_time_by_cpu: gaps,
             elapsed,
-            times: (after.0 - before.0, after.1 - before.1),
+            cpu_seconds: (after.0 - before.0, after.1 - before.1),
         };
         Ok((counts, status))
     }
 
-    fn run_command(
+    fn count_command(
         &mut self,
-        group: &mut ContextGroup,
-        report: &mut Report<'_>,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let argv = &self.args.command;
         let mut child = match self.follows_children {
-            true => match Child::spawn_traced(argv, group)? {
+            true => match FollowedCommand::spawn_traced(argv, group)? {
                 Err(error) => {
                     message!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follows_children = false;
-                    Child::spawn_untraced(argv, group)?
+                    FollowedCommand::spawn_untraced(argv, group)?
                 }
                 Ok(child) => child,
             },
-            false => Child::spawn_untraced(argv, group)?,
+            false => FollowedCommand::spawn_untraced(argv, group)?,
         };
         let mut timer = IntervalTimer::start(self.args);
         loop {
-            let was_executed = child.is_executed();
-            if let Some(status) = child.handle_events(group)? {
-                return match timer.failure {
+            let was_executed = child.has_executed_program();
+            if let Some(status) = child.handle_state_changes(group)? {
+                return match timer.print_failure {
                     Some(failure) => Err(failure),
                     None => Ok((timer.started_at.elapsed(), Some(status))),
                 };
             }
-            if child.is_executed() && !was_executed {
+            if child.has_executed_program() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            match self.event_loop.wait(timer.next_due).trying_to(WAIT)? {
-                WakeReason::Timeout => timer.tick_if_due(group, report)?,
+            match self.event_loop.wait(timer.next_due_at).trying_to(WAIT)? {
+                WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
                 WakeReason::Terminated(signal) => {
                     self.is_interrupted = true;
-                    child.signal(signal);
+                    child.send_signal(signal);
                 }
                 // The terminal also sends SIGINT to the command, so pfc does not forward it.
                 WakeReason::Interrupted => self.is_interrupted = true,
@@ -427,31 +451,36 @@ impl Session<'_> {
 
     /// Counts threads or CPUs until the command exits. Without a command, counting ends when the
     /// user interrupts, and counting of threads also ends when all of the threads have exited.
-    fn run_targets(
+    fn count_threads_or_cpus(
         &mut self,
-        group: &mut ContextGroup,
-        report: &mut Report<'_>,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut timer = IntervalTimer::start(self.args);
         group.start().map_err(|e| syscall_failure("count", &e))?;
         let mut command = SideCommand::spawn(&self.args.command)?;
         let mut live_threads = match &self.target {
-            Target::Threads(threads) if command.is_none() => Some(LiveThreads::new(threads)),
+            Target::Threads(threads) if command.is_none() => Some(ThreadPidfds::new(threads)),
             _ => None,
         };
         while !live_threads
             .as_mut()
-            .is_some_and(LiveThreads::have_all_exited)
+            .is_some_and(ThreadPidfds::have_all_exited)
         {
-            let mut fds = live_threads.as_ref().map_or(Vec::new(), LiveThreads::fds);
-            fds.extend(group.cpu_fds());
-            let until = timer.next_due.into_iter().chain(group.next_cpu_check());
+            let mut fds = live_threads
+                .as_ref()
+                .map_or(Vec::new(), ThreadPidfds::fds_to_poll);
+            fds.extend(group.cpu_context_fds());
+            let until = timer
+                .next_due_at
+                .into_iter()
+                .chain(group.next_cpu_check_at());
             let wake = self.event_loop.wait_for(until.min(), &fds);
             drop(fds);
-            group.update_cpus().trying_to(READ_COUNTS)?;
+            group.update_cpu_contexts().trying_to(READ_COUNTS_ACTION)?;
             let wake = wake.trying_to(WAIT)?;
             match wake {
-                WakeReason::Timeout => timer.tick_if_due(group, report)?,
+                WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
                 WakeReason::Interrupted | WakeReason::Terminated(_) => self.is_interrupted = true,
                 WakeReason::Child
                 | WakeReason::SwitchOutput
@@ -461,7 +490,7 @@ impl Session<'_> {
             // A command continues to run after a failed write, and may continue after a signal.
             let has_ended = match &mut command {
                 Some(command) => command.handle(wake)?,
-                None => self.is_interrupted || timer.failure.is_some(),
+                None => self.is_interrupted || timer.print_failure.is_some(),
             };
             if has_ended {
                 break;
@@ -473,7 +502,7 @@ impl Session<'_> {
             Some(command) => command.status()?,
             None => None,
         };
-        match timer.failure {
+        match timer.print_failure {
             Some(failure) => Err(failure),
             None => Ok((elapsed, status)),
         }
@@ -485,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_6_lists_of_cpus() {
+    fn r1_6_cpu_lists_are_parsed() {
         assert_eq!(parse_cpu_list("0,2-3"), Some(vec![0, 2, 3]));
         assert_eq!(parse_cpu_list("3-4,4,1"), Some(vec![1, 3, 4]));
         // A list of CPUs may contain the same range many times.
@@ -497,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_6_exit_statuses_are_the_commands() {
+    fn r1_6_exit_code_is_that_of_command() {
         use std::os::unix::process::ExitStatusExt;
         let code = |raw| exit_code(ExitStatus::from_raw(raw));
         assert_eq!(code(7 << 8), ExitCode::from(7));

@@ -37,7 +37,7 @@ pub enum WaitStatus {
     Exiting,
 }
 
-fn check_result(result: c_long) -> io::Result<c_long> {
+fn check_syscall_result(result: c_long) -> io::Result<c_long> {
     match result {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
@@ -46,7 +46,7 @@ fn check_result(result: c_long) -> io::Result<c_long> {
 
 /// Runs `child` in a new process, which then exits with the status that `child` returns. The
 /// calling thread must be the only thread of its process.
-pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
+pub fn run_in_forked_process(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
     // SAFETY: The process has one thread, so that at the time of the fork, no other thread can hold
     // a lock that the child needs. The signal handlers of this program only write to a pipe.
     match unsafe { libc::fork() } {
@@ -56,12 +56,12 @@ pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
             // the exit handlers that the parent has registered.
             unsafe { libc::_exit(status) }
         }
-        pid => check_result(pid.into()).map(|_| pid),
+        pid => check_syscall_result(pid.into()).map(|_| pid),
     }
 }
 
 /// Makes the child process of `command` restore the open-file limits of pfc's caller before exec.
-pub fn restore_limits(command: &mut Command) {
+pub fn restore_file_limits_before_exec(command: &mut Command) {
     // SAFETY: pre_exec() requires that the function only makes calls that are safe in the child of
     // a process with threads. limits::restore() makes one system call, takes no lock and allocates
     // no memory: its only input is a value that was set before the child was created.
@@ -80,7 +80,7 @@ pub fn is_ignored(signal: i32) -> bool {
 
 /// Catches a signal. The returned flag is set when a process has sent the signal, by kill(2) for
 /// example, and not when the kernel has sent the signal, for a key of the terminal for example.
-pub fn flag_sent_by_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
+pub fn flag_signal_from_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let is_sent = Arc::clone(&flag);
     let handler = move |info: &libc::siginfo_t| {
@@ -97,19 +97,19 @@ pub fn flag_sent_by_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
 
 /// Returns the next state change of a child or tracee. Returns `None` if no state change is
 /// pending, or if there are no children.
-pub fn wait_any() -> io::Result<Option<(pid_t, WaitStatus)>> {
+pub fn try_wait_any_child() -> io::Result<Option<(pid_t, WaitStatus)>> {
     let mut status: c_int = 0;
     // SAFETY: waitpid() writes to `status` only, which is a local variable.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) };
-    match check_result(pid.into()) {
+    match check_syscall_result(pid.into()) {
         Ok(0) => Ok(None),
-        Ok(_) => Ok(Some((pid, decode(status)))),
+        Ok(_) => Ok(Some((pid, decode_wait_status(status)))),
         Err(e) if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-fn decode(status: c_int) -> WaitStatus {
+fn decode_wait_status(status: c_int) -> WaitStatus {
     if libc::WIFEXITED(status) {
         return WaitStatus::Exited(libc::WEXITSTATUS(status) as u8);
     }
@@ -126,7 +126,7 @@ fn decode(status: c_int) -> WaitStatus {
     }
 }
 
-fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
+fn make_ptrace_request(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
     // SAFETY: The requests of the callers (PTRACE_SEIZE, PTRACE_CONT and PTRACE_LISTEN) take a
     // number as data and do not access this process's memory.
     let result = unsafe {
@@ -137,12 +137,12 @@ fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
             ptr::without_provenance_mut::<c_void>(data),
         )
     };
-    check_result(result).map(|_| ())
+    check_syscall_result(result).map(|_| ())
 }
 
 /// Traces a process and all threads and processes that the process creates. If `stop_at_exit` is
 /// true, each tracee stops before its exit.
-pub fn seize(pid: pid_t, stop_at_exit: bool) -> io::Result<()> {
+pub fn seize_process(pid: pid_t, stop_at_exit: bool) -> io::Result<()> {
     let stop_at_exit = if stop_at_exit {
         libc::PTRACE_O_TRACEEXIT
     } else {
@@ -153,22 +153,22 @@ pub fn seize(pid: pid_t, stop_at_exit: bool) -> io::Result<()> {
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
         | libc::PTRACE_O_TRACEEXEC;
-    ptrace(libc::PTRACE_SEIZE, pid, options as usize)
+    make_ptrace_request(libc::PTRACE_SEIZE, pid, options as usize)
 }
 
 /// Continues a stopped tracee. Delivers the signal `signal` to the tracee if `signal` is not 0.
-pub fn resume(pid: pid_t, signal: i32) -> io::Result<()> {
-    ptrace(libc::PTRACE_CONT, pid, signal as usize)
+pub fn resume_tracee(pid: pid_t, signal: i32) -> io::Result<()> {
+    make_ptrace_request(libc::PTRACE_CONT, pid, signal as usize)
 }
 
 /// Keeps a tracee stopped after a stop signal such as SIGSTOP, until the tracee gets SIGCONT.
-pub fn listen(pid: pid_t) -> io::Result<()> {
-    ptrace(libc::PTRACE_LISTEN, pid, 0)
+pub fn keep_tracee_stopped(pid: pid_t) -> io::Result<()> {
+    make_ptrace_request(libc::PTRACE_LISTEN, pid, 0)
 }
 
 /// Returns the ID that a thread had before its exec. The thread must be stopped with the status
 /// [`WaitStatus::Exec`].
-pub fn former_tid(pid: pid_t) -> io::Result<pid_t> {
+pub fn read_tid_before_exec(pid: pid_t) -> io::Result<pid_t> {
     let mut message: libc::c_ulong = 0;
     // SAFETY: PTRACE_GETEVENTMSG writes one unsigned long to `message`, a local variable of that
     // type.
@@ -180,18 +180,18 @@ pub fn former_tid(pid: pid_t) -> io::Result<pid_t> {
             &mut message as *mut libc::c_ulong,
         )
     };
-    check_result(result)?;
+    check_syscall_result(result)?;
     Ok(message as pid_t)
 }
 
 /// Sends a signal to a process. Errors are ignored.
-pub fn kill(pid: pid_t, signal: i32) {
+pub fn send_signal(pid: pid_t, signal: i32) {
     // SAFETY: kill() takes two numbers and accesses no memory.
     unsafe { libc::kill(pid, signal) };
 }
 
 /// Returns the user and system time, in seconds, of all children that were reaped.
-pub fn reaped_children_times() -> (f64, f64) {
+pub fn reaped_children_cpu_seconds() -> (f64, f64) {
     // SAFETY: `rusage` consists of integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: getrusage() writes only to `usage`, a local variable of the type `rusage`.

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::assign::{Placement, Plan};
+use super::assign::{EventPlacement, RegisterPlan};
 use super::counting::{ContextConfig, CountSource};
-use super::derived::{mean_and_error, RunCounts};
-use super::estimate::{Estimate, Sums};
+use super::derived::{mean_and_error_percent, MetricInputs};
+use super::estimate::{CountEstimate, CountSums};
 use super::events::{Event, EventSource};
-use super::row::Row;
-use super::short_counts::ShortCauses;
-use super::Counts;
+use super::row::ReportRow;
+use super::short_counts::MissingCountCauses;
+use super::RunResult;
 use crate::cli::StatArgs;
 use crate::error::Failure;
 use crate::output::Out;
@@ -25,33 +25,33 @@ enum OutputFormat {
 }
 
 /// Prints the counts of the runs and intervals of `pfc stat`.
-pub struct Report<'a> {
-    format: OutputFormat,
+pub struct StatReport<'a> {
+    output_format: OutputFormat,
     title: String,
     events: &'a [Event],
-    plan: &'a Plan,
-    clock_index: Option<usize>,
-    sources: Vec<CountSource>,
+    plan: &'a RegisterPlan,
+    clock_source_index: Option<usize>,
+    count_sources: Vec<CountSource>,
     /// True if a count for a part of the time is scaled to the whole time.
-    is_scaled: bool,
+    scales_counts: bool,
     /// The minimum fraction of the time for which an event must be counted so that its value is
     /// printed, from the option `--refuse-below`.
-    min_share: f64,
+    min_counted_share: f64,
     out: Out,
     /// The sums of all elements of `sources` at the end of the previous interval.
-    last_sums: Vec<Sums>,
-    last_time: Duration,
-    has_begun: bool,
+    sums_at_last_interval: Vec<CountSums>,
+    last_interval_end: Duration,
+    has_printed_interval: bool,
     prints_intervals: bool,
-    prints_times: bool,
+    prints_cpu_times: bool,
 }
 
-impl<'a> Report<'a> {
+impl<'a> StatReport<'a> {
     pub fn new(
         args: &StatArgs,
         title: String,
         events: &'a [Event],
-        plan: &'a Plan,
+        plan: &'a RegisterPlan,
         config: &ContextConfig,
         out: Out,
     ) -> Self {
@@ -61,21 +61,22 @@ impl<'a> Report<'a> {
             None => OutputFormat::Text,
         };
         Self {
-            format,
+            output_format: format,
             title,
             events,
             plan,
-            // If the configuration has a clock PMD, it is the last element of `config.sources`.
-            clock_index: config.clock_pmd.map(|_| config.sources.len() - 1),
-            sources: config.sources.clone(),
-            is_scaled: !args.no_scale,
-            min_share: args.refuse_below.unwrap_or(0.0) / 100.0,
+            // If the configuration has a clock PMD, it is the last element of
+            // `config.count_sources`.
+            clock_source_index: config.clock_pmd.map(|_| config.count_sources.len() - 1),
+            count_sources: config.count_sources.clone(),
+            scales_counts: !args.no_scale,
+            min_counted_share: args.refuse_below.unwrap_or(0.0) / 100.0,
             out,
-            last_sums: vec![Sums::default(); config.sources.len()],
-            last_time: Duration::ZERO,
-            has_begun: false,
+            sums_at_last_interval: vec![CountSums::default(); config.count_sources.len()],
+            last_interval_end: Duration::ZERO,
+            has_printed_interval: false,
             prints_intervals: args.interval.is_some(),
-            prints_times: !args.command.is_empty(),
+            prints_cpu_times: !args.command.is_empty(),
         }
     }
 
@@ -84,27 +85,31 @@ impl<'a> Report<'a> {
     /// run.
     pub fn print_interval(
         &mut self,
-        sums: Vec<Sums>,
+        sums: Vec<CountSums>,
         gaps: BTreeMap<u32, Duration>,
         elapsed: Duration,
     ) -> Result<(), Failure> {
-        let since = |(now, before): (&Sums, &Sums)| now.since(before);
-        let values: Vec<Sums> = sums.iter().zip(&self.last_sums).map(since).collect();
-        let counts = Counts {
-            values,
-            gaps,
-            elapsed: elapsed.saturating_sub(self.last_time),
-            times: (0.0, 0.0),
+        let since = |(now, before): (&CountSums, &CountSums)| now.since(before);
+        let values: Vec<CountSums> = sums
+            .iter()
+            .zip(&self.sums_at_last_interval)
+            .map(since)
+            .collect();
+        let counts = RunResult {
+            event_sums: values,
+            uncounted_time_by_cpu: gaps,
+            elapsed: elapsed.saturating_sub(self.last_interval_end),
+            cpu_seconds: (0.0, 0.0),
         };
-        (self.last_sums, self.last_time) = (sums, elapsed);
-        if !self.has_begun && matches!(self.format, OutputFormat::Text) {
+        (self.sums_at_last_interval, self.last_interval_end) = (sums, elapsed);
+        if !self.has_printed_interval && matches!(self.output_format, OutputFormat::Text) {
             writeln!(
                 self.out,
                 "# {:>13} {:>18} {:<4} events",
                 "time", "counts", "unit"
             )?;
         }
-        self.has_begun = true;
+        self.has_printed_interval = true;
         self.print_rows(&[counts], Some(elapsed))?;
         self.out.flush()?;
         Ok(())
@@ -112,11 +117,11 @@ impl<'a> Report<'a> {
 
     /// Prints the counts of all runs of `pfc stat`. With `-I`, the counts have been printed
     /// already, so nothing is printed.
-    pub fn print_runs(&mut self, runs: &[Counts]) -> Result<(), Failure> {
+    pub fn print_runs(&mut self, runs: &[RunResult]) -> Result<(), Failure> {
         if self.prints_intervals {
             return self.out.finish();
         }
-        let is_text = matches!(self.format, OutputFormat::Text);
+        let is_text = matches!(self.output_format, OutputFormat::Text);
         if is_text {
             let many = match runs.len() {
                 1 => String::new(),
@@ -130,14 +135,14 @@ impl<'a> Report<'a> {
         }
         self.print_rows(runs, None)?;
         if is_text {
-            self.print_times(runs)?;
+            self.print_elapsed_time(runs)?;
         }
         self.out.finish()
     }
 
-    fn print_times(&mut self, runs: &[Counts]) -> Result<(), Failure> {
+    fn print_elapsed_time(&mut self, runs: &[RunResult]) -> Result<(), Failure> {
         let seconds: Vec<f64> = runs.iter().map(|r| r.elapsed.as_secs_f64()).collect();
-        let (elapsed, noise) = mean_and_error(&seconds);
+        let (elapsed, noise) = mean_and_error_percent(&seconds);
         if runs.len() > 1 {
             writeln!(
                 self.out,
@@ -147,20 +152,23 @@ impl<'a> Report<'a> {
             return Ok(());
         }
         writeln!(self.out, "\n {elapsed:>17.9} seconds time elapsed\n")?;
-        if let (true, [run]) = (self.prints_times, runs) {
-            writeln!(self.out, " {:>17.9} seconds user", run.times.0)?;
-            writeln!(self.out, " {:>17.9} seconds sys\n", run.times.1)?;
+        if let (true, [run]) = (self.prints_cpu_times, runs) {
+            writeln!(self.out, " {:>17.9} seconds user", run.cpu_seconds.0)?;
+            writeln!(self.out, " {:>17.9} seconds sys\n", run.cpu_seconds.1)?;
         }
         Ok(())
     }
 
-    fn print_rows(&mut self, runs: &[Counts], elapsed: Option<Duration>) -> Result<(), Failure> {
+    fn print_rows(&mut self, runs: &[RunResult], elapsed: Option<Duration>) -> Result<(), Failure> {
         let rows = self.make_rows(runs);
         let mut nr_named = 0;
         for row in &rows {
-            if let (Some(share), Err(_), None, true) =
-                (row.refused_share, row.value, elapsed, nr_named < MAX_NAMED)
-            {
+            if let (Some(share), Err(_), None, true) = (
+                row.share_if_refused,
+                row.value,
+                elapsed,
+                nr_named < MAX_NAMED_REFUSED_EVENTS,
+            ) {
                 nr_named += 1;
                 message!(
                     "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
@@ -170,18 +178,18 @@ impl<'a> Report<'a> {
             }
             writeln!(self.out, "{}", self.format_row(row, runs, elapsed))?;
         }
-        for (event, ns) in gap_events(runs) {
-            let row = Row::new(&event, ns, runs.len() > 1);
+        for (event, ns) in uncounted_time_events(runs) {
+            let row = ReportRow::for_measured_time(&event, ns, runs.len() > 1);
             writeln!(self.out, "{}", self.format_row(&row, runs, elapsed))?;
         }
         let refused = rows
             .iter()
-            .filter(|row| row.refused_share.is_some())
+            .filter(|row| row.share_if_refused.is_some())
             .count();
-        if refused > MAX_NAMED && elapsed.is_none() {
+        if refused > MAX_NAMED_REFUSED_EVENTS && elapsed.is_none() {
             message!(
                 "pfc: no value is printed for {} more events, for the same reason",
-                refused - MAX_NAMED
+                refused - MAX_NAMED_REFUSED_EVENTS
             );
         }
         Ok(())
@@ -190,59 +198,71 @@ impl<'a> Report<'a> {
 
 /// Returns an event `not-counted:cpuN` for each CPU that was not counted for some time. The value
 /// of the event is the mean time per run in which the CPU was not counted, in nanoseconds.
-fn gap_events(runs: &[Counts]) -> Vec<(Event, f64)> {
-    let cpus: BTreeSet<u32> = runs.iter().flat_map(|r| r.gaps.keys().copied()).collect();
+fn uncounted_time_events(runs: &[RunResult]) -> Vec<(Event, f64)> {
+    let cpus: BTreeSet<u32> = runs
+        .iter()
+        .flat_map(|r| r.uncounted_time_by_cpu.keys().copied())
+        .collect();
     let gap_event = |cpu: u32| {
-        let ns = |run: &Counts| run.gaps.get(&cpu).map_or(0.0, |t| t.as_nanos() as f64);
+        let ns = |run: &RunResult| {
+            run.uncounted_time_by_cpu
+                .get(&cpu)
+                .map_or(0.0, |t| t.as_nanos() as f64)
+        };
         let event = Event {
             name: format!("not-counted:cpu{cpu}"),
             source: EventSource::Missing,
             unit: "msec".to_owned(),
             scale: 1e-6,
-            reason: None,
+            missing_reason: None,
         };
-        (event, mean_of(runs, ns))
+        (event, mean_over_runs(runs, ns))
     };
     cpus.into_iter().map(gap_event).collect()
 }
 
 /// Maximum number of events for which a message says that the event was counted for too little of
 /// the time.
-const MAX_NAMED: usize = 10;
+const MAX_NAMED_REFUSED_EVENTS: usize = 10;
 
 /// Returns the total time for which event sets were loaded, added up over the sets, in nanoseconds.
-fn total_set_time(sources: &[CountSource], sums: &[Sums]) -> u64 {
+fn total_set_time_ns(sources: &[CountSource], sums: &[CountSums]) -> u64 {
     let mut set_times = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
         if let CountSource::OneSet(set, _) = source {
-            set_times.entry(*set).or_insert(sums.time);
+            set_times.entry(*set).or_insert(sums.time_ns);
         }
     }
     set_times.values().sum()
 }
 
-impl<'a> Report<'a> {
-    fn format_row(&self, row: &Row<'_>, runs: &[Counts], elapsed: Option<Duration>) -> String {
-        match &self.format {
+impl<'a> StatReport<'a> {
+    fn format_row(
+        &self,
+        row: &ReportRow<'_>,
+        runs: &[RunResult],
+        elapsed: Option<Duration>,
+    ) -> String {
+        match &self.output_format {
             OutputFormat::Text => row.format_text(elapsed, runs.len() > 1),
             OutputFormat::Csv(separator) => row.format_csv(separator, elapsed),
             OutputFormat::Json => row.format_json(elapsed),
         }
     }
 
-    fn make_rows(&self, runs: &[Counts]) -> Vec<Row<'a>> {
+    fn make_rows(&self, runs: &[RunResult]) -> Vec<ReportRow<'a>> {
         let mut nr_sources = 0;
         let columns: Vec<Result<usize, &'static str>> = self
             .plan
             .placements
             .iter()
             .map(|placement| match placement {
-                Placement::Pmd(_) => {
+                EventPlacement::Pmd(_) => {
                     nr_sources += 1;
                     Ok(nr_sources - 1)
                 }
-                Placement::NotCounted => Err("<not counted>"),
-                Placement::NotSupported => Err("<not supported>"),
+                EventPlacement::NotCounted => Err("<not counted>"),
+                EventPlacement::NotSupported => Err("<not supported>"),
             })
             .collect();
         let mut cells: Vec<Option<CombinedCount>> = Vec::new();
@@ -250,56 +270,58 @@ impl<'a> Report<'a> {
             cells.push(
                 column
                     .ok()
-                    .map(|column| self.combine_runs(event, column, runs)),
+                    .map(|column| self.combine_event_runs(event, column, runs)),
             );
         }
         let values: Vec<Option<f64>> = cells
             .iter()
             .map(|cell| {
                 cell.as_ref()
-                    .filter(|c| !c.is_refused(self.min_share))
+                    .filter(|c| !c.is_value_refused(self.min_counted_share))
                     .map(|c| c.value)
             })
             .collect();
-        let elapsed = mean_of(runs, |r| r.elapsed.as_secs_f64());
-        let run_ns = match self.clock_index {
-            Some(column) => mean_of(runs, |r| r.values[column].value as f64),
+        let elapsed = mean_over_runs(runs, |r| r.elapsed.as_secs_f64());
+        let run_ns = match self.clock_source_index {
+            Some(column) => mean_over_runs(runs, |r| r.event_sums[column].value as f64),
             // If no register measures for how long events are counted, they are assumed to be
             // counted for the whole elapsed time.
             None => elapsed * 1e9,
         };
-        let counted = RunCounts {
+        let counted = MetricInputs {
             events: self.events,
-            values: &values,
-            elapsed,
+            event_counts: &values,
+            elapsed_seconds: elapsed,
         };
         let row = |(n, event): (usize, &'a Event)| {
             let cell = cells[n].as_ref();
-            let share = cell.map_or(0.0, |c| c.share);
+            let share = cell.map_or(0.0, |c| c.counted_share);
             let refused = cell
-                .filter(|c| c.is_refused(self.min_share))
-                .map(|c| c.share);
-            Row {
+                .filter(|c| c.is_value_refused(self.min_counted_share))
+                .map(|c| c.counted_share);
+            ReportRow {
                 event,
                 value: match refused {
                     Some(_) => Err("<not counted>"),
                     None => columns[n].map(|_| values[n].unwrap_or_default()),
                 },
-                run_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
-                share: cell.filter(|c| c.is_multiplexed).map(|c| c.share),
-                error: cell
-                    .filter(|c| c.is_multiplexed && self.is_scaled)
-                    .map(|c| c.error),
-                refused_share: refused,
-                noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
+                counted_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
+                counted_share: cell.filter(|c| c.is_multiplexed).map(|c| c.counted_share),
+                error_bar: cell
+                    .filter(|c| c.is_multiplexed && self.scales_counts)
+                    .map(|c| c.error_bar),
+                share_if_refused: refused,
+                std_error_percent: cell.filter(|_| runs.len() > 1).map(|c| c.std_error_percent),
                 // Counts of different event sets are of different times, so they can be compared
                 // only after they were scaled to the whole time.
-                derived: values[n]
-                    .filter(|_| self.is_scaled || !cell.is_some_and(|c| c.is_multiplexed))
-                    .and_then(|value| counted.derive(event, value)),
-                causes: columns[n].map_or(ShortCauses::NONE, |column| {
-                    let short = runs.iter().map(|run| run.values[column].causes);
-                    short.fold(ShortCauses::NONE, ShortCauses::union)
+                derived_metric: values[n]
+                    .filter(|_| self.scales_counts || !cell.is_some_and(|c| c.is_multiplexed))
+                    .and_then(|value| counted.derive_metric(event, value)),
+                missing_count_causes: columns[n].map_or(MissingCountCauses::NONE, |column| {
+                    let short = runs
+                        .iter()
+                        .map(|run| run.event_sums[column].missing_count_causes);
+                    short.fold(MissingCountCauses::NONE, MissingCountCauses::union)
                 }),
             }
         };
@@ -307,74 +329,86 @@ impl<'a> Report<'a> {
     }
 
     /// Combines the values of one event in all runs.
-    fn combine_runs(&self, event: &Event, column: usize, runs: &[Counts]) -> CombinedCount {
-        let is_multiplexed = matches!(self.sources.get(column), Some(CountSource::OneSet(..)));
-        let estimates: Vec<Estimate> = runs
+    fn combine_event_runs(
+        &self,
+        event: &Event,
+        column: usize,
+        runs: &[RunResult],
+    ) -> CombinedCount {
+        let is_multiplexed = matches!(
+            self.count_sources.get(column),
+            Some(CountSource::OneSet(..))
+        );
+        let estimates: Vec<CountEstimate> = runs
             .iter()
             .map(|run| {
-                let sums = &run.values[column];
+                let sums = &run.event_sums[column];
                 let value = match event.source {
                     // The value of a counter page instance is signed, because it can become
                     // negative.
                     EventSource::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };
-                let whole = Estimate {
+                let whole = CountEstimate {
                     value,
-                    share: 1.0,
-                    error: Some(0.0),
+                    counted_share: 1.0,
+                    error_bar: Some(0.0),
                 };
                 match is_multiplexed {
                     false => whole,
                     true => {
-                        let scaled = sums.estimate(total_set_time(&self.sources, &run.values));
-                        match self.is_scaled {
+                        let scaled = sums.estimate_for_time(total_set_time_ns(
+                            &self.count_sources,
+                            &run.event_sums,
+                        ));
+                        match self.scales_counts {
                             true => scaled,
-                            false => Estimate { value, ..scaled },
+                            false => CountEstimate { value, ..scaled },
                         }
                     }
                 }
             })
             .collect();
         // A run in which the event set was never loaded says nothing about the event.
-        let counted = || estimates.iter().filter(|e| e.share > 0.0);
+        let counted = || estimates.iter().filter(|e| e.counted_share > 0.0);
         let (value, noise) = match counted().count() {
             0 => (0.0, 0.0),
-            _ => mean_and_error(&counted().map(|e| e.value).collect::<Vec<_>>()),
+            _ => mean_and_error_percent(&counted().map(|e| e.value).collect::<Vec<_>>()),
         };
-        let errors: Option<Vec<f64>> = counted().map(|e| e.error).collect();
+        let errors: Option<Vec<f64>> = counted().map(|e| e.error_bar).collect();
         CombinedCount {
             value,
-            noise,
-            share: estimates.iter().map(|e| e.share).sum::<f64>() / estimates.len() as f64,
+            std_error_percent: noise,
+            counted_share: estimates.iter().map(|e| e.counted_share).sum::<f64>()
+                / estimates.len() as f64,
             // The runs are independent, so the error of the mean over the runs is computed from the
             // sum of the squared errors.
-            error: errors
+            error_bar: errors
                 .map(|all| all.iter().map(|e| e * e).sum::<f64>().sqrt() / all.len().max(1) as f64),
             is_multiplexed,
         }
     }
 }
 
-fn mean_of(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
-    mean_and_error(&runs.iter().map(of).collect::<Vec<_>>()).0
+fn mean_over_runs(runs: &[RunResult], of: impl Fn(&RunResult) -> f64) -> f64 {
+    mean_and_error_percent(&runs.iter().map(of).collect::<Vec<_>>()).0
 }
 
 /// The values of one event, combined over all runs of `pfc stat -r`.
 struct CombinedCount {
     value: f64,
     /// Standard error of the mean over several runs, in percent of the mean.
-    noise: f64,
-    share: f64,
-    error: Option<f64>,
+    std_error_percent: f64,
+    counted_share: f64,
+    error_bar: Option<f64>,
     is_multiplexed: bool,
 }
 
 impl CombinedCount {
     /// Returns true if the value of the event is not printed, because the event was counted for too
     /// little of the time.
-    fn is_refused(&self, min_share: f64) -> bool {
-        self.is_multiplexed && (self.share < min_share || self.share == 0.0)
+    fn is_value_refused(&self, min_share: f64) -> bool {
+        self.is_multiplexed && (self.counted_share < min_share || self.counted_share == 0.0)
     }
 }
 
@@ -382,59 +416,63 @@ impl CombinedCount {
 mod tests {
     use super::*;
 
-    fn event(name: &str, unit: &str, scale: f64) -> Event {
+    fn make_event(name: &str, unit: &str, scale: f64) -> Event {
         Event {
             name: name.to_owned(),
             source: EventSource::Soft(256),
             unit: unit.to_owned(),
             scale,
-            reason: None,
+            missing_reason: None,
         }
     }
 
-    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[CountSource]) -> Report<'a> {
-        Report {
-            format: OutputFormat::Text,
+    fn make_report<'a>(
+        events: &'a [Event],
+        plan: &'a RegisterPlan,
+        sources: &[CountSource],
+    ) -> StatReport<'a> {
+        StatReport {
+            output_format: OutputFormat::Text,
             title: String::new(),
             events,
             plan,
-            clock_index: sources.len().checked_sub(1),
-            sources: sources.to_vec(),
-            is_scaled: true,
-            min_share: 0.0,
+            clock_source_index: sources.len().checked_sub(1),
+            count_sources: sources.to_vec(),
+            scales_counts: true,
+            min_counted_share: 0.0,
             out: Out::stderr(),
-            last_sums: Vec::new(),
-            last_time: Duration::ZERO,
-            has_begun: false,
+            sums_at_last_interval: Vec::new(),
+            last_interval_end: Duration::ZERO,
+            has_printed_interval: false,
             prints_intervals: false,
-            prints_times: false,
+            prints_cpu_times: false,
         }
     }
 
     #[test]
-    fn r1_16_csv_has_perfs_fields() {
+    fn r1_16_csv_has_fields_of_perf() {
         let events = [
-            event("task-clock", "msec", 1e-6),
-            event("cs", "", 1.0),
-            event("x", "", 1.0),
+            make_event("task-clock", "msec", 1e-6),
+            make_event("cs", "", 1.0),
+            make_event("x", "", 1.0),
         ];
-        let plan = Plan {
+        let plan = RegisterPlan {
             placements: vec![
-                Placement::Pmd(257),
-                Placement::Pmd(258),
-                Placement::NotCounted,
+                EventPlacement::Pmd(257),
+                EventPlacement::Pmd(258),
+                EventPlacement::NotCounted,
             ],
-            ..Plan::default()
+            ..RegisterPlan::default()
         };
-        let run = |clock, switches| Counts {
-            values: [clock, switches, clock].map(Sums::from_value).to_vec(),
-            gaps: BTreeMap::new(),
+        let run = |clock, switches| RunResult {
+            event_sums: [clock, switches, clock].map(CountSums::from_value).to_vec(),
+            uncounted_time_by_cpu: BTreeMap::new(),
             elapsed: Duration::from_secs(2),
-            times: (0.0, 0.0),
+            cpu_seconds: (0.0, 0.0),
         };
         let sources = [257, 258, 257].map(CountSource::AllSets);
-        let report = report(&events, &plan, &sources);
-        let lines = |runs: &[Counts], at| -> Vec<String> {
+        let report = make_report(&events, &plan, &sources);
+        let lines = |runs: &[RunResult], at| -> Vec<String> {
             let rows = report.make_rows(runs);
             rows.iter().map(|r| r.format_csv(",", at)).collect()
         };
@@ -458,18 +496,18 @@ mod tests {
 
     /// The time for which a CPU was not counted is a row in each format.
     #[test]
-    fn r9_6_time_without_counts_is_a_row() {
-        let run = |ms| Counts {
-            values: Vec::new(),
-            gaps: BTreeMap::from([(1, Duration::from_millis(ms))]),
+    fn r9_6_uncounted_cpu_time_has_a_row() {
+        let run = |ms| RunResult {
+            event_sums: Vec::new(),
+            uncounted_time_by_cpu: BTreeMap::from([(1, Duration::from_millis(ms))]),
             elapsed: Duration::from_secs(9),
-            times: (0.0, 0.0),
+            cpu_seconds: (0.0, 0.0),
         };
-        let events = gap_events(&[run(2301)]);
+        let events = uncounted_time_events(&[run(2301)]);
         let [(event, ns)] = &events[..] else {
             panic!("{} rows", events.len());
         };
-        let row = Row::new(event, *ns, false);
+        let row = ReportRow::for_measured_time(event, *ns, false);
         assert_eq!(
             row.format_text(None, false).trim(),
             "2,301.00 msec not-counted:cpu1"
@@ -481,25 +519,29 @@ mod tests {
         assert!(row
             .format_json(None)
             .contains(r#""event":"not-counted:cpu1""#));
-        assert_eq!(gap_events(&[run(2), run(4)])[0].1, 3e6);
-        assert!(gap_events(&[]).is_empty());
+        assert_eq!(uncounted_time_events(&[run(2), run(4)])[0].1, 3e6);
+        assert!(uncounted_time_events(&[]).is_empty());
     }
 
     #[test]
-    fn r1_12_what_took_turns_says_so() {
+    fn r1_12_multiplexed_count_shows_time_share() {
         let events = [
-            event("a", "", 1.0),
-            event("b", "", 1.0),
-            event("c", "", 1.0),
+            make_event("a", "", 1.0),
+            make_event("b", "", 1.0),
+            make_event("c", "", 1.0),
         ];
-        let plan = Plan {
-            placements: vec![Placement::Pmd(0), Placement::Pmd(0), Placement::Pmd(1)],
-            sets: vec![0, 1, 1],
+        let plan = RegisterPlan {
+            placements: vec![
+                EventPlacement::Pmd(0),
+                EventPlacement::Pmd(0),
+                EventPlacement::Pmd(1),
+            ],
+            set_by_event: vec![0, 1, 1],
             nr_sets: 2,
-            ..Plan::default()
+            ..RegisterPlan::default()
         };
         let set_run = |value: u64, time: u64| {
-            Sums::from_runs(&perfmon::Runs {
+            CountSums::from_runs(&perfmon::Runs {
                 runs: 1,
                 time,
                 time2: [time * time, 0],
@@ -509,16 +551,16 @@ mod tests {
                 ..perfmon::Runs::default()
             })
         };
-        let run = Counts {
-            values: vec![
+        let run = RunResult {
+            event_sums: vec![
                 set_run(1000, 100).plus(&set_run(1000, 100)),
                 set_run(30, 300).plus(&set_run(36, 300)),
                 set_run(7, 600),
-                Sums::from_value(800),
+                CountSums::from_value(800),
             ],
-            gaps: BTreeMap::new(),
+            uncounted_time_by_cpu: BTreeMap::new(),
             elapsed: Duration::from_secs(1),
-            times: (0.0, 0.0),
+            cpu_seconds: (0.0, 0.0),
         };
         let sources = [
             CountSource::OneSet(0, 0),
@@ -526,8 +568,8 @@ mod tests {
             CountSource::OneSet(1, 1),
             CountSource::AllSets(257),
         ];
-        let mut report = report(&events, &plan, &sources);
-        let text_lines = |report: &Report<'_>| -> Vec<String> {
+        let mut report = make_report(&events, &plan, &sources);
+        let text_lines = |report: &StatReport<'_>| -> Vec<String> {
             let lines = report.make_rows(std::slice::from_ref(&run));
             lines
                 .iter()
@@ -543,9 +585,9 @@ mod tests {
         assert_eq!(lines[0], "8,000 a (25.00%, +- 0.00%)");
         assert!(lines[1].starts_with("88 b (75.00%, +- "), "{}", lines[1]);
         assert_eq!(lines[2], "9 c (75.00%, +- ?)");
-        report.min_share = 0.3;
+        report.min_counted_share = 0.3;
         assert_eq!(text_lines(&report)[0], "<not counted> a (25.00%)");
-        report.is_scaled = false;
+        report.scales_counts = false;
         assert_eq!(text_lines(&report)[1], "66 b (75.00%)");
     }
 }

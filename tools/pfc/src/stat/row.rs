@@ -4,52 +4,52 @@
 
 use std::time::Duration;
 
-use super::estimate::CONFIDENCE;
+use super::estimate::CONFIDENCE_PERCENT;
 use super::events::Event;
-use super::short_counts::ShortCauses;
+use super::short_counts::MissingCountCauses;
 
 /// The values of one event, for one line of the output.
-pub struct Row<'a> {
+pub struct ReportRow<'a> {
     pub event: &'a Event,
     /// The count, not multiplied by [`Event::scale`], or the text that is printed in its place.
     pub value: Result<f64, &'static str>,
     /// The time in which the event was counted, in nanoseconds.
-    pub run_ns: u64,
+    pub counted_ns: u64,
     /// The fraction of the time in which the event was counted, if there were several event sets.
-    pub share: Option<f64>,
+    pub counted_share: Option<f64>,
     /// The half length of the error bar; `None` if the value was not scaled, `Some(None)` if the
     /// value was scaled and the length of the error bar is not known.
-    pub error: Option<Option<f64>>,
+    pub error_bar: Option<Option<f64>>,
     /// The fraction of the time in which the event was counted, if the fraction is too small for
     /// the value to be printed.
-    pub refused_share: Option<f64>,
+    pub share_if_refused: Option<f64>,
     /// Standard error over several runs, in percent of the mean.
-    pub noise: Option<f64>,
-    pub derived: Option<(f64, String)>,
+    pub std_error_percent: Option<f64>,
+    pub derived_metric: Option<(f64, String)>,
     /// The reasons why counts are missing in the value.
-    pub causes: ShortCauses,
+    pub missing_count_causes: MissingCountCauses,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ReportRow<'a> {
     /// Makes a row for a time of `ns` nanoseconds that pfc has measured itself. If `is_repeated` is
     /// true, the row gets the standard error 0, because every row of repeated runs shows a standard
     /// error.
-    pub fn new(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
+    pub fn for_measured_time(event: &'a Event, ns: f64, is_repeated: bool) -> Self {
         Self {
             event,
             value: Ok(ns),
-            run_ns: ns as u64,
-            share: None,
-            error: None,
-            refused_share: None,
-            noise: is_repeated.then_some(0.0),
-            derived: None,
-            causes: ShortCauses::NONE,
+            counted_ns: ns as u64,
+            counted_share: None,
+            error_bar: None,
+            share_if_refused: None,
+            std_error_percent: is_repeated.then_some(0.0),
+            derived_metric: None,
+            missing_count_causes: MissingCountCauses::NONE,
         }
     }
 
     /// Formats a value in the event's unit, without thousands separators.
-    fn format_value(&self, value: f64) -> String {
+    fn format_in_unit(&self, value: f64) -> String {
         let value = value * self.event.scale;
         match self.event.scale == 1.0 {
             true => format!("{value:.0}"),
@@ -59,7 +59,7 @@ impl<'a> Row<'a> {
 
     pub fn format_text(&self, elapsed: Option<Duration>, repeated: bool) -> String {
         let value = match self.value {
-            Ok(value) => add_thousands_separators(&self.format_value(value)),
+            Ok(value) => add_thousands_separators(&self.format_in_unit(value)),
             Err(word) => word.to_owned(),
         };
         let mut line = match elapsed {
@@ -69,7 +69,7 @@ impl<'a> Row<'a> {
         let unit = &self.event.unit;
         let name = visible::escape(&self.event.name);
         line.push_str(&format!("{value:>18} {unit:<4} {name:<27}"));
-        match &self.derived {
+        match &self.derived_metric {
             Some((value, unit)) if unit.starts_with("of all") => {
                 line.push_str(&format!(" # {value:>7.2}% {unit:<16}"));
             }
@@ -77,11 +77,11 @@ impl<'a> Row<'a> {
             None if repeated => line.push_str(&" ".repeat(28)),
             None => {}
         }
-        if let Some(noise) = self.noise {
+        if let Some(noise) = self.std_error_percent {
             line.push_str(&format!("( +- {noise:5.2}% )"));
         }
-        if let Some(share) = self.share {
-            if self.derived.is_none() && self.noise.is_none() {
+        if let Some(share) = self.counted_share {
+            if self.derived_metric.is_none() && self.std_error_percent.is_none() {
                 line.push_str(&" ".repeat(28));
             }
             line.push_str(&format!(
@@ -91,7 +91,7 @@ impl<'a> Row<'a> {
             ));
         }
         let line = line.trim_end();
-        match self.causes.is_none() {
+        match self.missing_count_causes.is_none() {
             true => line.to_owned(),
             false => format!("{line}  (short)"),
         }
@@ -99,7 +99,7 @@ impl<'a> Row<'a> {
 
     /// Formats the error bar in percent of the value, or in counts if the value is 0.
     fn format_error_bar(&self) -> String {
-        match (self.error, self.value) {
+        match (self.error_bar, self.value) {
             (Some(Some(error)), Ok(value)) if value > 0.0 => {
                 format!(", +- {:.2}%", 100.0 * error / value)
             }
@@ -109,8 +109,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn percent(&self) -> f64 {
-        100.0 * self.share.unwrap_or(1.0)
+    fn counted_percent(&self) -> f64 {
+        100.0 * self.counted_share.unwrap_or(1.0)
     }
 
     /// Formats the line as CSV with the fields of perf's CSV: the time with `-I`, value, unit,
@@ -121,14 +121,14 @@ impl<'a> Row<'a> {
         fields.extend(elapsed.map(|elapsed| format!("{:.9}", elapsed.as_secs_f64())));
         fields.push(
             self.value
-                .map_or_else(str::to_owned, |v| self.format_value(v)),
+                .map_or_else(str::to_owned, |v| self.format_in_unit(v)),
         );
         fields.push(self.event.unit.clone());
         fields.push(visible::escape(&self.event.name).into_owned());
-        fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
-        fields.push(self.run_ns.to_string());
-        fields.push(format!("{:.2}", self.percent()));
-        match &self.derived {
+        fields.extend(self.std_error_percent.map(|noise| format!("{noise:.2}%")));
+        fields.push(self.counted_ns.to_string());
+        fields.push(format!("{:.2}", self.counted_percent()));
+        match &self.derived_metric {
             Some((value, unit)) => {
                 fields.push(format!("{value:.3}"));
                 fields.push(unit.clone());
@@ -137,12 +137,12 @@ impl<'a> Row<'a> {
         }
         // pfc appends fields that perf does not have: the half length of the error bar, and the
         // causes for which counts are missing.
-        if self.error.is_some() || !self.causes.is_none() {
-            let error = self.error.flatten();
-            fields.push(error.map_or_else(String::new, |e| self.format_value(e)));
+        if self.error_bar.is_some() || !self.missing_count_causes.is_none() {
+            let error = self.error_bar.flatten();
+            fields.push(error.map_or_else(String::new, |e| self.format_in_unit(e)));
         }
-        if !self.causes.is_none() {
-            fields.push(self.causes.names().join("+"));
+        if !self.missing_count_causes.is_none() {
+            fields.push(self.missing_count_causes.names().join("+"));
         }
         fields.join(separator)
     }
@@ -156,25 +156,25 @@ impl<'a> Row<'a> {
             "counter-value": value,
             "unit": self.event.unit,
             "event": self.event.name,
-            "event-runtime": self.run_ns,
-            "pcnt-running": self.percent(),
+            "event-runtime": self.counted_ns,
+            "pcnt-running": self.counted_percent(),
         });
         if let Some(elapsed) = elapsed {
             line["interval"] = elapsed.as_secs_f64().into();
         }
-        if let Some(error) = self.error {
+        if let Some(error) = self.error_bar {
             line["error-bar"] = error.map(|e| e * self.event.scale).into();
-            line["confidence"] = CONFIDENCE.into();
+            line["confidence"] = CONFIDENCE_PERCENT.into();
         }
-        if let Some(noise) = self.noise {
+        if let Some(noise) = self.std_error_percent {
             line["variance"] = noise.into();
         }
-        if let Some((value, unit)) = &self.derived {
+        if let Some((value, unit)) = &self.derived_metric {
             line["metric-value"] = format!("{value:.6}").into();
             line["metric-unit"] = unit.clone().into();
         }
-        if !self.causes.is_none() {
-            line["short"] = self.causes.names().into();
+        if !self.missing_count_causes.is_none() {
+            line["short"] = self.missing_count_causes.names().into();
         }
         line.to_string()
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_16_thousands_are_marked() {
+    fn r1_16_thousands_separators_are_inserted() {
         assert_eq!(add_thousands_separators("1"), "1");
         assert_eq!(add_thousands_separators("-123"), "-123");
         assert_eq!(add_thousands_separators("1234567.89"), "1,234,567.89");
@@ -211,27 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn r9_6_a_short_count_is_marked_in_each_form() {
+    fn r9_6_short_count_is_marked_in_each_format() {
         let event = Event {
             name: "cycles".to_owned(),
             source: EventSource::Missing,
             unit: String::new(),
             scale: 1.0,
-            reason: None,
+            missing_reason: None,
         };
-        let row = |short| Row {
+        let row = |short| ReportRow {
             event: &event,
             value: Ok(7.0),
-            run_ns: 5,
-            share: None,
-            error: None,
-            refused_share: None,
-            noise: None,
-            derived: None,
-            causes: short,
+            counted_ns: 5,
+            counted_share: None,
+            error_bar: None,
+            share_if_refused: None,
+            std_error_percent: None,
+            derived_metric: None,
+            missing_count_causes: short,
         };
-        let whole = row(ShortCauses::NONE);
-        let short = row(ShortCauses::EVICTED.union(ShortCauses::FAULT));
+        let whole = row(MissingCountCauses::NONE);
+        let short = row(MissingCountCauses::EVICTED.union(MissingCountCauses::FAULT));
         assert!(!whole.format_text(None, false).contains("short"));
         assert!(short.format_text(None, false).ends_with("cycles  (short)"));
         assert_eq!(whole.format_csv(",", None), "7,,cycles,5,100.00,,");

@@ -8,9 +8,9 @@ use perfmon::{status, Message, Scope, Status};
 
 /// A set of reasons why counts are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShortCauses(u8);
+pub struct MissingCountCauses(u8);
 
-impl ShortCauses {
+impl MissingCountCauses {
     /// The empty set: no counts are missing.
     pub const NONE: Self = Self(0);
     /// The context ended because a CPU does not have all registers of the context.
@@ -20,14 +20,14 @@ impl ShortCauses {
     /// The CPU was offline for some time, or has got no new context since it was offline.
     pub const OFFLINE: Self = Self(4);
     /// The kernel has set PERFMON_REGFL_SHORT for a value, but no message has given the reason.
-    pub const SHORT: Self = Self(8);
+    pub const UNKNOWN_REASON: Self = Self(8);
     /// The thread ran for some time on CPUs that lack some registers of the context, and was not
     /// counted there.
-    pub const ELSEWHERE: Self = Self(16);
+    pub const UNSUITABLE_CPU: Self = Self(16);
 
     /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
     /// or CPU.
-    const ALL: [(Self, &'static str, &'static str); 5] = [
+    const CAUSES_WITH_SENTENCES: [(Self, &'static str, &'static str); 5] = [
         (
             Self::FAULT,
             "fault",
@@ -44,12 +44,12 @@ impl ShortCauses {
             "counting {} omitted the time in which the CPU was offline",
         ),
         (
-            Self::SHORT,
+            Self::UNKNOWN_REASON,
             "short",
             "counting {} ended early: unknown reason; see the kernel log",
         ),
         (
-            Self::ELSEWHERE,
+            Self::UNSUITABLE_CPU,
             "elsewhere",
             "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
         ),
@@ -69,7 +69,7 @@ impl ShortCauses {
     /// Returns the cause that the status of a context names.
     pub fn from_status(status: &Status) -> Self {
         match status.elsewhere != 0 || status.flags & status::ELSEWHERE != 0 {
-            true => Self::ELSEWHERE,
+            true => Self::UNSUITABLE_CPU,
             false => Self::NONE,
         }
     }
@@ -78,11 +78,11 @@ impl ShortCauses {
         self == Self::NONE
     }
 
-    /// Returns the union of two sets of causes. [`Self::SHORT`] is dropped if there is a more
-    /// precise cause.
+    /// Returns the union of two sets of causes. [`Self::UNKNOWN_REASON`] is dropped if there is a
+    /// more precise cause.
     pub fn union(self, other: Self) -> Self {
         let all = self.0 | other.0;
-        match all & !Self::SHORT.0 {
+        match all & !Self::UNKNOWN_REASON.0 {
             0 => Self(all),
             precise => Self(precise),
         }
@@ -94,30 +94,35 @@ impl ShortCauses {
 
     /// Returns the names of the causes in the set, as CSV and JSON have them.
     pub fn names(self) -> Vec<&'static str> {
-        let all = Self::ALL.iter().filter(|(cause, ..)| self.contains(*cause));
+        let all = Self::CAUSES_WITH_SENTENCES
+            .iter()
+            .filter(|(cause, ..)| self.contains(*cause));
         all.map(|(_, name, _)| *name).collect()
     }
 }
 
 /// The threads or CPUs for which counts are missing, with the causes.
 #[derive(Clone, Debug, Default)]
-pub struct ShortCounts {
-    targets: BTreeMap<u32, ShortCauses>,
+pub struct IncompleteTargets {
+    causes_by_target: BTreeMap<u32, MissingCountCauses>,
 }
 
-impl ShortCounts {
-    pub fn add(&mut self, target: u32, causes: ShortCauses) {
+impl IncompleteTargets {
+    pub fn add(&mut self, target: u32, causes: MissingCountCauses) {
         if !causes.is_none() {
-            let causes_of_target = self.targets.entry(target).or_default();
+            let causes_of_target = self.causes_by_target.entry(target).or_default();
             *causes_of_target = causes_of_target.union(causes);
         }
     }
 
     /// Returns a sentence for each cause for which counts are missing. `activity` is the word for
     /// the activity in the returned sentences, such as "counting".
-    pub fn sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
-        let sentence = |(cause, _, text): &(ShortCauses, &str, &str)| {
-            let affected = self.targets.iter().filter(|(_, c)| c.contains(*cause));
+    pub fn cause_sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
+        let sentence = |(cause, _, text): &(MissingCountCauses, &str, &str)| {
+            let affected = self
+                .causes_by_target
+                .iter()
+                .filter(|(_, c)| c.contains(*cause));
             let targets: Vec<u32> = affected.map(|(target, _)| *target).collect();
             let kind = match scope {
                 Scope::Thread => "thread",
@@ -131,7 +136,10 @@ impl ShortCounts {
             let text = text.replace("{}", &subject);
             Some(text.replacen("counting", activity, 1))
         };
-        ShortCauses::ALL.iter().filter_map(sentence).collect()
+        MissingCountCauses::CAUSES_WITH_SENTENCES
+            .iter()
+            .filter_map(sentence)
+            .collect()
     }
 }
 
@@ -141,18 +149,21 @@ mod tests {
 
     #[test]
     fn r9_6_each_cause_has_a_name_and_a_sentence() {
-        let mut shorts = ShortCounts::default();
-        assert!(shorts.sentences(Scope::Thread, "counting").is_empty());
-        shorts.add(7, ShortCauses::NONE);
-        shorts.add(12, ShortCauses::EVICTED);
-        let sentences = shorts.sentences(Scope::Thread, "counting");
+        let mut shorts = IncompleteTargets::default();
+        assert!(shorts.cause_sentences(Scope::Thread, "counting").is_empty());
+        shorts.add(7, MissingCountCauses::NONE);
+        shorts.add(12, MissingCountCauses::EVICTED);
+        let sentences = shorts.cause_sentences(Scope::Thread, "counting");
         assert_eq!(sentences.len(), 1);
         assert!(
             sentences[0].starts_with("counting thread 12 ended early: "),
             "{sentences:?}"
         );
-        shorts.add(13, ShortCauses::EVICTED.union(ShortCauses::FAULT));
-        let sentences = shorts.sentences(Scope::System, "sampling");
+        shorts.add(
+            13,
+            MissingCountCauses::EVICTED.union(MissingCountCauses::FAULT),
+        );
+        let sentences = shorts.cause_sentences(Scope::System, "sampling");
         assert!(
             sentences[0].starts_with("sampling CPU 13 ended early: "),
             "{sentences:?}"
@@ -162,56 +173,70 @@ mod tests {
             "{sentences:?}"
         );
         assert_eq!(
-            ShortCauses::EVICTED.union(ShortCauses::FAULT).names(),
+            MissingCountCauses::EVICTED
+                .union(MissingCountCauses::FAULT)
+                .names(),
             ["fault", "evicted"]
         );
         assert_eq!(
-            ShortCauses::SHORT.union(ShortCauses::NONE).names(),
+            MissingCountCauses::UNKNOWN_REASON
+                .union(MissingCountCauses::NONE)
+                .names(),
             ["short"]
         );
         assert_eq!(
-            ShortCauses::SHORT.union(ShortCauses::EVICTED).names(),
+            MissingCountCauses::UNKNOWN_REASON
+                .union(MissingCountCauses::EVICTED)
+                .names(),
             ["evicted"]
         );
     }
 
     #[test]
-    fn r9_6_time_elsewhere_is_a_cause() {
+    fn r9_6_time_on_unsuitable_cpus_is_a_cause() {
         let causes = |flags, elsewhere| {
-            ShortCauses::from_status(&Status {
+            MissingCountCauses::from_status(&Status {
                 flags,
                 elsewhere,
                 ..Status::default()
             })
         };
         assert!(causes(status::STARTED, 0).is_none());
-        assert_eq!(causes(status::STARTED, 1), ShortCauses::ELSEWHERE);
-        assert_eq!(causes(status::ELSEWHERE, 0), ShortCauses::ELSEWHERE);
         assert_eq!(
-            ShortCauses::SHORT.union(ShortCauses::ELSEWHERE).names(),
+            causes(status::STARTED, 1),
+            MissingCountCauses::UNSUITABLE_CPU
+        );
+        assert_eq!(
+            causes(status::ELSEWHERE, 0),
+            MissingCountCauses::UNSUITABLE_CPU
+        );
+        assert_eq!(
+            MissingCountCauses::UNKNOWN_REASON
+                .union(MissingCountCauses::UNSUITABLE_CPU)
+                .names(),
             ["elsewhere"]
         );
-        let mut shorts = ShortCounts::default();
-        shorts.add(5, ShortCauses::ELSEWHERE);
-        let sentences = shorts.sentences(Scope::Thread, "sampling");
+        let mut shorts = IncompleteTargets::default();
+        shorts.add(5, MissingCountCauses::UNSUITABLE_CPU);
+        let sentences = shorts.cause_sentences(Scope::Thread, "sampling");
         assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
     }
 
     #[test]
-    fn r9_6_an_end_is_early_for_a_cpu_only() {
-        assert!(ShortCauses::from_message(Message::End, Scope::Thread).is_none());
+    fn r9_6_end_message_means_offline_cpu() {
+        assert!(MissingCountCauses::from_message(Message::End, Scope::Thread).is_none());
         assert_eq!(
-            ShortCauses::from_message(Message::End, Scope::System),
-            ShortCauses::OFFLINE
+            MissingCountCauses::from_message(Message::End, Scope::System),
+            MissingCountCauses::OFFLINE
         );
         assert_eq!(
-            ShortCauses::from_message(Message::Fault, Scope::Thread),
-            ShortCauses::FAULT
+            MissingCountCauses::from_message(Message::Fault, Scope::Thread),
+            MissingCountCauses::FAULT
         );
         assert_eq!(
-            ShortCauses::from_message(Message::Evicted, Scope::Thread),
-            ShortCauses::EVICTED
+            MissingCountCauses::from_message(Message::Evicted, Scope::Thread),
+            MissingCountCauses::EVICTED
         );
-        assert!(ShortCauses::from_message(Message::Other(9), Scope::System).is_none());
+        assert!(MissingCountCauses::from_message(Message::Other(9), Scope::System).is_none());
     }
 }

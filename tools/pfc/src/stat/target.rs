@@ -99,20 +99,23 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
 }
 
 /// Returns the counted target in perf's words, for the title of the output.
-pub(super) fn title(args: &StatArgs, target: &Target) -> String {
+pub(super) fn report_title(args: &StatArgs, target: &Target) -> String {
     match args
         .cascade
         .as_deref()
         .and_then(|word| word.rsplit_once('='))
     {
         Some((event, count)) => {
-            format!("{}, each after {count} {event}", target_title(args, target))
+            format!(
+                "{}, each after {count} {event}",
+                describe_target(args, target)
+            )
         }
-        None => target_title(args, target),
+        None => describe_target(args, target),
     }
 }
 
-fn target_title(args: &StatArgs, target: &Target) -> String {
+fn describe_target(args: &StatArgs, target: &Target) -> String {
     let join = |numbers: &[u32]| {
         let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
         words.join(",")

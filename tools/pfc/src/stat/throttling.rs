@@ -11,38 +11,42 @@ use perfmon::Status;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// The number of times that a context was throttled.
-    pub count: u64,
+    pub nr_throttles: u64,
     /// The time for which sampling was suspended, in nanoseconds.
-    pub time_ns: u64,
+    pub suspended_ns: u64,
 }
 
 impl Throttling {
     pub fn add(&mut self, status: &Status) {
-        self.count += u64::from(status.nr_throttles);
-        self.time_ns = self.time_ns.saturating_add(status.throttled);
+        self.nr_throttles += u64::from(status.nr_throttles);
+        self.suspended_ns = self.suspended_ns.saturating_add(status.throttled);
     }
 
     pub fn is_none(&self) -> bool {
-        self.count == 0
+        self.nr_throttles == 0
     }
 
     /// Returns the throttling since `before`, which is an earlier value for the same contexts.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            count: self.count.saturating_sub(before.count),
-            time_ns: self.time_ns.saturating_sub(before.time_ns),
+            nr_throttles: self.nr_throttles.saturating_sub(before.nr_throttles),
+            suspended_ns: self.suspended_ns.saturating_sub(before.suspended_ns),
         }
     }
 }
 
 impl fmt::Display for Throttling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let times = if self.count == 1 { "time" } else { "times" };
+        let times = if self.nr_throttles == 1 {
+            "time"
+        } else {
+            "times"
+        };
         write!(
             f,
             "throttled {} {times}, for {:.3} ms",
-            self.count,
-            self.time_ns as f64 / 1e6
+            self.nr_throttles,
+            self.suspended_ns as f64 / 1e6
         )
     }
 }
@@ -65,6 +69,6 @@ mod tests {
         let before = all;
         all.add(&status(2, 40_000_000));
         assert_eq!(all.to_string(), "throttled 3 times, for 41.500 ms");
-        assert_eq!(all.since(&before).time_ns, 40_000_000);
+        assert_eq!(all.since(&before).suspended_ns, 40_000_000);
     }
 }

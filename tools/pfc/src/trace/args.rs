@@ -95,7 +95,7 @@ SIGINT and SIGTERM end the command with status 2 as well.")]
 
 /// Arguments that select events, and how they are buffered.
 #[derive(Debug, Args)]
-pub struct ConfigArgs {
+pub struct TraceConfigArgs {
     /// Globs for names of markers [all except those of the kernel]
     #[arg(short, long = "event", value_name = "GLOBS", value_delimiter = ',')]
     pub events: Vec<String>,
@@ -104,15 +104,15 @@ pub struct ConfigArgs {
     pub filter: Option<String>,
     /// Also trace events of the kernel; needs root or CAP_PERFMON
     #[arg(long, value_name = "WHICH,...", value_delimiter = ',')]
-    pub kernel: Vec<Kernel>,
+    pub kernel: Vec<KernelEvents>,
     /// Size of each buffer, for example 64K [16K; 1M with --shared]
-    #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub size: Option<u32>,
     /// Block threads while a buffer is full, so that no event is lost
     #[arg(long, conflicts_with = "shared")]
     pub wait: bool,
     /// Longest wait in milliseconds before the event is lost; or "inf" [10000]
-    #[arg(long, value_name = "MS", requires = "wait", value_parser = parse_timeout)]
+    #[arg(long, value_name = "MS", requires = "wait", value_parser = parse_blocking_timeout)]
     pub blocking_timeout: Option<u32>,
     /// Share one buffer per CPU among programs that allow it, without protection
     #[arg(long)]
@@ -124,7 +124,7 @@ pub struct ConfigArgs {
 
 /// Events of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kernel {
+pub enum KernelEvents {
     /// Context switches
     Sched,
     /// Entry and exit of system calls
@@ -133,7 +133,7 @@ pub enum Kernel {
 
 /// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// CTF 2, a directory for babeltrace2 and Trace Compass
     Ctf,
     /// Text, one line per event
@@ -146,16 +146,16 @@ pub enum Format {
 #[derive(Debug, Args)]
 pub struct StartArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = parse_name)]
+    #[arg(value_name = "NAME", value_parser = parse_trace_name)]
     pub name: String,
     #[command(flatten)]
-    pub config: ConfigArgs,
+    pub config: TraceConfigArgs,
     /// Keep the newest events in memory; the trace continues after pfc has exited
     #[arg(long, conflicts_with_all = ["wait", "output", "format", "command"])]
     pub flight: bool,
     /// Output format; without -o written to NAME, standard output or NAME.json
     #[arg(long, value_name = "FORMAT", default_value = "ctf")]
-    pub format: Format,
+    pub format: OutputFormat,
     /// Command to run; the trace ends when it exits
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<OsString>,
@@ -165,7 +165,7 @@ pub struct StartArgs {
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = parse_name)]
+    #[arg(value_name = "NAME", value_parser = parse_trace_name)]
     pub name: String,
 }
 
@@ -173,22 +173,22 @@ pub struct StopArgs {
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     /// Name of the trace
-    #[arg(value_name = "NAME", value_parser = parse_name)]
+    #[arg(value_name = "NAME", value_parser = parse_trace_name)]
     pub name: String,
     /// Output format; without -o written to NAME, standard output or NAME.json
     #[arg(long, value_name = "FORMAT", default_value = "ctf")]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
 /// Arguments of `pfc trace live`.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
     /// Name of an existing trace [create a new one]
-    #[arg(value_name = "NAME", value_parser = parse_name,
+    #[arg(value_name = "NAME", value_parser = parse_trace_name,
           conflicts_with_all = ["events", "filter", "kernel", "size", "wait", "shared", "all_users"])]
     pub name: Option<String>,
     #[command(flatten)]
-    pub config: ConfigArgs,
+    pub config: TraceConfigArgs,
 }
 
 /// Arguments of `pfc trace list`.
@@ -210,10 +210,10 @@ pub struct ReleaseArgs {
     pub timeout: u32,
 }
 
-impl ConfigArgs {
+impl TraceConfigArgs {
     /// Returns the globs for names of markers in the kernel's format: one string, with a blank
     /// between two globs.
-    pub fn markers(&self) -> Result<String, Failure> {
+    pub fn joined_marker_globs(&self) -> Result<String, Failure> {
         let mut globs: Vec<&str> = self.events.iter().map(String::as_str).collect();
         if let Some(bad) = globs
             .iter()
@@ -228,8 +228,8 @@ impl ConfigArgs {
         }
         for kernel in &self.kernel {
             globs.extend(match kernel {
-                Kernel::Sched => &["kernel:sched_switch"][..],
-                Kernel::Syscalls => &["kernel:sys_enter", "kernel:sys_exit"],
+                KernelEvents::Sched => &["kernel:sched_switch"][..],
+                KernelEvents::Syscalls => &["kernel:sys_enter", "kernel:sys_exit"],
             });
         }
         let all = globs.join(" ");
@@ -243,7 +243,7 @@ impl ConfigArgs {
         }
     }
 
-    pub fn flags(&self) -> u32 {
+    pub fn trace_flags(&self) -> u32 {
         [
             (self.wait, WAIT),
             (self.shared, SHARED),
@@ -257,7 +257,7 @@ impl ConfigArgs {
 
 /// Parses the value of `--blocking-timeout`. The value "inf" becomes `u32::MAX`, which means "no
 /// limit" to the kernel.
-fn parse_timeout(word: &str) -> Result<u32, String> {
+fn parse_blocking_timeout(word: &str) -> Result<u32, String> {
     match word {
         "inf" => Ok(u32::MAX),
         _ => match word.parse() {
@@ -267,7 +267,7 @@ fn parse_timeout(word: &str) -> Result<u32, String> {
     }
 }
 
-fn parse_name(word: &str) -> Result<String, String> {
+fn parse_trace_name(word: &str) -> Result<String, String> {
     let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     match word.len() {
         1.. if word.len() < NAME_MAX && word.bytes().all(is_valid) => Ok(word.to_owned()),
@@ -275,7 +275,7 @@ fn parse_name(word: &str) -> Result<String, String> {
     }
 }
 
-fn parse_size(word: &str) -> Result<u32, String> {
+fn parse_buffer_size(word: &str) -> Result<u32, String> {
     let (digits, unit) = match word.as_bytes().last() {
         Some(b'K' | b'k') => (&word[..word.len() - 1], 1 << 10),
         Some(b'M' | b'm') => (&word[..word.len() - 1], 1 << 20),
@@ -293,10 +293,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_2_sizes_are_powers_of_two() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("64K"), Ok(65536));
-        assert_eq!(parse_size("4m"), Ok(4 << 20));
+    fn r3_2_buffer_sizes_are_powers_of_two() {
+        assert_eq!(parse_buffer_size("4096"), Ok(4096));
+        assert_eq!(parse_buffer_size("64K"), Ok(65536));
+        assert_eq!(parse_buffer_size("4m"), Ok(4 << 20));
         for bad in [
             "",
             "K",
@@ -309,40 +309,43 @@ mod tests {
             "64Kü",
             "é",
         ] {
-            assert!(parse_size(bad).is_err(), "{bad}");
+            assert!(parse_buffer_size(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn r9_2_how_long_a_thread_waits() {
-        assert_eq!(parse_timeout("1"), Ok(1));
-        assert_eq!(parse_timeout("inf"), Ok(u32::MAX));
+    fn r9_2_blocking_timeout_is_milliseconds_or_inf() {
+        assert_eq!(parse_blocking_timeout("1"), Ok(1));
+        assert_eq!(parse_blocking_timeout("inf"), Ok(u32::MAX));
         for bad in ["0", "", "-1", "4294967295", "1s", "Inf"] {
-            assert!(parse_timeout(bad).is_err(), "{bad}");
+            assert!(parse_blocking_timeout(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn r3_11_globs_are_joined() {
-        let mut config = ConfigArgs {
+    fn r3_11_marker_globs_are_joined() {
+        let mut config = TraceConfigArgs {
             events: vec!["a:*".to_owned(), "b:c".to_owned()],
             filter: None,
-            kernel: vec![Kernel::Syscalls],
+            kernel: vec![KernelEvents::Syscalls],
             size: None,
             wait: false,
             blocking_timeout: None,
             shared: true,
             all_users: true,
         };
-        let all = config.markers().expect("they fit");
+        let all = config.joined_marker_globs().expect("they fit");
         assert_eq!(all, "a:* b:c kernel:sys_enter kernel:sys_exit");
-        assert_eq!(config.flags(), SHARED | ALL_USERS);
+        assert_eq!(config.trace_flags(), SHARED | ALL_USERS);
         config.events.clear();
-        config.kernel = vec![Kernel::Sched];
-        assert_eq!(config.markers().expect("they fit"), "* kernel:sched_switch");
+        config.kernel = vec![KernelEvents::Sched];
+        assert_eq!(
+            config.joined_marker_globs().expect("they fit"),
+            "* kernel:sched_switch"
+        );
         config.events = vec!["x".repeat(240)];
-        assert!(config.markers().is_err());
+        assert!(config.joined_marker_globs().is_err());
         config.events = vec!["a b".to_owned()];
-        assert!(config.markers().is_err());
+        assert!(config.joined_marker_globs().is_err());
     }
 }

@@ -19,26 +19,27 @@ use crate::text_file;
 use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if there is no device.
-const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that each call of `arm` increments. In the wake file, the
-/// counter of calls of `arm` comes after the words of the markers and before the area for filters.
+const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
+/// Offset in the wake file of the counter that each call of `announce_device` increments. In the
+/// wake file, the counter of calls of `announce_device` comes after the words of the markers and
+/// before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter that `arm` increments and then copies into the word of each marker. A
-/// marker's word has one bit for each trace in bits 0 to 15, the counter of `arm` in bits 16 to 30,
-/// and the flag `WAKE` in bit 31.
+/// Mask of the counter that `announce_device` increments and then copies into the word of each
+/// marker. A marker's word has one bit for each trace in bits 0 to 15, the counter of
+/// `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const DETACH_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Announces the device `/dev/perftrace` to running programs. A program that started before the
 /// device existed attaches to the device at the program's next event.
-pub fn arm() -> Result<(), Failure> {
+pub fn announce_device() -> Result<(), Failure> {
     Device::open()?.resume()?;
-    announce(&open_wake_file()?)
+    announce_in_wake_file(&open_wake_file()?)
 }
 
 /// Announces the device in the wake file.
-fn announce(file: &File) -> Result<(), Failure> {
+fn announce_in_wake_file(file: &File) -> Result<(), Failure> {
     let mut count = [0; 4];
     let written = file
         .read_exact_at(&mut count, ARM_COUNT_OFFSET)
@@ -52,15 +53,15 @@ fn announce(file: &File) -> Result<(), Failure> {
 
 /// Makes all programs release the device `/dev/perftrace`. After a failure, announces the device to
 /// all programs again.
-pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+pub fn release_device(args: &ReleaseArgs) -> Result<(), Failure> {
     // Signals are caught before the wake file is changed, so that a signal cannot end pfc before
     // the device is announced again.
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let file = open_wake_file()?;
-    let result = release_programs(&file, args, &mut event_loop);
+    let result = detach_all_programs(&file, args, &mut event_loop);
     if result.is_err() {
         // The programs that have released the device attach to the device again.
-        if let Err(error) = announce(&file) {
+        if let Err(error) = announce_in_wake_file(&file) {
             message!("pfc: programs that have released {DEVICE} are not traced: {error}; run pfc trace arm");
         }
     }
@@ -73,7 +74,7 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
 ///
 /// After an error, tracing of all processes is allowed again: the kernel cancels the release when
 /// the device is closed.
-fn release_programs(
+fn detach_all_programs(
     file: &File,
     args: &ReleaseArgs,
     event_loop: &mut EventLoop,
@@ -83,13 +84,13 @@ fn release_programs(
         Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
         device => device?,
     };
-    let wake = File::open(WAKE_FILE).map_err(wake_file_failure)?;
+    let wake = File::open(WAKE_FILE_PATH).map_err(wake_file_failure)?;
     let began = Instant::now();
     let timeout = Duration::from_secs(args.timeout.into());
     let mut nr_attached = device.release(&wake)?;
     let mut is_interrupted = false;
     while nr_attached != 0 && began.elapsed() < timeout && !is_interrupted {
-        let next = Instant::now() + POLL_INTERVAL;
+        let next = Instant::now() + DETACH_POLL_INTERVAL;
         let slept = event_loop.sleep_until(next);
         is_interrupted = !slept.trying_to("wait for programs")?;
         nr_attached = device.release(&wake)?;
@@ -106,14 +107,14 @@ fn release_programs(
     };
     Err(Failure::Refused(format!(
         "{nr_attached} traced programs did not detach {reason}; processes that use {DEVICE}: {}",
-        device_users().join(", ")
+        list_device_users().join(", ")
     )))
 }
 
 /// Opens the wake file, or creates the wake file with its full size. Root may write the wake file,
 /// and all users may read it.
 fn open_wake_file() -> Result<File, Failure> {
-    let folder = Path::new(WAKE_FILE).parent().unwrap_or(Path::new("/"));
+    let folder = Path::new(WAKE_FILE_PATH).parent().unwrap_or(Path::new("/"));
     let made = DirBuilder::new().mode(0o755).create(folder);
     made.or_else(|e| match e.kind() {
         ErrorKind::AlreadyExists => Ok(()),
@@ -122,7 +123,7 @@ fn open_wake_file() -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o644);
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
+    let file = options.open(WAKE_FILE_PATH).map_err(wake_file_failure)?;
     let bytes = file.metadata().map_err(wake_file_failure)?.len();
     // A file longer than `READ_BYTES` is not truncated, because programs may have mapped it.
     if bytes < READ_BYTES {
@@ -141,15 +142,15 @@ fn wake_file_failure(error: io::Error) -> Failure {
         ErrorKind::PermissionDenied => "; run this as root",
         _ => "",
     };
-    Failure::Refused(format!("{WAKE_FILE}: {error}{hint}"))
+    Failure::Refused(format!("{WAKE_FILE_PATH}: {error}{hint}"))
 }
 
 /// Returns the ids and names of the processes that have the device open or mapped.
-fn device_users() -> Vec<String> {
+fn list_device_users() -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != std::process::id() && has_device(*pid))
+        .filter(|pid| *pid != std::process::id() && has_device_open_or_mapped(*pid))
         .collect();
     pids.sort_unstable();
     let name = |pid: &u32| {
@@ -160,7 +161,7 @@ fn device_users() -> Vec<String> {
     pids.iter().map(name).collect()
 }
 
-fn has_device(pid: u32) -> bool {
+fn has_device_open_or_mapped(pid: u32) -> bool {
     let mapped = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
         text_file::byte_lines(&maps).any(|line| line.ends_with(DEVICE.as_bytes()))
     });

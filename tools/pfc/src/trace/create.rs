@@ -12,32 +12,32 @@ use perftrace_reader::{
 
 use crate::error::Failure;
 use crate::module;
-use crate::trace::args::ConfigArgs;
+use crate::trace::args::TraceConfigArgs;
 use crate::trace::arm;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
-const MAX_LISTED: usize = 12;
+const MAX_LISTED_MARKERS: usize = 12;
 
 /// Creates the trace. Prints a warning if no running program has a marker that matches the globs of
 /// the trace.
-pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace, Failure> {
+pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<Trace, Failure> {
     let filter = match &config.filter {
         Some(text) => compile_filter(text)?,
         None => Vec::new(),
     };
     let recipe = TraceConfig {
         name: name.to_owned(),
-        markers: config.markers()?,
-        flags: flags | config.flags(),
+        markers: config.joined_marker_globs()?,
+        flags: flags | config.trace_flags(),
         bytes: config.size.unwrap_or(0),
         wait_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
-    load_module();
+    load_and_announce_module();
     let trace = Device::open()?.create(&recipe)?;
     if config.kernel.is_empty() {
-        if let Some(globs) = program_globs(&config.events) {
-            warn_if_unmatched(&globs);
+        if let Some(globs) = globs_of_program_markers(&config.events) {
+            warn_if_no_marker_matches(&globs);
         }
     }
     Ok(trace)
@@ -45,19 +45,21 @@ pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace
 
 /// If there is no device and the caller is root, loads perftrace.ko and announces the device to
 /// running programs.
-fn load_module() {
+fn load_and_announce_module() {
     if !module::load("perftrace", DEVICE) {
         return;
     }
-    // Programs that started before the device existed attach only after a call of `arm`. An error
-    // of `arm` is only a warning, because programs that start later are traced without `arm`.
-    if let Err(error) = arm::arm() {
+    // Programs that started before the device existed attach only after a call of
+    // `announce_device`. An error of `announce_device` is only a warning, because programs that
+    // start later are traced without `announce_device`.
+    if let Err(error) = arm::announce_device() {
         message!("pfc: programs that began before are not traced: {error}");
     }
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = compile(text).map_err(|error| Failure::Refused(filter_message(text, &error)))?;
+    let program =
+        compile(text).map_err(|error| Failure::Refused(filter_error_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
@@ -68,7 +70,7 @@ fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns an error message that shows the filter, with a caret under the place of the error.
-fn filter_message(text: &str, error: &filter::Error) -> String {
+fn filter_error_message(text: &str, error: &filter::Error) -> String {
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(visible::escape(before).chars().count());
     let (text, message) = (visible::escape(text), &error.message);
@@ -77,18 +79,18 @@ fn filter_message(text: &str, error: &filter::Error) -> String {
 
 /// Returns the globs that can match markers of programs: those that do not begin with `kernel:`.
 /// Returns `None` if all globs begin with `kernel:`.
-fn program_globs(globs: &[String]) -> Option<Vec<String>> {
+fn globs_of_program_markers(globs: &[String]) -> Option<Vec<String>> {
     let mut programs = globs.to_vec();
     programs.retain(|glob| !glob.starts_with("kernel:"));
     (globs.is_empty() || !programs.is_empty()).then_some(programs)
 }
 
 /// Prints a warning if no running program has a marker that matches one of the globs.
-fn warn_if_unmatched(globs: &[String]) {
+fn warn_if_no_marker_matches(globs: &[String]) {
     let mut names = BTreeSet::new();
     let mut is_matched = false;
     let visit = |marker: MarkerInfo| {
-        is_matched = is_wanted(globs, &marker.name);
+        is_matched = matches_any_glob(globs, &marker.name);
         names.insert(marker.name);
         !is_matched
     };
@@ -96,17 +98,24 @@ fn warn_if_unmatched(globs: &[String]) {
         return;
     };
     if !is_matched {
-        message!("pfc: {}", unmatched_message(globs, &names, is_complete));
+        message!(
+            "pfc: {}",
+            no_marker_matches_message(globs, &names, is_complete)
+        );
     }
 }
 
-fn is_wanted(globs: &[String], name: &str) -> bool {
-    globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, name))
+fn matches_any_glob(globs: &[String], name: &str) -> bool {
+    globs.is_empty() || globs.iter().any(|glob| glob_matches_name(glob, name))
 }
 
 /// Returns the text of the warning that no marker matches one of the globs. `names` are the names
 /// of the visited markers. `is_complete` is false if there are markers that were not visited.
-fn unmatched_message(globs: &[String], names: &BTreeSet<String>, is_complete: bool) -> String {
+fn no_marker_matches_message(
+    globs: &[String],
+    names: &BTreeSet<String>,
+    is_complete: bool,
+) -> String {
     if names.is_empty() {
         return "no program with markers is running yet; programs that start later will be traced"
             .to_owned();
@@ -116,8 +125,12 @@ fn unmatched_message(globs: &[String], names: &BTreeSet<String>, is_complete: bo
         true => format!("no marker matches '{globs}' yet"),
         false => format!("none of the first {MAX_MARKERS} markers matches '{globs}'"),
     };
-    let listed: Vec<&str> = names.iter().take(MAX_LISTED).map(String::as_str).collect();
-    let more = match names.len().saturating_sub(MAX_LISTED) {
+    let listed: Vec<&str> = names
+        .iter()
+        .take(MAX_LISTED_MARKERS)
+        .map(String::as_str)
+        .collect();
+    let more = match names.len().saturating_sub(MAX_LISTED_MARKERS) {
         0 if is_complete => String::new(),
         0 => " and more".to_owned(),
         n => format!(" and {n} more (pfc trace list --markers)"),
@@ -127,7 +140,7 @@ fn unmatched_message(globs: &[String], names: &BTreeSet<String>, is_complete: bo
 }
 
 /// Returns whether the glob matches the whole name of a marker.
-fn glob_matches(glob: &str, name: &str) -> bool {
+fn glob_matches_name(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
         true => Pattern::new(&[glob.to_owned()]).matches_name(name),
         false => glob == name,
@@ -149,44 +162,51 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    fn set(names: &[&str]) -> BTreeSet<String> {
+    fn string_set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|n| (*n).to_owned()).collect()
     }
 
     #[test]
-    fn r3_10_a_caret_is_under_what_is_wrong() {
+    fn r3_10_caret_marks_filter_error_position() {
         let error = filter::Error {
             position: 4,
             message: "a number".to_owned(),
         };
-        let text = filter_message("é > x\n", &error);
+        let text = filter_error_message("é > x\n", &error);
         assert_eq!(text, "invalid filter: a number\n  é > x\\n\n     ^");
         let beyond = filter::Error {
             position: 99,
             message: "more".to_owned(),
         };
-        assert!(filter_message("a", &beyond).ends_with("\n   ^"));
+        assert!(filter_error_message("a", &beyond).ends_with("\n   ^"));
     }
 
     #[test]
-    fn r3_8_what_is_there_is_said_where_nothing_matches() {
-        let names = set(&["app:begin", "app:end"]);
+    fn r3_8_warning_lists_markers_if_none_matches() {
+        let names = string_set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
-        assert_eq!(program_globs(&globs(&["kernel:sched_switch"])), None);
-        assert_eq!(program_globs(&[]), Some(Vec::new()));
+        assert_eq!(
+            globs_of_program_markers(&globs(&["kernel:sched_switch"])),
+            None
+        );
+        assert_eq!(globs_of_program_markers(&[]), Some(Vec::new()));
         let both = globs(&["kernel:sched_switch", "app:*"]);
-        assert_eq!(program_globs(&both), Some(globs(&["app:*"])));
-        let wanted = |words: &[&str]| names.iter().any(|name| is_wanted(&globs(words), name));
+        assert_eq!(globs_of_program_markers(&both), Some(globs(&["app:*"])));
+        let wanted = |words: &[&str]| {
+            names
+                .iter()
+                .any(|name| matches_any_glob(&globs(words), name))
+        };
         assert!(wanted(&["app:*"]) && wanted(&["x", "app:end"]) && wanted(&[]));
         assert!(!wanted(&["app"]));
-        let text = unmatched_message(&globs(&["app"]), &names, true);
+        let text = no_marker_matches_message(&globs(&["app"]), &names, true);
         assert!(text.ends_with("app:begin, app:end"), "{text}");
-        let text = unmatched_message(&[], &set(&[]), true);
+        let text = no_marker_matches_message(&[], &string_set(&[]), true);
         assert!(text.starts_with("no program with markers"), "{text}");
         let many: BTreeSet<String> = (0..20).map(|n| format!("a:{n:02}")).collect();
-        let text = unmatched_message(&globs(&["b:*"]), &many, true);
+        let text = no_marker_matches_message(&globs(&["b:*"]), &many, true);
         assert!(text.contains("a:11 and 8 more"), "{text}");
-        let text = unmatched_message(&globs(&["b:*"]), &names, false);
+        let text = no_marker_matches_message(&globs(&["b:*"]), &names, false);
         let begin = "none of the first 131072 markers matches 'b:*'; ";
         assert!(text.starts_with(begin), "{text}");
         assert!(text.ends_with("app:end and more"), "{text}");

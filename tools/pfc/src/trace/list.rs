@@ -18,7 +18,7 @@ use crate::trace::args::ListArgs;
 use crate::units::format_size;
 
 /// Maximum number of processes that are named in the line of a marker.
-const MAX_NAMED: usize = 4;
+const MAX_NAMED_PROCESSES: usize = 4;
 
 pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
@@ -35,10 +35,10 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         message!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
-    traces_table(&traces).print(out)
+    build_trace_table(&traces).print(out)
 }
 
-fn traces_table(traces: &[Info]) -> Table {
+fn build_trace_table(traces: &[Info]) -> Table {
     let mut table = Table::new()
         .with_column("NAME", Align::Left)
         .with_column("USER", Align::Right)
@@ -53,12 +53,12 @@ fn traces_table(traces: &[Info]) -> Table {
         let cells = vec![
             info.name.clone(),
             info.uid.to_string(),
-            time::format_utc(created_ns(info), 0),
+            time::format_utc(created_realtime_ns(info), 0),
             format_size(info.bytes.into()),
             info.nr_processes.to_string(),
             format_size(info.memory),
             info.lost.to_string(),
-            modes(info).join(","),
+            mode_names(info).join(","),
             match info.markers.as_str() {
                 "" => "all".to_owned(),
                 globs => globs.to_owned(),
@@ -70,11 +70,11 @@ fn traces_table(traces: &[Info]) -> Table {
 }
 
 /// Returns the time at which the trace was created, in nanoseconds since 1970.
-fn created_ns(info: &Info) -> u64 {
+fn created_realtime_ns(info: &Info) -> u64 {
     Clock::new(info).realtime(info.began)
 }
 
-fn modes(info: &Info) -> Vec<&'static str> {
+fn mode_names(info: &Info) -> Vec<&'static str> {
     let mode = if info.has_flag(FLIGHT) {
         "flight"
     } else {
@@ -101,11 +101,11 @@ fn trace_json(info: &Info) -> Value {
         "name": info.name,
         "slot": info.slot,
         "uid": info.uid,
-        "modes": modes(info),
+        "modes": mode_names(info),
         "markers": info.markers,
         "bytes": info.bytes,
         "khz": info.khz,
-        "began_ns": created_ns(info),
+        "began_ns": created_realtime_ns(info),
         "processes": info.nr_processes,
         "memory": info.memory,
         "lost": info.lost,
@@ -117,15 +117,15 @@ fn trace_json(info: &Info) -> Value {
 }
 
 /// A map from the name and the fields of a marker to the processes that have the marker.
-type MarkersByName = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
+type ProcessesByMarker = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
 
 fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
     let mut groups = MarkerGroups::default();
     let is_complete = device.visit_markers(|marker| {
-        groups.add(marker, |key| device.process(key));
+        groups.add_marker(marker, |key| device.process(key));
         true
     })?;
-    let groups = groups.by_name;
+    let groups = groups.processes_by_marker;
     if !is_complete {
         message!("pfc: only the first {MAX_MARKERS} markers of running programs are listed; there are more");
     }
@@ -150,7 +150,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         let cells = vec![
             name.clone(),
             processes.len().to_string(),
-            process_names(processes),
+            format_process_names(processes),
             fields.clone(),
         ];
         table.add_row(cells, None);
@@ -161,32 +161,35 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
 /// The markers of running programs.
 #[derive(Default)]
 struct MarkerGroups {
-    by_name: MarkersByName,
-    processes: BTreeMap<u64, Option<ProcessInfo>>,
+    processes_by_marker: ProcessesByMarker,
+    process_infos: BTreeMap<u64, Option<ProcessInfo>>,
 }
 
 impl MarkerGroups {
     /// Adds a marker. `process` returns the process with a key.
-    fn add(&mut self, marker: MarkerInfo, process: impl FnOnce(u64) -> Option<ProcessInfo>) {
+    fn add_marker(&mut self, marker: MarkerInfo, process: impl FnOnce(u64) -> Option<ProcessInfo>) {
         if marker.refs == 0 {
             return;
         }
         let key = marker.key;
-        let info = self.processes.entry(key).or_insert_with(|| process(key));
+        let info = self
+            .process_infos
+            .entry(key)
+            .or_insert_with(|| process(key));
         let name = (marker.name, marker.fields);
-        let processes = self.by_name.entry(name).or_default();
+        let processes = self.processes_by_marker.entry(name).or_default();
         processes.push((key, info.clone()));
     }
 }
 
-/// Returns the names and ids of the first processes, at most [`MAX_NAMED`].
-fn process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
+/// Returns the names and ids of the first processes, at most [`MAX_NAMED_PROCESSES`].
+fn format_process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
     let tasks = processes.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = tasks
-        .take(MAX_NAMED)
+        .take(MAX_NAMED_PROCESSES)
         .map(|task| format!("{}/{}", task.comm, task.pid))
         .collect();
-    if processes.len() > MAX_NAMED && !words.is_empty() {
+    if processes.len() > MAX_NAMED_PROCESSES && !words.is_empty() {
         words.push("...".to_owned());
     }
     words.join(" ")
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_11_a_trace_is_a_row() {
+    fn r3_11_trace_json_has_modes_and_start() {
         let info = Info {
             name: "box".to_owned(),
             flags: FLIGHT | KEEP,
@@ -220,14 +223,14 @@ mod tests {
             lost: 4,
             ..Info::default()
         };
-        assert_eq!(modes(&info), ["flight", "keep"]);
+        assert_eq!(mode_names(&info), ["flight", "keep"]);
         let json = trace_json(&info);
         assert_eq!(json["began_ns"], 3_000_000_000_u64);
         assert_eq!((&json["name"], &json["lost"]), (&json!("box"), &json!(4)));
     }
 
     #[test]
-    fn r3_8_markers_of_several_processes_are_one() {
+    fn r3_8_equal_markers_of_processes_are_grouped() {
         let one = |key, name: &str, refs| MarkerInfo {
             key,
             name: name.to_owned(),
@@ -249,11 +252,11 @@ mod tests {
         };
         let mut groups = MarkerGroups::default();
         for marker in all {
-            groups.add(marker, task);
+            groups.add_marker(marker, task);
         }
-        let counts: Vec<usize> = groups.by_name.values().map(Vec::len).collect();
+        let counts: Vec<usize> = groups.processes_by_marker.values().map(Vec::len).collect();
         assert_eq!(counts, [2, 1]);
-        let first = groups.by_name.values().next().expect("two");
-        assert_eq!(process_names(first), "app/60");
+        let first = groups.processes_by_marker.values().next().expect("two");
+        assert_eq!(format_process_names(first), "app/60");
     }
 }

@@ -29,31 +29,33 @@ use crate::error::{Failure, TryingTo};
 use crate::output::Out;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::exit_code;
-use crate::trace::args::{Format, LiveArgs, SnapshotArgs, StartArgs, TraceArgs, TraceCommand};
-use crate::trace::recorder::Recorder;
-use crate::trace::sink::Sink;
+use crate::trace::args::{
+    LiveArgs, OutputFormat, SnapshotArgs, StartArgs, TraceArgs, TraceCommand,
+};
+use crate::trace::recorder::TraceRecorder;
+use crate::trace::sink::TraceSink;
 
 pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     match &args.command {
-        TraceCommand::Start(args) => return start(args, file),
+        TraceCommand::Start(args) => return start_trace(args, file),
         TraceCommand::Stop(args) => {
             Device::open()?.open_trace(&args.name)?.end()?;
             message!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
-        TraceCommand::Snapshot(args) => snapshot(args, file)?,
-        TraceCommand::Live(args) => live(args, file)?,
+        TraceCommand::Snapshot(args) => write_trace_snapshot(args, file)?,
+        TraceCommand::Live(args) => show_live_events(args, file)?,
         TraceCommand::List(args) => {
             let mut out = Out::open(file)?;
             list::run(args, &mut out)?;
             out.finish()?;
         }
-        TraceCommand::Arm => arm::arm()?,
-        TraceCommand::Release(args) => arm::release(args)?,
+        TraceCommand::Arm => arm::announce_device()?,
+        TraceCommand::Release(args) => arm::release_device(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
+fn start_trace(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     if args.flight {
         create::create_trace(&args.name, &args.config, FLIGHT | KEEP)?;
         let name = &args.name;
@@ -64,13 +66,13 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     // during the setup of the trace.
     let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = create::create_trace(&args.name, &args.config, 0)?;
-    let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
-    let recorder = Recorder::new(trace, sink, event_loop)?;
-    let status = recorder.run(&args.command)?;
+    let sink = TraceSink::open(args.format, file, &args.name, &trace.info()?)?;
+    let recorder = TraceRecorder::new(trace, sink, event_loop)?;
+    let status = recorder.record_until_end(&args.command)?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
+fn write_trace_snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let trace = Device::open()?.open_trace(&args.name)?;
     let info = trace.info()?;
     if !info.has_flag(FLIGHT) {
@@ -79,8 +81,8 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
             args.name
         )));
     }
-    let mut sink = Sink::open(args.format, file, &args.name, &info)?;
-    sink.begin()?;
+    let mut sink = TraceSink::open(args.format, file, &args.name, &info)?;
+    sink.begin_trace()?;
     let mut reader = Reader::new(&info);
     let result = reader
         .read_round(&trace, sink.output.as_mut())
@@ -90,7 +92,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     result
 }
 
-fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
+fn show_live_events(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
     let event_loop = EventLoop::new().trying_to("catch signals")?;
     let trace = match &args.name {
         Some(name) => Device::open()?.open_trace(name)?,
@@ -100,10 +102,10 @@ fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
         }
     };
     let info = trace.info()?;
-    let sink = Sink::open(Format::Text, file, &info.name, &info)?;
-    let recorder = Recorder::new(trace, sink, event_loop)?;
+    let sink = TraceSink::open(OutputFormat::Text, file, &info.name, &info)?;
+    let recorder = TraceRecorder::new(trace, sink, event_loop)?;
     match &args.name {
-        Some(_) => recorder.follow().map(|_| ()),
-        None => recorder.run(&[]).map(|_| ()),
+        Some(_) => recorder.record_existing_trace().map(|_| ()),
+        None => recorder.record_until_end(&[]).map(|_| ()),
     }
 }

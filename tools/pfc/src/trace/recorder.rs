@@ -13,34 +13,34 @@ use crate::error::{Failure, TryingTo};
 use crate::message;
 use crate::stat::beside::SideCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
-use crate::trace::sink::Sink;
+use crate::trace::sink::TraceSink;
 use crate::trace::summary;
 
 /// Maximum time between two reads of the buffers of a trace.
-const MAX_READ_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_BUFFER_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay after the trace was readable but had no events, so that the loop does not spin.
 const EMPTY_WAKEUP_DELAY: Duration = Duration::from_millis(1);
 /// Time to wait after the end of a trace, so that threads can complete events that they were
 /// writing when the trace ended.
-const SETTLE_TIME: Duration = Duration::from_millis(10);
+const EVENT_SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum number of reads without a pause after the end of a trace, in case a program continues to
 /// write events.
-const MAX_ROUNDS: usize = 64;
+const MAX_DRAIN_READS: usize = 64;
 /// Time between two progress messages.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+const PROGRESS_MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a trace and writes its events to an output.
-pub struct Recorder {
+pub struct TraceRecorder {
     trace: Trace,
     reader: Reader,
-    sink: Sink,
+    sink: TraceSink,
     event_loop: EventLoop,
     /// The time of the last progress message; `None` if no progress messages are printed.
-    last_progress: Option<Instant>,
+    last_progress_time: Option<Instant>,
 }
 
-impl Recorder {
-    pub fn new(trace: Trace, sink: Sink, event_loop: EventLoop) -> Result<Self, Failure> {
+impl TraceRecorder {
+    pub fn new(trace: Trace, sink: TraceSink, event_loop: EventLoop) -> Result<Self, Failure> {
         let reader = Reader::new(&trace.info()?);
         // If the events go to standard output, no progress messages are printed: events and
         // progress messages would be mixed on the terminal.
@@ -50,36 +50,36 @@ impl Recorder {
             reader,
             sink,
             event_loop,
-            last_progress: progress.then(Instant::now),
+            last_progress_time: progress.then(Instant::now),
         })
     }
 
     /// Records the trace until the command ends or another program ends the trace. Without a
     /// command, recording also ends when a signal arrives. Returns the exit status of the command.
-    pub fn run(mut self, argv: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
+    pub fn record_until_end(mut self, argv: &[OsString]) -> Result<Option<ExitStatus>, Failure> {
         let mut command = match SideCommand::spawn(argv) {
             Ok(command) => command,
             Err(failure) => {
-                self.sink.discard();
+                self.sink.discard_empty_output();
                 return Err(failure);
             }
         };
         if command.is_some() {
             // The recorded command may use the terminal, so no progress messages are printed.
-            self.last_progress = None;
+            self.last_progress_time = None;
         }
         let mut result = self
             .sink
-            .begin()
+            .begin_trace()
             .and_then(|()| self.read_until_end(command.as_mut()));
         // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
         if result.is_ok() {
-            result = self.drain();
+            result = self.drain_buffers();
         }
         // The output is finished after errors as well: the output may hold events that are not
         // written yet.
-        let result = self.finish(result);
+        let result = self.finish_output(result);
         // pfc waits for the command, which continues to run after a write error, and after another
         // program has ended the trace.
         let status = command
@@ -91,18 +91,18 @@ impl Recorder {
     }
 
     /// Records a trace that another program has created, and does not end the trace.
-    pub fn follow(mut self) -> Result<(), Failure> {
+    pub fn record_existing_trace(mut self) -> Result<(), Failure> {
         let result = self
             .sink
-            .begin()
+            .begin_trace()
             .and_then(|()| self.read_until_end(None))
-            .and_then(|()| self.drain());
-        self.finish(result)
+            .and_then(|()| self.drain_buffers());
+        self.finish_output(result)
     }
 
     fn read_until_end(&mut self, mut command: Option<&mut SideCommand>) -> Result<(), Failure> {
         loop {
-            let until = Some(Instant::now() + MAX_READ_INTERVAL);
+            let until = Some(Instant::now() + MAX_BUFFER_READ_INTERVAL);
             let wake = self
                 .event_loop
                 .wait_for(until, &[self.trace.as_fd()])
@@ -133,23 +133,23 @@ impl Recorder {
     }
 
     /// Reads the events that are left in the buffers when the recording ends.
-    fn drain(&mut self) -> Result<(), Failure> {
+    fn drain_buffers(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
-            for _ in 0..MAX_ROUNDS {
+            for _ in 0..MAX_DRAIN_READS {
                 if self.read_buffers()? == 0 {
                     break;
                 }
             }
-            std::thread::sleep(SETTLE_TIME);
+            std::thread::sleep(EVENT_SETTLE_TIME);
         }
         Ok(())
     }
 
     /// Finishes the output after the recording, which has ended with `result`, and prints the
     /// summary.
-    fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+    fn finish_output(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let result = self.sink.finish(result);
-        if self.last_progress.is_some() {
+        if self.last_progress_time.is_some() {
             message::clear_progress();
         }
         summary::print_summary(&self.reader.totals(), &self.trace.info()?, &self.sink);
@@ -159,9 +159,9 @@ impl Recorder {
     /// Prints a progress message every second, if standard error is a terminal.
     fn print_progress(&mut self) {
         if let Some(last) = self
-            .last_progress
+            .last_progress_time
             .as_mut()
-            .filter(|t| t.elapsed() >= PROGRESS_INTERVAL)
+            .filter(|t| t.elapsed() >= PROGRESS_MESSAGE_INTERVAL)
         {
             *last = Instant::now();
             let bytes = self.sink.output.bytes();

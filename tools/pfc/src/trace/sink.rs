@@ -13,41 +13,42 @@ use rustix::system::uname;
 
 use crate::error::Failure;
 use crate::output::{stdout, Out};
-use crate::trace::args::Format;
+use crate::trace::args::OutputFormat;
 use crate::units::format_size;
 
 /// The output of a trace, with its format and path.
-pub struct Sink {
+pub struct TraceSink {
     pub output: Box<dyn Output>,
     /// The path of the output; `None` for standard output.
     pub path: Option<PathBuf>,
-    format: Format,
+    format: OutputFormat,
     /// The file at `path`; `None` for standard output and for the directory of a CTF trace.
     file: Option<OutputFile>,
 }
 
-/// The output file of a trace. The old content of the file is kept until [`Sink::begin`].
+/// The output file of a trace. The old content of the file is kept until
+/// [`TraceSink::begin_trace`].
 struct OutputFile {
     file: File,
-    /// True if [`Sink::open`] has created the file.
+    /// True if [`TraceSink::open`] has created the file.
     is_new: bool,
 }
 
-impl Sink {
+impl TraceSink {
     /// Opens the output of a trace. The old content of an output file is kept until
-    /// [`Self::begin`].
+    /// [`Self::begin_trace`].
     pub fn open(
-        format: Format,
+        format: OutputFormat,
         file: Option<&Path>,
         name: &str,
         info: &Info,
     ) -> Result<Self, Failure> {
-        let about = TraceProperties::new(info, trace_environment(name));
+        let about = TraceProperties::new(info, trace_environment_fields(name));
         let path = match (file, format) {
             (Some(file), _) => Some(file.to_owned()),
-            (None, Format::Ctf) => Some(PathBuf::from(name)),
-            (None, Format::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
-            (None, Format::Text) => None,
+            (None, OutputFormat::Ctf) => Some(PathBuf::from(name)),
+            (None, OutputFormat::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
+            (None, OutputFormat::Text) => None,
         };
         let (output, file) =
             create_output(format, path.as_deref(), about).map_err(|e| match &path {
@@ -69,8 +70,8 @@ impl Sink {
     }
 
     /// Removes the old content of the output file, and writes the beginning of the trace.
-    pub fn begin(&mut self) -> Result<(), Failure> {
-        self.set_len(0)
+    pub fn begin_trace(&mut self) -> Result<(), Failure> {
+        self.set_file_len(0)
             .and_then(|()| self.output.end_round(0))
             .map_err(|e| self.to_failure(Error::Write(e)))
     }
@@ -90,7 +91,7 @@ impl Sink {
         let finished = self.output.finish().map_err(Error::Write);
         match result.and(finished.map_err(|e| self.to_failure(e))) {
             Err(Failure::Create(path, error)) => {
-                if self.format == Format::Text {
+                if self.format == OutputFormat::Text {
                     self.cut_off_incomplete_line();
                 }
                 Err(Failure::Incomplete {
@@ -109,11 +110,11 @@ impl Sink {
     /// Removes an incomplete line at the end of a text output, after a write has failed.
     fn cut_off_incomplete_line(&self) {
         // If the output file cannot be truncated, it keeps the incomplete line at its end.
-        let _ = self.set_len(self.output.bytes());
+        let _ = self.set_file_len(self.output.bytes());
     }
 
     /// Sets the size of the output file, if it is a regular file.
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
+    fn set_file_len(&self, bytes: u64) -> io::Result<()> {
         match &self.file {
             Some(output) if output.file.metadata()?.is_file() => output.file.set_len(bytes),
             _ => Ok(()),
@@ -126,13 +127,13 @@ impl Sink {
     }
 
     /// Removes a new output that holds no events yet: the directory of a CTF trace, or a file. An
-    /// older file is unchanged. The recorder calls this function instead of [`Self::begin`] if the
-    /// command could not be started.
-    pub fn discard(self) {
+    /// older file is unchanged. The recorder calls this function instead of [`Self::begin_trace`]
+    /// if the command could not be started.
+    pub fn discard_empty_output(self) {
         let Some(path) = &self.path else {
             return;
         };
-        if self.format == Format::Ctf {
+        if self.format == OutputFormat::Ctf {
             let _ = fs::remove_file(path.join("metadata"));
             let _ = fs::remove_dir(path);
         } else if self.file.is_some_and(|file| file.is_new) {
@@ -144,27 +145,27 @@ impl Sink {
 type OpenedOutput = (Box<dyn Output>, Option<OutputFile>);
 
 fn create_output(
-    format: Format,
+    format: OutputFormat,
     path: Option<&Path>,
     about: TraceProperties,
 ) -> io::Result<OpenedOutput> {
     let output: Box<dyn Output> = match (format, path) {
-        (Format::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
-        (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
+        (OutputFormat::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
+        (OutputFormat::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (_, Some(path)) => {
-            let file = open_file(path)?;
+            let file = open_output_file(path)?;
             let writer = file.file.try_clone()?;
             let output: Box<dyn Output> = match format {
-                Format::Perfetto => Box::new(Perfetto::new(writer, about)?),
+                OutputFormat::Perfetto => Box::new(Perfetto::new(writer, about)?),
                 _ => Box::new(Text::new(writer, about.clock, false)),
             };
             return Ok((output, Some(file)));
         }
-        (Format::Perfetto, None) => {
+        (OutputFormat::Perfetto, None) => {
             let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }
-        (Format::Text, None) => {
+        (OutputFormat::Text, None) => {
             let has_colour =
                 stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(stdout());
@@ -175,7 +176,7 @@ fn create_output(
 }
 
 /// Opens an output file. A new file is created, and the content of an older file is kept.
-fn open_file(path: &Path) -> io::Result<OutputFile> {
+fn open_output_file(path: &Path) -> io::Result<OutputFile> {
     let mut options = File::options();
     options.write(true);
     match options.clone().create_new(true).open(path) {
@@ -191,7 +192,7 @@ fn open_file(path: &Path) -> io::Result<OutputFile> {
 
 /// Returns properties of the tracer and of the system. These properties are part of CTF and
 /// Perfetto traces, so that readers know the origin of a trace.
-fn trace_environment(name: &str) -> Vec<(String, String)> {
+fn trace_environment_fields(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [
         ("tracer_name", "pfc".to_owned()),
@@ -210,22 +211,22 @@ fn trace_environment(name: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn open(format: Format, path: &Path) -> Sink {
-        Sink::open(format, Some(path), "t", &Info::default()).expect("an output")
+    fn open_sink(format: OutputFormat, path: &Path) -> TraceSink {
+        TraceSink::open(format, Some(path), "t", &Info::default()).expect("an output")
     }
 
     #[test]
     fn pfc_trace_keeps_an_older_file_until_the_command_runs() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("trace");
-        for format in [Format::Text, Format::Perfetto] {
-            open(format, &path).discard();
+        for format in [OutputFormat::Text, OutputFormat::Perfetto] {
+            open_sink(format, &path).discard_empty_output();
             assert!(!path.exists());
             fs::write(&path, "older ".repeat(2_000)).expect("room");
-            open(format, &path).discard();
+            open_sink(format, &path).discard_empty_output();
             assert_eq!(fs::metadata(&path).expect("a file").len(), 12_000);
-            let mut sink = open(format, &path);
-            sink.begin().expect("a file");
+            let mut sink = open_sink(format, &path);
+            sink.begin_trace().expect("a file");
             sink.finish(Ok(())).expect("a file");
             assert!(!fs::read_to_string(&path).expect("a text").contains("older"));
             fs::remove_file(&path).expect("a file");

@@ -5,7 +5,7 @@
 
 use perftrace_reader::{Info, Totals, UNSTABLE};
 
-use crate::trace::sink::Sink;
+use crate::trace::sink::TraceSink;
 use crate::units::format_size;
 
 /// Returns the progress message of a recording, with its numbers of events and bytes.
@@ -19,7 +19,7 @@ pub fn progress_message(totals: &Totals, bytes: u64) -> String {
 }
 
 /// Prints the summary at the end of a recording.
-pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
+pub fn print_summary(totals: &Totals, info: &Info, sink: &TraceSink) {
     if let Some(path) = &sink.path {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
@@ -28,13 +28,13 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
             visible::escape_path(path)
         );
     }
-    for line in missing_messages(totals, info) {
+    for line in missing_event_messages(totals, info) {
         message!("pfc: {line}");
     }
 }
 
 /// Returns a line for each reason why events, bytes or times are missing or wrong.
-fn missing_messages(totals: &Totals, info: &Info) -> Vec<String> {
+fn missing_event_messages(totals: &Totals, info: &Info) -> Vec<String> {
     // The kernel's count of lost events may be larger than the reader's count: the reader gets the
     // count of a buffer only when it reads the buffer.
     let lost = totals.lost.max(info.lost);
@@ -65,8 +65,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_7_what_is_missing_is_said() {
-        assert!(missing_messages(&Totals::default(), &Info::default()).is_empty());
+    fn r3_7_each_reason_for_missing_events_has_a_message() {
+        assert!(missing_event_messages(&Totals::default(), &Info::default()).is_empty());
         let totals = Totals {
             lost: 3,
             cut: 8,
@@ -87,8 +87,11 @@ mod tests {
             flags: UNSTABLE,
             ..Info::default()
         };
-        assert_eq!(missing_messages(&Totals::default(), &unstable).len(), 1);
-        let lines = missing_messages(&totals, &info);
+        assert_eq!(
+            missing_event_messages(&Totals::default(), &unstable).len(),
+            1
+        );
+        let lines = missing_event_messages(&totals, &info);
         let first: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').next()).collect();
         assert_eq!(first, ["5", "24", "9", "7", "1", "2", "4", "6"]);
         let line = progress_message(&totals, 2048);

@@ -8,15 +8,15 @@ use ratatui::text::{Line, Span};
 use perfcounters::{Kind, Since};
 
 use crate::units::{bucket_bounds, ScaledUnit};
-use crate::watch::sampler::Row;
+use crate::watch::sampler::InstanceRow;
 use crate::watch::view::Theme;
 
 /// Length of the longest bar in cells of the terminal.
-const MAX_BAR: usize = 30;
+const MAX_BAR_CELLS: usize = 30;
 
 /// Returns the lines of the box with the details of one instance.
-pub fn detail_lines(
-    row: &Row,
+pub fn instance_detail_lines(
+    row: &InstanceRow,
     cpus: &[(u32, bool)],
     width: usize,
     theme: Theme,
@@ -25,7 +25,7 @@ pub fn detail_lines(
     if !row.help.is_empty() {
         lines.push(Line::from(row.help.clone()));
     }
-    let state = if row.live { "live" } else { "dormant" };
+    let state = if row.is_live { "live" } else { "dormant" };
     lines.push(Line::from(format!(
         "number {}  {}  {}  {state}, incarnation {}",
         row.number,
@@ -34,9 +34,9 @@ pub fn detail_lines(
         row.incarnation
     )));
     let rate = row
-        .rate
+        .rate_per_second
         .map_or("-".to_owned(), |rate| row.value_unit.format_rate(rate));
-    let since = match row.since {
+    let since = match row.change_start {
         Since::Created => " (since it was added)",
         Since::EarlierSnapshot | Since::Unknown => "",
     };
@@ -46,15 +46,15 @@ pub fn detail_lines(
     )));
     lines.push(Line::default());
     if !row.buckets.is_empty() {
-        add_buckets(row, &mut lines, theme);
+        add_bucket_lines(row, &mut lines, theme);
     } else {
-        add_cpus(row, cpus, width, &mut lines, theme);
+        add_cpu_lines(row, cpus, width, &mut lines, theme);
     }
     lines
 }
 
-fn add_cpus(
-    row: &Row,
+fn add_cpu_lines(
+    row: &InstanceRow,
     cpus: &[(u32, bool)],
     width: usize,
     lines: &mut Vec<Line<'static>>,
@@ -62,7 +62,7 @@ fn add_cpus(
 ) {
     let level = matches!(row.kind, Kind::Gauge | Kind::Peak);
     let heading = if level { "value" } else { "in this interval" };
-    lines.push(title_line(format!("{:>8}  {heading}", "CPU")));
+    lines.push(bold_title_line(format!("{:>8}  {heading}", "CPU")));
     let cells: Vec<(String, String, i64)> = cpus
         .iter()
         .zip(&row.per_cpu)
@@ -76,9 +76,9 @@ fn add_cpus(
         })
         .collect();
     // Maximum number of CPUs for which each CPU gets a line with a bar. If a machine has more than
-    // `MAX_WITH_BARS` CPUs, each line shows the values of several CPUs, without bars.
-    const MAX_WITH_BARS: usize = 16;
-    if cells.len() <= MAX_WITH_BARS {
+    // `MAX_CPUS_WITH_BARS` CPUs, each line shows the values of several CPUs, without bars.
+    const MAX_CPUS_WITH_BARS: usize = 16;
+    if cells.len() <= MAX_CPUS_WITH_BARS {
         let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();
         for (cpu, text, value) in &cells {
             let head = format!("{cpu:>8}  {text:>12}  ");
@@ -103,8 +103,8 @@ fn add_cpus(
     }
 }
 
-fn add_buckets(row: &Row, lines: &mut Vec<Line<'static>>, theme: Theme) {
-    lines.push(title_line(
+fn add_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Theme) {
+    lines.push(bold_title_line(
         "      from    to           in this interval".to_owned(),
     ));
     let is_nonzero = |n: &i64| *n != 0;
@@ -120,28 +120,28 @@ fn add_buckets(row: &Row, lines: &mut Vec<Line<'static>>, theme: Theme) {
         let (from, to) = bucket_bounds(b, row.buckets.len());
         let head = format!(
             "{:>10} .. {:<10} {n:>8}  ",
-            format_bound(row.instance_unit, from),
-            format_bound(row.instance_unit, to)
+            format_optional_bound(row.instance_unit, from),
+            format_optional_bound(row.instance_unit, to)
         );
         lines.push(bar_line(head, n.unsigned_abs(), max.unwrap_or(0), theme));
     }
 }
 
-fn format_bound(unit: ScaledUnit, bound: Option<i64>) -> String {
+fn format_optional_bound(unit: ScaledUnit, bound: Option<i64>) -> String {
     bound.map_or(String::new(), |value| unit.format_amount(value as f64))
 }
 
 fn bar_line(head: String, value: u64, max: u64, theme: Theme) -> Line<'static> {
     let cells = match max {
         0 => 0,
-        max => (value as f64 / max as f64 * MAX_BAR as f64).ceil() as usize,
+        max => (value as f64 / max as f64 * MAX_BAR_CELLS as f64).ceil() as usize,
     };
     Line::from(vec![
         Span::raw(head),
-        Span::styled("█".repeat(cells), theme.bar()),
+        Span::styled("█".repeat(cells), theme.bar_style()),
     ])
 }
 
-fn title_line(text: String) -> Line<'static> {
+fn bold_title_line(text: String) -> Line<'static> {
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }

@@ -6,9 +6,9 @@
 //! Each frame is either printed as lines of text or drawn on the screen:
 //!
 //! ```text
-//!   sampler: counters -> Frame --> plain: lines of text
-//!                              `-> app: state of the screen --> view, bars, detail: drawing
-//!                                  screen: updates and keys of the live screen
+//!   sampler: counters -> IntervalFrame -> plain: lines of text
+//!                                     `-> app: state of the screen --> view, bars, detail: drawing
+//!                                         screen: updates and keys of the live screen
 //! ```
 
 mod app;
@@ -33,5 +33,5 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
         return plain::run(device, args, out);
     }
     let colour = out.is_coloured();
-    screen::run(device, args, Theme { colour })
+    screen::run(device, args, Theme { has_colour: colour })
 }

@@ -11,10 +11,10 @@ use crate::live::next_due;
 use crate::output::{Out, Style};
 use crate::table::{Align, Table};
 use crate::time;
-use crate::watch::sampler::{Frame, Row, Sampler};
+use crate::watch::sampler::{CounterSampler, InstanceRow, IntervalFrame};
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
-    let mut sampler = Sampler::open(device, args.select.pattern())?;
+    let mut sampler = CounterSampler::open(device, args.select.pattern())?;
     if sampler.is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
@@ -24,11 +24,11 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     while args.count.is_none_or(|count| nr_tables < count) {
         due = next_due(due, interval, Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let frame = sampler.frame()?;
+        let frame = sampler.take_frame()?;
         if nr_tables > 0 {
             writeln!(out)?;
         }
-        print_frame(&frame, args.lines, out)?;
+        print_frame_table(&frame, args.lines, out)?;
         out.flush()?;
         nr_tables += 1;
     }
@@ -36,24 +36,24 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
 }
 
 /// Prints the table of one frame, below a line about the interval.
-fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
-    let mut rows: Vec<&Row> = frame.rows.iter().collect();
+fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Result<(), Failure> {
+    let mut rows: Vec<&InstanceRow> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {
-        let busy = b.sort_rate().total_cmp(&a.sort_rate());
+        let busy = b.weighted_rate().total_cmp(&a.weighted_rate());
         busy.then_with(|| a.name.cmp(&b.name))
     });
     let shown = rows.len().min(lines);
     let mut head = format!(
         "{}  {:.3} s  generation {}  {shown} of {} instances",
         time::format_time_of_day(frame.realtime_ns),
-        frame.seconds,
+        frame.interval_seconds,
         frame.generation,
         rows.len(),
     );
-    if frame.reloaded {
+    if frame.was_reloaded {
         head.push_str("  module reloaded");
     }
-    if !frame.consistent {
+    if !frame.is_consistent {
         head.push_str("  not consistent: a CPU was always updating");
     }
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
@@ -64,19 +64,19 @@ fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure
         .with_column("TOTAL", Align::Right)
         .with_column("", Align::Left);
     for row in rows.into_iter().take(lines) {
-        let note = match (row.live, row.is_new()) {
+        let note = match (row.is_live, row.is_new()) {
             (false, _) => "dormant",
             (true, true) => "new",
             (true, false) => "",
         };
-        let style = match (row.live, row.is_new()) {
+        let style = match (row.is_live, row.is_new()) {
             (false, _) => Some(Style::Dim),
             (true, true) => Some(Style::Notice),
             (true, false) => None,
         };
         let cells = vec![
             row.name.clone(),
-            row.rate
+            row.rate_per_second
                 .map_or("-".into(), |rate| row.value_unit.format_rate(rate)),
             row.value_unit.format_value(row.total),
             note.to_owned(),

@@ -10,25 +10,25 @@ use crate::units::ScaledUnit;
 
 /// The changes of all selected instances in one interval.
 #[derive(Clone, Debug, Default)]
-pub struct Frame {
+pub struct IntervalFrame {
     pub generation: u64,
     /// Time of the frame in nanoseconds, by CLOCK_REALTIME.
     pub realtime_ns: u64,
     /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
-    pub seconds: f64,
-    /// The numbers of the CPUs, in the order of [`Row::per_cpu`], each with `true` if the CPU is
-    /// online.
+    pub interval_seconds: f64,
+    /// The numbers of the CPUs, in the order of [`InstanceRow::per_cpu`], each with `true` if the
+    /// CPU is online.
     pub cpus: Vec<(u32, bool)>,
     /// True if the values of each CPU were read while that CPU updated no counter.
-    pub consistent: bool,
+    pub is_consistent: bool,
     /// True if the module was loaded again since the last frame.
-    pub reloaded: bool,
-    pub rows: Vec<Row>,
+    pub was_reloaded: bool,
+    pub rows: Vec<InstanceRow>,
 }
 
 /// The values of one instance in one interval.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct InstanceRow {
     pub number: u32,
     pub name: String,
     pub help: String,
@@ -38,12 +38,12 @@ pub struct Row {
     /// The unit of a histogram's bucket bounds. If the instance is not a histogram, `instance_unit`
     /// is the same as `value_unit`.
     pub instance_unit: ScaledUnit,
-    pub live: bool,
+    pub is_live: bool,
     pub incarnation: u32,
-    pub since: Since,
+    pub change_start: Since,
     /// The change of the instance's value per second. The rate is `None` in three cases: for a
     /// peak, if the start of the interval is unknown, and if no time passed between the snapshots.
-    pub rate: Option<f64>,
+    pub rate_per_second: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.
     pub per_cpu: Vec<i64>,
@@ -52,7 +52,7 @@ pub struct Row {
     pub buckets: Vec<i64>,
 }
 
-impl Row {
+impl InstanceRow {
     fn new(change: &Change<'_>) -> Self {
         let instance = change.instance();
         let level = matches!(instance.kind, Kind::Gauge | Kind::Peak);
@@ -69,10 +69,10 @@ impl Row {
             kind_name: instance.kind_name(),
             value_unit: ScaledUnit::of_value(instance),
             instance_unit: ScaledUnit::of_instance(instance),
-            live: instance.state == State::Live,
+            is_live: instance.state == State::Live,
             incarnation: instance.incarnation,
-            since: change.since(),
-            rate: change.rate(),
+            change_start: change.since(),
+            rate_per_second: change.rate(),
             total: change.after().total(),
             per_cpu,
             buckets: match instance.is_histogram() {
@@ -84,29 +84,29 @@ impl Row {
 
     /// Returns true if the current incarnation of the instance began in the interval.
     pub fn is_new(&self) -> bool {
-        self.since == Since::Created
+        self.change_start == Since::Created
     }
 
     /// Returns a sort key: the absolute rate, weighted by unit.
-    pub fn sort_rate(&self) -> f64 {
-        self.value_unit.sort_weight() * self.rate.unwrap_or(0.0).abs()
+    pub fn weighted_rate(&self) -> f64 {
+        self.value_unit.sort_weight() * self.rate_per_second.unwrap_or(0.0).abs()
     }
 
     /// Returns a sort key: the absolute total, weighted by unit.
-    pub fn sort_total(&self) -> f64 {
+    pub fn weighted_total(&self) -> f64 {
         self.value_unit.sort_weight() * (self.total as f64).abs()
     }
 }
 
 /// Reads the selected counters again for each frame, and keeps the last snapshot.
-pub struct Sampler {
+pub struct CounterSampler {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
     last_snapshot: Snapshot,
 }
 
-impl Sampler {
+impl CounterSampler {
     /// Opens the counters and takes the first snapshot.
     pub fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
         let mut counters = Counters::open_path(device)?;
@@ -126,7 +126,7 @@ impl Sampler {
 
     /// Takes a snapshot and returns the changes since the last snapshot. Opens the counters again
     /// if the module was reloaded.
-    pub fn frame(&mut self) -> Result<Frame, Error> {
+    pub fn take_frame(&mut self) -> Result<IntervalFrame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {
             Err(Error::Reloaded) => {
@@ -136,10 +136,10 @@ impl Sampler {
             }
             other => other?,
         };
-        let frame = Frame {
+        let frame = IntervalFrame {
             generation: now.stamp().generation,
             realtime_ns: now.stamp().realtime_ns,
-            seconds: now
+            interval_seconds: now
                 .stamp()
                 .monotonic_ns
                 .saturating_sub(self.last_snapshot.stamp().monotonic_ns)
@@ -150,11 +150,11 @@ impl Sampler {
                 .iter()
                 .map(|cpu| (*cpu, now.online().contains(cpu)))
                 .collect(),
-            consistent: now.stamp().consistent,
-            reloaded,
+            is_consistent: now.stamp().consistent,
+            was_reloaded: reloaded,
             rows: now
                 .since(&self.last_snapshot)
-                .map(|change| Row::new(&change))
+                .map(|change| InstanceRow::new(&change))
                 .collect(),
         };
         self.last_snapshot = now;

@@ -12,39 +12,39 @@ use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::live::keys::Key;
 use crate::live::{self, Screen};
-use crate::watch::app::App;
-use crate::watch::sampler::Sampler;
+use crate::watch::app::WatchApp;
+use crate::watch::sampler::CounterSampler;
 use crate::watch::view::{self, Theme};
 
 struct WatchScreen {
-    sampler: Sampler,
-    app: App,
+    sampler: CounterSampler,
+    app: WatchApp,
     theme: Theme,
 }
 
 impl Screen for WatchScreen {
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        view::draw(frame, &mut self.app, self.theme);
+        view::draw_watch_screen(frame, &mut self.app, self.theme);
     }
 
     fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
         self.app.handle_key(key);
-        match self.app.quit {
+        match self.app.is_quitting {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     }
 
     fn interval(&self) -> Option<Duration> {
-        (!self.app.paused).then_some(self.app.interval)
+        (!self.app.is_paused).then_some(self.app.interval)
     }
 
     fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
-        match self.sampler.frame() {
+        match self.sampler.take_frame() {
             Ok(frame) => self.app.set_frame(frame),
             // If no frame could be taken, the last frame stays on the screen, and a new frame is
             // taken after the next interval.
-            Err(error) => self.app.error = Some(Failure::from(error).to_string()),
+            Err(error) => self.app.frame_error = Some(Failure::from(error).to_string()),
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -54,13 +54,13 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
     // Dormant instances keep their rows, in grey, so that other rows do not move when a driver is
     // unloaded.
     let pattern = args.select.pattern().dormant(true);
-    let sampler = Sampler::open(device, pattern)?;
+    let sampler = CounterSampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let mut screen = WatchScreen {
         sampler,
-        app: App::new(Duration::from_millis(args.interval)),
+        app: WatchApp::new(Duration::from_millis(args.interval)),
         theme,
     };
     screen.update()?;

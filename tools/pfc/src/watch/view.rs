@@ -9,45 +9,45 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use ratatui::Frame as Screen;
 
 use crate::time;
-use crate::watch::app::{App, Prompt, Sort};
-use crate::watch::bars::{bars_width, draw_bars};
+use crate::watch::app::{InputMode, SortOrder, WatchApp};
+use crate::watch::bars::{draw_cpu_bars, fit_cpu_bars};
 use crate::watch::detail;
-use crate::watch::sampler::Row;
+use crate::watch::sampler::InstanceRow;
 
-const RATE_WIDTH: usize = 11;
-const TOTAL_WIDTH: usize = 13;
+const RATE_COLUMN_CELLS: usize = 11;
+const TOTAL_COLUMN_CELLS: usize = 13;
 /// Minimum width of the column of names, in cells.
-const MIN_NAME_WIDTH: usize = 12;
+const MIN_NAME_COLUMN_CELLS: usize = 12;
 
 /// The styles of the screen, with or without colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Theme {
-    pub colour: bool,
+    pub has_colour: bool,
 }
 
 impl Theme {
-    pub fn bar(self) -> Style {
-        self.tint(Color::Cyan)
+    pub fn bar_style(self) -> Style {
+        self.coloured_style(Color::Cyan)
     }
 
-    fn notice(self) -> Style {
-        self.tint(Color::Yellow)
+    fn notice_style(self) -> Style {
+        self.coloured_style(Color::Yellow)
     }
 
-    fn dim(self) -> Style {
-        if self.colour {
+    fn dim_style(self) -> Style {
+        if self.has_colour {
             Style::new().fg(Color::DarkGray)
         } else {
             Style::new().add_modifier(Modifier::DIM)
         }
     }
 
-    fn error(self) -> Style {
-        self.tint(Color::Red).add_modifier(Modifier::BOLD)
+    fn error_style(self) -> Style {
+        self.coloured_style(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    fn tint(self, colour: Color) -> Style {
-        if self.colour {
+    fn coloured_style(self, colour: Color) -> Style {
+        if self.has_colour {
             Style::new().fg(colour)
         } else {
             Style::new()
@@ -56,7 +56,7 @@ impl Theme {
 }
 
 /// Draws the whole screen of `pfc watch`.
-pub fn draw(screen: &mut Screen<'_>, app: &mut App, theme: Theme) {
+pub fn draw_watch_screen(screen: &mut Screen<'_>, app: &mut WatchApp, theme: Theme) {
     let [head, titles, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -64,68 +64,71 @@ pub fn draw(screen: &mut Screen<'_>, app: &mut App, theme: Theme) {
         Constraint::Length(1),
     ])
     .areas(screen.area());
-    app.scroll(body.height as usize);
-    let columns = Columns::fit(app, body.width as usize);
+    app.scroll_to_cursor(body.height as usize);
+    let columns = ColumnWidths::fit_to_width(app, body.width as usize);
     screen.render_widget(heading_line(app, head.width as usize, theme), head);
-    screen.render_widget(titles_line(app, &columns), titles);
+    screen.render_widget(column_titles_line(app, &columns), titles);
     screen.render_widget(table_widget(app, &columns, body, theme), body);
     screen.render_widget(footer_line(app, theme), foot);
-    if app.detail {
+    if app.shows_detail {
         if let Some(row) = app.selected_row() {
-            let lines = detail::detail_lines(row, &app.frame.cpus, body.width as usize, theme);
-            popup(screen, body, &row.name, lines);
+            let lines =
+                detail::instance_detail_lines(row, &app.frame.cpus, body.width as usize, theme);
+            draw_popup(screen, body, &row.name, lines);
         }
     }
-    if app.help {
-        popup(screen, screen.area(), "Keys", help_lines());
+    if app.shows_help {
+        draw_popup(screen, screen.area(), "Keys", key_help_lines());
     }
 }
 
 /// Widths of the columns, in cells. The bars get the space that the other columns leave.
-struct Columns {
-    name: usize,
-    bars: usize,
+struct ColumnWidths {
+    name_cells: usize,
+    bar_cells: usize,
 }
 
-impl Columns {
-    fn fit(app: &App, width: usize) -> Self {
-        let longest = app.rows().map(|r| r.name.chars().count()).max();
-        let longest = longest.unwrap_or(0).max(MIN_NAME_WIDTH);
-        let rest = width.saturating_sub(RATE_WIDTH + TOTAL_WIDTH + 4);
+impl ColumnWidths {
+    fn fit_to_width(app: &WatchApp, width: usize) -> Self {
+        let longest = app.shown_rows().map(|r| r.name.chars().count()).max();
+        let longest = longest.unwrap_or(0).max(MIN_NAME_COLUMN_CELLS);
+        let rest = width.saturating_sub(RATE_COLUMN_CELLS + TOTAL_COLUMN_CELLS + 4);
         // The column of names gets at most two thirds of the space that the columns of numbers
         // leave.
-        let name = longest.min((rest * 2 / 3).max(MIN_NAME_WIDTH)).min(rest);
+        let name = longest
+            .min((rest * 2 / 3).max(MIN_NAME_COLUMN_CELLS))
+            .min(rest);
         Self {
-            name,
-            bars: rest.saturating_sub(name + 2),
+            name_cells: name,
+            bar_cells: rest.saturating_sub(name + 2),
         }
     }
 }
 
-fn heading_line(app: &App, width: usize, theme: Theme) -> Line<'static> {
+fn heading_line(app: &WatchApp, width: usize, theme: Theme) -> Line<'static> {
     let frame = &app.frame;
     let online = frame.cpus.iter().filter(|(_, on)| *on).count();
     let cpus = match frame.cpus.len() {
         all if all == online => format!("{all} CPUs"),
         all => format!("{online} of {all} CPUs online"),
     };
-    let shown = app.rows().len();
+    let shown = app.shown_rows().len();
     let instances = match frame.rows.len() {
         all if all == shown => format!("{all} instances"),
         all => format!("{shown} of {all} instances"),
     };
     let mut parts = vec![
         format!("pfc {}", time::format_time_of_day(frame.realtime_ns)),
-        format!("every {}", format_duration(app.interval.as_millis() as u64)),
+        format!("every {}", format_interval(app.interval.as_millis() as u64)),
         instances,
         cpus,
         format!("generation {}", frame.generation),
     ];
-    let notice = if app.paused {
+    let notice = if app.is_paused {
         "  PAUSED "
-    } else if frame.reloaded {
+    } else if frame.was_reloaded {
         "  module reloaded "
-    } else if !frame.consistent {
+    } else if !frame.is_consistent {
         "  not consistent "
     } else {
         ""
@@ -142,13 +145,13 @@ fn heading_line(app: &App, width: usize, theme: Theme) -> Line<'static> {
     if !notice.is_empty() {
         spans.push(Span::styled(
             notice,
-            theme.notice().add_modifier(Modifier::BOLD),
+            theme.notice_style().add_modifier(Modifier::BOLD),
         ));
     }
     Line::from(spans)
 }
 
-fn format_duration(ms: u64) -> String {
+fn format_interval(ms: u64) -> String {
     match ms {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
         ms if ms > 1000 => format!("{:.1} s", ms as f64 / 1000.0),
@@ -156,9 +159,9 @@ fn format_duration(ms: u64) -> String {
     }
 }
 
-fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
-    let arrow = if app.reversed { '▲' } else { '▼' };
-    let title = |text: &str, sort: Sort| match app.sort == sort {
+fn column_titles_line(app: &WatchApp, columns: &ColumnWidths) -> Line<'static> {
+    let arrow = if app.is_reversed { '▲' } else { '▼' };
+    let title = |text: &str, sort: SortOrder| match app.sort == sort {
         true => format!("{text} {arrow}"),
         false => text.to_owned(),
     };
@@ -166,64 +169,82 @@ fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
         (Some((first, _)), Some((last, _))) if first != last => format!("CPU {first}-{last}"),
         _ => "CPU".to_owned(),
     };
-    let cpus: String = cpus.chars().take(columns.bars).collect();
+    let cpus: String = cpus.chars().take(columns.bar_cells).collect();
     let text = format!(
-        "{:<name$} {:>RATE_WIDTH$} {:>TOTAL_WIDTH$}  {cpus}",
-        title("NAME", Sort::Name),
-        title("/SECOND", Sort::Rate),
-        title("TOTAL", Sort::Total),
-        name = columns.name,
+        "{:<name$} {:>RATE_COLUMN_CELLS$} {:>TOTAL_COLUMN_CELLS$}  {cpus}",
+        title("NAME", SortOrder::Name),
+        title("/SECOND", SortOrder::Rate),
+        title("TOTAL", SortOrder::Total),
+        name = columns.name_cells,
     );
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    let all = columns.name + RATE_WIDTH + TOTAL_WIDTH + 4 + columns.bars;
+    let all = columns.name_cells + RATE_COLUMN_CELLS + TOTAL_COLUMN_CELLS + 4 + columns.bar_cells;
     Line::styled(format!("{text:<all$}"), style)
 }
 
-fn table_widget(app: &App, columns: &Columns, area: Rect, theme: Theme) -> Paragraph<'static> {
-    if app.rows().len() == 0 {
+fn table_widget(
+    app: &WatchApp,
+    columns: &ColumnWidths,
+    area: Rect,
+    theme: Theme,
+) -> Paragraph<'static> {
+    if app.shown_rows().len() == 0 {
         let message = if app.frame.rows.is_empty() {
             "There are no instances; load a provider, such as pfc_sched."
         } else {
             "Nothing matches; Esc clears the filter, z and d show zero and dormant instances."
         };
-        return Paragraph::new(message).style(theme.dim());
+        return Paragraph::new(message).style(theme.dim_style());
     }
     let lines: Vec<Line<'static>> = app
-        .rows()
-        .skip(app.top)
+        .shown_rows()
+        .skip(app.first_row_index)
         .take(area.height as usize)
-        .map(|row| row_line(row, app, columns, theme))
+        .map(|row| instance_row_line(row, app, columns, theme))
         .collect();
     Paragraph::new(lines)
 }
 
-fn row_line(row: &Row, app: &App, columns: &Columns, theme: Theme) -> Line<'static> {
-    let style = match (row.live, row.is_new() && app.frame.seconds > 0.0) {
-        (false, _) => theme.dim(),
-        (true, true) => theme.notice(),
+fn instance_row_line(
+    row: &InstanceRow,
+    app: &WatchApp,
+    columns: &ColumnWidths,
+    theme: Theme,
+) -> Line<'static> {
+    let style = match (
+        row.is_live,
+        row.is_new() && app.frame.interval_seconds > 0.0,
+    ) {
+        (false, _) => theme.dim_style(),
+        (true, true) => theme.notice_style(),
         (true, false) => Style::new(),
     };
-    let rate = match (row.live, row.rate) {
+    let rate = match (row.is_live, row.rate_per_second) {
         (false, _) => "dormant".to_owned(),
         (true, Some(rate)) => row.value_unit.format_rate(rate),
         (true, None) => "-".to_owned(),
     };
     let text = format!(
-        "{:<name$} {:>RATE_WIDTH$} {:>TOTAL_WIDTH$}  ",
-        shorten(&row.name, columns.name),
+        "{:<name$} {:>RATE_COLUMN_CELLS$} {:>TOTAL_COLUMN_CELLS$}  ",
+        shorten_name_in_middle(&row.name, columns.name_cells),
         rate,
-        format_total(row),
-        name = columns.name,
+        format_row_total(row),
+        name = columns.name_cells,
     );
     let online: Vec<bool> = app.frame.cpus.iter().map(|(_, on)| *on).collect();
-    let width = bars_width(row.per_cpu.len(), columns.bars);
-    let bar_style = if row.live { theme.bar() } else { theme.dim() };
+    let width = fit_cpu_bars(row.per_cpu.len(), columns.bar_cells);
+    let bar_style = if row.is_live {
+        theme.bar_style()
+    } else {
+        theme.dim_style()
+    };
     let line = Line::from(vec![
         Span::styled(text, style),
-        Span::styled(draw_bars(&row.per_cpu, &online, width), bar_style),
+        Span::styled(draw_cpu_bars(&row.per_cpu, &online, width), bar_style),
     ]);
-    if Some(row.number) == app.selected {
-        let all = columns.name + RATE_WIDTH + TOTAL_WIDTH + 4 + columns.bars;
+    if Some(row.number) == app.selected_number {
+        let all =
+            columns.name_cells + RATE_COLUMN_CELLS + TOTAL_COLUMN_CELLS + 4 + columns.bar_cells;
         let pad = all.saturating_sub(line.width());
         let mut spans = line.spans;
         spans.push(Span::raw(" ".repeat(pad)));
@@ -238,9 +259,9 @@ fn row_line(row: &Row, app: &App, columns: &Columns, theme: Theme) -> Line<'stat
 
 /// Formats the total of a row. The total of a row is exact if the exact number fits into the
 /// column, and otherwise rounded.
-fn format_total(row: &Row) -> String {
+fn format_row_total(row: &InstanceRow) -> String {
     let exact = row.value_unit.format_value(row.total);
-    if exact.len() <= TOTAL_WIDTH {
+    if exact.len() <= TOTAL_COLUMN_CELLS {
         exact
     } else {
         row.value_unit.format_amount(row.total as f64)
@@ -248,7 +269,7 @@ fn format_total(row: &Row) -> String {
 }
 
 /// Shortens a name to at most `width` characters by replacing its middle with an ellipsis.
-fn shorten(name: &str, width: usize) -> String {
+fn shorten_name_in_middle(name: &str, width: usize) -> String {
     let len = name.chars().count();
     if len <= width {
         return name.to_owned();
@@ -260,21 +281,24 @@ fn shorten(name: &str, width: usize) -> String {
     format!("{begin}…{end}")
 }
 
-fn footer_line(app: &App, theme: Theme) -> Line<'static> {
-    if let Some(error) = &app.error {
-        return Line::styled(error.clone(), theme.error());
+fn footer_line(app: &WatchApp, theme: Theme) -> Line<'static> {
+    if let Some(error) = &app.frame_error {
+        return Line::styled(error.clone(), theme.error_style());
     }
-    match app.prompt {
-        Prompt::Filter => prompt_line("show only: ", &app.filter, "  Enter keeps, Esc clears"),
-        Prompt::Find => prompt_line("find: ", &app.find, "  Enter next, Esc ends"),
-        Prompt::Keys => match app.selected_row() {
+    match app.input_mode {
+        InputMode::Filter => {
+            prompt_line("show only: ", &app.filter_text, "  Enter keeps, Esc clears")
+        }
+        InputMode::Find => prompt_line("find: ", &app.search_text, "  Enter next, Esc ends"),
+        InputMode::Commands => match app.selected_row() {
             Some(row) if !row.help.is_empty() => Line::from(format!("{}: {}", row.name, row.help)),
-            _ if !app.filter.is_empty() => {
-                Line::from(format!("showing names with '{}'; Esc clears", app.filter))
-            }
+            _ if !app.filter_text.is_empty() => Line::from(format!(
+                "showing names with '{}'; Esc clears",
+                app.filter_text
+            )),
             _ => Line::styled(
                 "q quit  ? help  / filter  f find  r n t sort  z zeroes  space pause  Enter more",
-                theme.dim(),
+                theme.dim_style(),
             ),
         },
     }
@@ -292,7 +316,7 @@ fn prompt_line(what: &'static str, text: &str, hint: &'static str) -> Line<'stat
 
 /// Draws a box in the middle of an area. The box is as large as its text, if the area is large
 /// enough.
-fn popup(screen: &mut Screen<'_>, outer: Rect, title: &str, lines: Vec<Line<'static>>) {
+fn draw_popup(screen: &mut Screen<'_>, outer: Rect, title: &str, lines: Vec<Line<'static>>) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
     let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(outer.width);
     let height = (lines.len() as u16 + 2).min(outer.height);
@@ -309,7 +333,7 @@ fn popup(screen: &mut Screen<'_>, outer: Rect, title: &str, lines: Vec<Line<'sta
     screen.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn help_lines() -> Vec<Line<'static>> {
+fn key_help_lines() -> Vec<Line<'static>> {
     [
         "r  n  t     sort by rate, name, total; again: in reverse",
         "/           show only names with this text; Enter keeps, Esc clears",

@@ -5,7 +5,7 @@
 use super::*;
 use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};
 
-fn task(values: [u64; NR_VALUES]) -> Task {
+fn task_with_values(values: [u64; NR_VALUES]) -> Task {
     Task {
         pid: 42,
         began: 1,
@@ -17,33 +17,33 @@ fn task(values: [u64; NR_VALUES]) -> Task {
 
 #[test]
 fn r4_2_user_system_and_interrupts_are_apart() {
-    let task = task([1000, 300, 50, 0, 0, 0, 0, 0, 7, 3, 0]);
+    let task = task_with_values([1000, 300, 50, 0, 0, 0, 0, 0, 7, 3, 0]);
     assert_eq!((task.user(), task.system()), (700, 300));
     assert_eq!((task.interrupts(), task.total()), (50, 1000));
 }
 
 #[test]
-fn r4_5_user_and_system_are_the_total_whatever_is_read() {
+fn r4_5_user_plus_system_is_the_total() {
     for (total, system) in [(0, 0), (5, 7), (7, 5), (u64::MAX, 1), (1, u64::MAX)] {
-        let task = task([total, system, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let task = task_with_values([total, system, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(task.user() + task.system(), task.total());
     }
 }
 
 #[test]
 fn r4_5_switches_are_blocks_and_preemptions() {
-    let task = task([0, 0, 0, 9, 32, 5, 2, 0, 0, 0, 390]);
+    let task = task_with_values([0, 0, 0, 9, 32, 5, 2, 0, 0, 0, 390]);
     assert_eq!(task.switches(), 39);
     assert_eq!(task.involuntary(), 7);
     assert_eq!(task.avg_switch(), 10.0);
     assert_eq!(task.values[RSCHEDCNT], 9);
-    let full = self::task([u64::MAX; NR_VALUES]);
+    let full = self::task_with_values([u64::MAX; NR_VALUES]);
     assert_eq!(full.switches(), u64::MAX);
 }
 
 #[test]
-fn r4_4_the_average_latency_is_of_wakeups() {
-    let mut task = task([0, 0, 0, 0, 4, 0, 0, 600, 0, 0, 0]);
+fn r4_4_average_latency_is_per_wakeup() {
+    let mut task = task_with_values([0, 0, 0, 0, 4, 0, 0, 600, 0, 0, 0]);
     assert_eq!((task.wakeups(), task.avg_latency()), (4, 150.0));
     task.latencies = [1, 2, 0, 0, 0, 0, 0, 3];
     assert_eq!(task.wakeups(), 4, "they are not counted");
@@ -62,7 +62,7 @@ fn r4_4_the_average_latency_is_of_wakeups() {
 }
 
 #[test]
-fn r4_6_ticks_become_microseconds() {
+fn r4_6_ticks_are_converted_to_microseconds() {
     assert_eq!(micros(1300, 1_300_000), 1.0);
     assert_eq!(micros(650, 1_300_000), 0.5);
     assert_eq!(whole_micros(2599, 1_300_000), 1);
@@ -73,12 +73,12 @@ fn r4_6_ticks_become_microseconds() {
 }
 
 #[test]
-fn r4_5_differences_pass_the_end_of_a_count() {
+fn r4_5_increments_wrap_at_2_to_the_64() {
     assert_eq!(delta(5, 3), 2);
     assert_eq!(delta(2, u64::MAX - 1), 4);
     assert_eq!(delta(3, 5), 0, "it was read while it changed");
-    let before = task([u64::MAX; NR_VALUES]);
-    let mut now = task([9; NR_VALUES]);
+    let before = task_with_values([u64::MAX; NR_VALUES]);
+    let mut now = task_with_values([9; NR_VALUES]);
     now.counted += 100;
     let increments = now.since(Some(&before));
     assert_eq!(increments.values, [10; NR_VALUES]);
@@ -86,9 +86,9 @@ fn r4_5_differences_pass_the_end_of_a_count() {
 }
 
 #[test]
-fn r4_5_a_task_that_began_anew_is_counted_from_there() {
-    let before = task([50; NR_VALUES]);
-    let mut now = task([60; NR_VALUES]);
+fn r4_5_restarted_task_has_increments_from_0() {
+    let before = task_with_values([50; NR_VALUES]);
+    let mut now = task_with_values([60; NR_VALUES]);
     assert_eq!(now.since(Some(&before)).values, [10; NR_VALUES]);
     assert_eq!(now.since(None).values, [60; NR_VALUES]);
     now.began = 2;
@@ -99,8 +99,8 @@ fn r4_5_a_task_that_began_anew_is_counted_from_there() {
 }
 
 #[test]
-fn r4_5_a_restart_of_accounting_is_known_from_the_times_of_reads() {
-    let mut now = task([60; NR_VALUES]);
+fn r4_5_accounting_restart_is_found_by_read_times() {
+    let mut now = task_with_values([60; NR_VALUES]);
     now.counted = 1800;
     // The first state was read at the time 5000, and the second at 7000. The accounting that the
     // second state shows began at 5200.
@@ -113,18 +113,22 @@ fn r4_5_a_restart_of_accounting_is_known_from_the_times_of_reads() {
 }
 
 #[test]
-fn r4_4_a_task_that_ends_meanwhile_comes_once() {
-    let mut ended = task([2; NR_VALUES]);
+fn r4_4_task_that_ends_during_a_read_is_listed_once() {
+    let mut ended = task_with_values([2; NR_VALUES]);
     ended.flags = crate::abi::TASK_ENDED;
-    let mut other = task([3; NR_VALUES]);
+    let mut other = task_with_values([3; NR_VALUES]);
     other.began = 9;
-    let tasks = latest_per_task(vec![task([1; NR_VALUES]), ended.clone(), other.clone()]);
+    let tasks = latest_per_task(vec![
+        task_with_values([1; NR_VALUES]),
+        ended.clone(),
+        other.clone(),
+    ]);
     assert_eq!(tasks, [ended, other]);
 }
 
 #[test]
 fn r4_2_a_name_keeps_all_of_its_bytes() {
-    let mut task = task([0; NR_VALUES]);
+    let mut task = task_with_values([0; NR_VALUES]);
     task.comm = *b"\x1b[2J\xffa\n012345678";
     assert_eq!(task.name(), "\x1b[2J\\xffa\n012345678");
     task.comm = [b'x'; 16];
@@ -132,7 +136,7 @@ fn r4_2_a_name_keeps_all_of_its_bytes() {
 }
 
 #[test]
-fn r4_9_cpus_add_up() {
+fn r4_9_sum_of_cpus_adds_each_value() {
     let mut cpu = Cpu::default();
     for (n, value) in cpu.values.iter_mut().enumerate() {
         *value = n as u64;

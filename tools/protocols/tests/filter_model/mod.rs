@@ -18,7 +18,7 @@ pub enum FieldValue {
 }
 
 /// Generates the type of a field, its bytes, and the value that these bytes encode.
-pub fn field_value() -> impl Strategy<Value = (&'static str, Vec<u8>, FieldValue)> {
+pub fn any_field_value() -> impl Strategy<Value = (&'static str, Vec<u8>, FieldValue)> {
     let small = prop_oneof![any::<u64>(), 0u64..8, Just(u64::MAX), Just(1 << 63)];
     let kinds = select(vec![
         "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "f32",
@@ -76,7 +76,7 @@ pub fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-pub const PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
+pub const GLOB_PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
 
 pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     let compare = |order: Option<std::cmp::Ordering>| {
@@ -96,7 +96,7 @@ pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
         None => false,
         Some(FieldValue::Text(text)) => {
             step.op == GLOB && {
-                let pattern = PATTERNS[step.value as usize - 4];
+                let pattern = GLOB_PATTERNS[step.value as usize - 4];
                 match pattern {
                     "a[b]" => text == "ab",
                     _ => naive_glob(pattern.as_bytes(), text.as_bytes()),
@@ -133,7 +133,7 @@ pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
 
 /// Generates steps that [`check`] accepts. Texts 0 to 3 are fields, and the texts after them are
 /// patterns.
-pub fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let one = (
         (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
         prop_oneof![any::<u64>(), 0u64..8, Just(-1i64 as u64)],
@@ -164,7 +164,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
                 yes: target(at, yes),
                 no: target(at, no),
                 value: match (op, kind) {
-                    (GLOB, _) => 4 + pattern.index(PATTERNS.len()) as u64,
+                    (GLOB, _) => 4 + pattern.index(GLOB_PATTERNS.len()) as u64,
                     (_, FLOAT) => (f64::from(eighths) / 2.0).to_bits(),
                     _ => bits,
                 },

@@ -19,11 +19,11 @@ use std::collections::HashSet;
 use perfcounters::{Instance, Unit};
 
 /// Size of each string in an MMV file in bytes, including its NUL.
-pub const MAX_STRING: usize = 256;
+pub const MMV_STRING_BYTES: usize = 256;
 
 /// Encodes `part`, the text between two slashes of an instance's name, as a word of a metric's
 /// name. Appends the word to `to`.
-fn encode_word(part: &str, to: &mut String) {
+fn encode_pcp_word(part: &str, to: &mut String) {
     let mut body = String::with_capacity(part.len());
     let bytes = part.as_bytes();
     for (n, &byte) in bytes.iter().enumerate() {
@@ -43,21 +43,21 @@ fn encode_word(part: &str, to: &mut String) {
 }
 
 /// Returns true if the text is a word of a PCP name that needs no encoding.
-pub fn is_word(text: &str) -> bool {
+pub fn is_pcp_word(text: &str) -> bool {
     let mut encoded = String::new();
-    encode_word(text, &mut encoded);
+    encode_pcp_word(text, &mut encoded);
     encoded == text
 }
 
 /// Makes metric names from instance names. The metric names lack the prefix `mmv.`, which PCP adds.
-pub struct MetricNames {
+pub struct MetricNamer {
     /// Path prefixes of the names of all instances. If the name of an instance is a path prefix of
     /// other names, the metric of the instance gets the additional word `x_self`, because a metric
     /// with a value cannot have metrics below it in PCP's tree of names.
-    prefixes: HashSet<String>,
+    parent_names: HashSet<String>,
 }
 
-impl MetricNames {
+impl MetricNamer {
     /// Collects the path prefixes of the names of `instances`.
     pub fn new<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
         let mut prefixes = HashSet::new();
@@ -70,7 +70,9 @@ impl MetricNames {
                 }
             }
         }
-        Self { prefixes }
+        Self {
+            parent_names: prefixes,
+        }
     }
 
     /// Returns the name of the metric for an instance: `prefix` and the encoded name of the
@@ -81,12 +83,12 @@ impl MetricNames {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
             name.push('.');
-            encode_word(part, &mut name);
+            encode_pcp_word(part, &mut name);
         }
-        if self.prefixes.contains(&instance.name) {
+        if self.parent_names.contains(&instance.name) {
             name.push_str(".x_self");
         }
-        if name.len() >= MAX_STRING {
+        if name.len() >= MMV_STRING_BYTES {
             name = format!("{prefix}.x_long.n{}", instance.number);
         }
         name
@@ -97,36 +99,39 @@ impl MetricNames {
 /// conversion factor is above 1 if PCP has no unit for the power of ten 10^`exponent`. Returns
 /// `None` if PCP cannot represent the unit; the metric then has no dimension, and its help text
 /// names the unit.
-pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
+pub fn convert_to_pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
-        Unit::Bytes => Some((SPACE, up(exponent)?)),
+        Unit::Bytes => Some((PCP_UNITS_SPACE, up(exponent)?)),
         Unit::Seconds => {
             // PCP has nanoseconds, microseconds, milliseconds and seconds. Times in another unit of
             // more than 1 ns, for example 10^-7 s, are converted to the next finer unit of PCP.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
-            Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
+            Some((
+                PCP_UNITS_TIME | (scale_at << 12),
+                up(exponent - (scale * 3 - 9))?,
+            ))
         }
         // PCP has a single dimension for all kinds of counts.
         _ => (-8..8)
             .contains(&exponent)
-            .then_some((COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
+            .then_some((PCP_UNITS_COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
     }
 }
 
 /// Values of PCP's packed `pmUnits` in which one dimension (space, time or count) has exponent 1.
-const SPACE: u32 = 1 << 28;
-const TIME: u32 = 1 << 24;
-const COUNT: u32 = 1 << 20;
+const PCP_UNITS_SPACE: u32 = 1 << 28;
+const PCP_UNITS_TIME: u32 = 1 << 24;
+const PCP_UNITS_COUNT: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use perfcounters::{Kind, State};
 
-    fn instance(name: &str) -> Instance {
+    fn make_instance(name: &str) -> Instance {
         Instance {
             number: 7,
             name: name.to_owned(),
@@ -144,7 +149,7 @@ mod tests {
     }
 
     /// Decodes a metric's name by the encoding rules of the module `names`.
-    fn decode(metric: &str) -> Option<String> {
+    fn decode_metric_name(metric: &str) -> Option<String> {
         let mut parts = Vec::new();
         for word in metric.split('.') {
             let mut rest = word.strip_prefix("x_").unwrap_or(word);
@@ -163,7 +168,7 @@ mod tests {
         Some(parts.join("/"))
     }
 
-    fn is_valid(metric: &str) -> bool {
+    fn is_valid_metric_name(metric: &str) -> bool {
         metric.split('.').all(|w| {
             w.starts_with(|c: char| c.is_ascii_alphabetic())
                 && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -171,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn pfc_mmv_usual_names_are_kept() {
-        let names = MetricNames::new(std::iter::empty());
+    fn pfc_mmv_names_follow_encoding_rules() {
+        let names = MetricNamer::new(std::iter::empty());
         for (name, metric) in [
             ("sched/context_switches", "p.sched.context_switches"),
             ("block/sda1/read_bytes", "p.block.sda1.read_bytes"),
@@ -180,16 +185,16 @@ mod tests {
             ("net/br-lan.7/rx_x", "p.net.br_x2d_lan_x2e_7.rx_x5f_x"),
             ("xx", "p.xx"),
         ] {
-            assert_eq!(names.metric_name("p", &instance(name)), metric);
+            assert_eq!(names.metric_name("p", &make_instance(name)), metric);
         }
     }
 
     #[test]
-    fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
+    fn pfc_mmv_metric_names_are_valid_and_decodable() {
         // The test encodes all names of up to five elements of `letters`. `letters` has all
         // characters that the encoding rules treat specially.
         let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
-        let names = MetricNames::new(std::iter::empty());
+        let names = MetricNamer::new(std::iter::empty());
         let mut seen = HashSet::new();
         for mut n in 0..10usize.pow(5) {
             let mut name = String::new();
@@ -197,10 +202,14 @@ mod tests {
                 name.extend(letters.get((n % 10).wrapping_sub(1)).copied());
                 n /= 10;
             }
-            let metric = names.metric_name("p", &instance(&name));
-            assert!(is_valid(&metric), "{name}: {metric}");
+            let metric = names.metric_name("p", &make_instance(&name));
+            assert!(is_valid_metric_name(&metric), "{name}: {metric}");
             let inside = metric.strip_prefix("p.").expect("the prefix");
-            assert_eq!(decode(inside).as_deref(), Some(name.as_str()), "{metric}");
+            assert_eq!(
+                decode_metric_name(inside).as_deref(),
+                Some(name.as_str()),
+                "{metric}"
+            );
             seen.insert((metric, name));
         }
         let metrics: HashSet<_> = seen.iter().map(|(metric, _)| metric).collect();
@@ -208,20 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn pfc_mmv_a_name_with_others_below_and_one_too_long() {
-        let all = ["disk", "disk/a/b", "disk/", "other"].map(instance);
-        let names = MetricNames::new(all.iter());
+    fn pfc_mmv_parent_and_overlong_names_are_marked() {
+        let all = ["disk", "disk/a/b", "disk/", "other"].map(make_instance);
+        let names = MetricNamer::new(all.iter());
         let metrics: Vec<_> = all.iter().map(|i| names.metric_name("p", i)).collect();
         assert_eq!(
             metrics,
             ["p.disk.x_self", "p.disk.a.b", "p.disk.x_", "p.other"]
         );
-        let long = instance(&"-".repeat(127));
+        let long = make_instance(&"-".repeat(127));
         assert_eq!(names.metric_name("p", &long), "p.x_long.n7");
     }
 
     #[test]
-    fn pfc_mmv_units_are_exact_or_none() {
+    fn pfc_mmv_unit_conversion_is_exact_or_none() {
         for (unit, exponent, want) in [
             (Unit::Seconds, -9, Some((0x0100_0000, 1))),
             (Unit::Seconds, -6, Some((0x0100_1000, 1))),
@@ -242,7 +251,11 @@ mod tests {
             (Unit::None, 0, Some((0, 1))),
             (Unit::None, 1, None),
         ] {
-            assert_eq!(pcp_units(unit, exponent), want, "{unit:?} {exponent}");
+            assert_eq!(
+                convert_to_pcp_units(unit, exponent),
+                want,
+                "{unit:?} {exponent}"
+            );
         }
     }
 }

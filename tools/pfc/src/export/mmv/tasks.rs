@@ -4,9 +4,9 @@
 //! instance domain (indom), whose instances are the tasks.
 //!
 //! pmdammv reads all files again when one file is replaced, so the file of tasks is replaced at
-//! most once per [`MIN_REPLACE_INTERVAL`]. A task that is not among the busiest any longer stays in
-//! the file until the next replacement, and its values are still updated. The values of a task that
-//! has exited stay unchanged.
+//! most once per [`MIN_FILE_REPLACE_INTERVAL`]. A task that is not among the busiest any longer
+//! stays in the file until the next replacement, and its values are still updated. The values of a
+//! task that has exited stay unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -14,102 +14,108 @@ use perfcounters::Unit;
 use ppa::Task;
 
 use crate::error::Failure;
-use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS, TOTAL_METRICS};
+use crate::export::tasks::{TaskMetric, TaskScrape, PER_TASK_METRICS, TASK_TOTAL_METRICS};
 
-use super::encode::{FileContents, Indom, Metric, Semantics, VALUE_STRIDE};
-use super::layout::FileLayout;
-use super::names::pcp_units;
-use super::{remove_file, Exporter, MappedFile, RESCAN_DELAY};
+use super::encode::{Indom, Metric, MetricSemantics, MmvFileContents, VALUE_STRIDE_WORDS};
+use super::layout::MmvFileLayout;
+use super::names::convert_to_pcp_units;
+use super::{remove_file, MappedMmvFile, MmvExporter, DIRECTORY_TOUCH_DELAY};
 
 /// The part of the file's name that follows the exporter's name and a dot.
-pub const SUFFIX: &str = "tasks";
+pub const TASK_FILE_SUFFIX: &str = "tasks";
 
-const TASK_CLUSTER: u32 = 1022;
-/// The serial number, in the cluster [`TASK_CLUSTER`], of the instance domain (indom) of tasks.
-const TASK_INDOM: u32 = 1;
+const TASK_METRICS_CLUSTER: u32 = 1022;
+/// The serial number, in the cluster [`TASK_METRICS_CLUSTER`], of the instance domain (indom) of
+/// tasks.
+const TASK_INDOM_SERIAL: u32 = 1;
 /// PCP item numbers of the first per-task metric and of the first total over all tasks.
-const FIRST_TASK_ITEM: u32 = 1;
-const FIRST_TOTAL_ITEM: u32 = 512;
-const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
+const FIRST_TASK_METRIC_ITEM: u32 = 1;
+const FIRST_TOTAL_METRIC_ITEM: u32 = 512;
+const MIN_FILE_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub struct TaskFile {
-    pub mapped: MappedFile,
+pub struct MappedTaskFile {
+    pub mapped_file: MappedMmvFile,
     /// The ID and the name of each task in the file, in the order of each metric's values.
-    members: Vec<(u32, String)>,
+    tasks_in_file: Vec<(u32, String)>,
     created_at: Instant,
 }
 
-impl Exporter {
-    pub(super) fn update_tasks(
+impl MmvExporter {
+    pub(super) fn update_task_file(
         &mut self,
         tasks: &TaskScrape,
         generation: u64,
     ) -> Result<(), Failure> {
-        let is_recent = |file: &TaskFile| file.created_at.elapsed() < MIN_REPLACE_INTERVAL;
-        if !self.tasks.as_ref().is_some_and(is_recent) {
+        let is_recent =
+            |file: &MappedTaskFile| file.created_at.elapsed() < MIN_FILE_REPLACE_INTERVAL;
+        if !self.task_file.as_ref().is_some_and(is_recent) {
             let member = |t: &Task| (t.pid, visible::escape(&t.name()).into_owned());
-            let members: Vec<(u32, String)> = tasks.busiest().map(member).collect();
-            let is_unchanged = match &self.tasks {
-                Some(file) => file.members == members,
+            let members: Vec<(u32, String)> = tasks.busiest_tasks().map(member).collect();
+            let is_unchanged = match &self.task_file {
+                Some(file) => file.tasks_in_file == members,
                 None => members.is_empty(),
             };
             if !is_unchanged {
-                self.replace_tasks(tasks, members, generation | 1)?;
+                self.replace_task_file(tasks, members, generation | 1)?;
             }
         }
-        if let Some(file) = &self.tasks {
-            file.store(tasks);
+        if let Some(file) = &self.task_file {
+            file.store_task_values(tasks);
         }
         Ok(())
     }
 
-    fn replace_tasks(
+    fn replace_task_file(
         &mut self,
         tasks: &TaskScrape,
         members: Vec<(u32, String)>,
         generation: u64,
     ) -> Result<(), Failure> {
-        let old = self.tasks.take();
+        let old = self.task_file.take();
         // PCP does not allow an indom without instances, so no file is written if there are no
         // tasks.
         if !members.is_empty() {
-            let file = TaskFile {
-                mapped: self.create_file(plan_file(&self.name, &members), generation)?,
-                members,
+            let file = MappedTaskFile {
+                mapped_file: self
+                    .create_temporary_file(plan_task_file(&self.name, &members), generation)?,
+                tasks_in_file: members,
                 created_at: Instant::now(),
             };
-            file.store(tasks);
-            self.tasks = Some(TaskFile {
-                mapped: self.publish(file.mapped)?,
+            file.store_task_values(tasks);
+            self.task_file = Some(MappedTaskFile {
+                mapped_file: self.rename_to_final_path(file.mapped_file)?,
                 ..file
             });
         }
         if let Some(old) = old {
-            if self.tasks.is_none() {
-                remove_file(&old.mapped.path)?;
+            if self.task_file.is_none() {
+                remove_file(&old.mapped_file.path)?;
             }
-            old.mapped.retire();
+            old.mapped_file.clear_generation_numbers();
         }
-        self.touch_at = Some(Instant::now() + RESCAN_DELAY);
+        self.touch_directory_at = Some(Instant::now() + DIRECTORY_TOUCH_DELAY);
         Ok(())
     }
 }
 
-impl TaskFile {
-    fn store(&self, tasks: &TaskScrape) {
-        let all = &tasks.all;
-        let mapped = &self.mapped;
-        let totals = tasks.totals().map(|(_, sum)| sum);
+impl MappedTaskFile {
+    fn store_task_values(&self, tasks: &TaskScrape) {
+        let all = &tasks.all_tasks;
+        let mapped = &self.mapped_file;
+        let totals = tasks.metric_totals().map(|(_, sum)| sum);
         let totals = std::iter::once(all.len() as u64).chain(totals);
-        let mut words = self.mapped.values.iter();
+        let mut words = self.mapped_file.first_value_words.iter();
         for (value, word) in totals.zip(&mut words) {
-            mapped.set(*word, value);
+            mapped.store_word(*word, value);
         }
-        for (value, first) in TASK_METRICS.iter().zip(words) {
-            for (n, (pid, _)) in self.members.iter().enumerate() {
+        for (value, first) in PER_TASK_METRICS.iter().zip(words) {
+            for (n, (pid, _)) in self.tasks_in_file.iter().enumerate() {
                 if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
-                    mapped.set(first + n * VALUE_STRIDE, value.get(&all[at], tasks.khz));
+                    mapped.store_word(
+                        first + n * VALUE_STRIDE_WORDS,
+                        value.value_of_task(&all[at], tasks.tick_khz),
+                    );
                 }
             }
         }
@@ -117,54 +123,54 @@ impl TaskFile {
 }
 
 /// Returns the layout of the file with the metrics `NAME.tasks.*`.
-fn plan_file(name: &str, members: &[(u32, String)]) -> FileLayout {
-    let unit = |unit, exponent| pcp_units(unit, exponent).map_or(0, |u| u.0);
+fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
+    let unit = |unit, exponent| convert_to_pcp_units(unit, exponent).map_or(0, |u| u.0);
     // Tasks are named as PCP's process agent names processes: the ID, which identifies the task,
     // and then the task's name.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
     let mut metrics = vec![Metric {
-        item: 0,
+        item_number: 0,
         name: format!("{name}.tasks.accounted"),
-        semantics: Semantics::Instant,
-        units: unit(Unit::Events, 0),
-        indom: None,
-        short: "Number of accounted tasks".to_owned(),
-        long: "Number of accounted tasks, of which the busiest are exported".to_owned(),
+        semantics: MetricSemantics::Instant,
+        packed_units: unit(Unit::Events, 0),
+        indom_index: None,
+        short_help: "Number of accounted tasks".to_owned(),
+        long_help: "Number of accounted tasks, of which the busiest are exported".to_owned(),
     }];
     let metric = |(value, item): (&TaskMetric, u32), infix, indom| Metric {
-        item,
+        item_number: item,
         name: format!("{name}.tasks.{infix}{}", value.name),
-        semantics: Semantics::Counter,
-        units: match value.is_time {
+        semantics: MetricSemantics::Counter,
+        packed_units: match value.is_time {
             true => unit(Unit::Seconds, -9),
             false => unit(Unit::Events, 0),
         },
-        indom,
-        short: value.help.to_owned(),
-        long: value.help.to_owned(),
+        indom_index: indom,
+        short_help: value.help.to_owned(),
+        long_help: value.help.to_owned(),
     };
     metrics.extend(
-        TOTAL_METRICS
+        TASK_TOTAL_METRICS
             .iter()
-            .zip(FIRST_TOTAL_ITEM..)
+            .zip(FIRST_TOTAL_METRIC_ITEM..)
             .map(|v| metric(v, "all.", None)),
     );
     metrics.extend(
-        TASK_METRICS
+        PER_TASK_METRICS
             .iter()
-            .zip(FIRST_TASK_ITEM..)
+            .zip(FIRST_TASK_METRIC_ITEM..)
             .map(|v| metric(v, "", Some(0))),
     );
-    FileLayout {
-        suffix: SUFFIX.to_owned(),
-        contents: FileContents {
-            cluster: TASK_CLUSTER,
+    MmvFileLayout {
+        name_suffix: TASK_FILE_SUFFIX.to_owned(),
+        contents: MmvFileContents {
+            cluster: TASK_METRICS_CLUSTER,
             indoms: vec![Indom {
-                serial: TASK_INDOM,
+                serial: TASK_INDOM_SERIAL,
                 instances: members.iter().map(instance).collect(),
             }],
             metrics,
         },
-        sources: Vec::new(),
+        value_sources: Vec::new(),
     }
 }

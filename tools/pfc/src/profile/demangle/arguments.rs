@@ -2,34 +2,44 @@
 
 //! Reads template arguments and C++20 constraints in mangled C++ names.
 
-use super::cpp::{Parser, MARK, MARK_END};
-use super::text::{Argument, Text};
+use super::cpp::{CppNameParser, PLACEHOLDER_END, PLACEHOLDER_START};
+use super::text::{TemplateArgument, TwoPartText};
 
-impl Parser<'_> {
+impl CppNameParser<'_> {
     /// Reads the template arguments at the current position, and appends them to `name`.
-    pub fn with_arguments(&mut self, name: &Text, of_function: bool) -> Option<Text> {
-        let (arguments, text) = self.nest(|p| p.template_arguments(of_function))?;
+    pub fn append_template_arguments(
+        &mut self,
+        name: &TwoPartText,
+        of_function: bool,
+    ) -> Option<TwoPartText> {
+        let (arguments, text) = self.read_nested(|p| p.read_template_arguments(of_function))?;
         let mut left = name.left.to_string();
-        if left.contains(MARK) {
-            left = self.fill_marks(&left, &arguments)?;
+        if left.contains(PLACEHOLDER_START) {
+            left = self.fill_placeholders(&left, &arguments)?;
         }
         let blank = if left.ends_with('<') { " " } else { "" };
         let left = self.limits.join(&[&left, &name.right, blank, &text])?;
-        Some(Text::name(&left, &name.leaf))
+        Some(TwoPartText::name(&left, &name.last_component))
     }
 
-    /// Replaces each [`MARK`] in the type of a conversion operator by the template argument that it
-    /// stands for.
-    pub fn fill_marks(&mut self, text: &str, arguments: &[Argument]) -> Option<String> {
+    /// Replaces each [`PLACEHOLDER_START`] in the type of a conversion operator by the template
+    /// argument that it stands for.
+    pub fn fill_placeholders(
+        &mut self,
+        text: &str,
+        arguments: &[TemplateArgument],
+    ) -> Option<String> {
         let mut filled = String::new();
-        for (n, part) in text.split(MARK).enumerate() {
+        for (n, part) in text.split(PLACEHOLDER_START).enumerate() {
             let (number, rest) = match n {
                 0 => (None, part),
-                _ => part.split_once(MARK_END).map(|(n, rest)| (Some(n), rest))?,
+                _ => part
+                    .split_once(PLACEHOLDER_END)
+                    .map(|(n, rest)| (Some(n), rest))?,
             };
             let argument = match number {
                 Some(number) => {
-                    self.argument_text(arguments.get(number.parse::<usize>().ok()?)?)?
+                    self.format_argument(arguments.get(number.parse::<usize>().ok()?)?)?
                 }
                 None => String::new(),
             };
@@ -38,30 +48,33 @@ impl Parser<'_> {
         Some(filled)
     }
 
-    pub fn argument_text(&mut self, argument: &Argument) -> Option<String> {
+    pub fn format_argument(&mut self, argument: &TemplateArgument) -> Option<String> {
         match argument {
-            Argument::One(text) => self.limits.whole(text),
-            Argument::Pack(texts) => {
+            TemplateArgument::One(text) => self.limits.whole_text(text),
+            TemplateArgument::Pack(texts) => {
                 let mut all = Vec::new();
                 for text in texts {
-                    all.push(self.limits.whole(text)?);
+                    all.push(self.limits.whole_text(text)?);
                 }
-                self.limits.join_list(&all)
+                self.limits.join_with_commas(&all)
             }
         }
     }
 
-    fn template_arguments(&mut self, of_function: bool) -> Option<(Vec<Argument>, String)> {
-        self.need("I")?;
-        let outer = std::mem::replace(&mut self.in_conversion, false);
-        let mut arguments: Vec<Argument> = Vec::new();
-        while !self.take("E") {
-            if self.peek() == b'Q' {
+    fn read_template_arguments(
+        &mut self,
+        of_function: bool,
+    ) -> Option<(Vec<TemplateArgument>, String)> {
+        self.expect_text("I")?;
+        let outer = std::mem::replace(&mut self.in_conversion_type, false);
+        let mut arguments: Vec<TemplateArgument> = Vec::new();
+        while !self.take_text("E") {
+            if self.peek_byte() == b'Q' {
                 self.skip_constraint()?;
                 continue;
             }
-            while self.template_parameter_declaration()? {}
-            let argument = self.template_argument()?;
+            while self.skip_template_parameter_declaration()? {}
+            let argument = self.read_template_argument()?;
             if of_function {
                 // Store the argument at once: a later argument of the same list may refer to it.
                 match self.arguments.get_mut(arguments.len()) {
@@ -71,71 +84,73 @@ impl Parser<'_> {
             }
             arguments.push(argument);
         }
-        self.in_conversion = outer;
+        self.in_conversion_type = outer;
         if of_function {
             self.arguments.truncate(arguments.len());
         }
         let mut texts = Vec::new();
         for argument in &arguments {
-            texts.push(self.argument_text(argument)?);
+            texts.push(self.format_argument(argument)?);
         }
-        let list = self.limits.join_list(&texts)?;
+        let list = self.limits.join_with_commas(&texts)?;
         let blank = if list.ends_with('>') { " " } else { "" };
         let text = self.limits.join(&["<", &list, blank, ">"])?;
         Some((arguments, text))
     }
 
-    fn template_argument(&mut self) -> Option<Argument> {
-        match self.peek() {
-            b'L' => Some(Argument::One(Text::plain(&self.literal()?))),
+    fn read_template_argument(&mut self) -> Option<TemplateArgument> {
+        match self.peek_byte() {
+            b'L' => Some(TemplateArgument::One(TwoPartText::plain(
+                &self.read_literal()?,
+            ))),
             b'X' => {
-                self.at += 1;
-                let text = self.expression()?;
-                self.need("E")?;
-                Some(Argument::One(Text::plain(&text)))
+                self.position += 1;
+                let text = self.read_expression()?;
+                self.expect_text("E")?;
+                Some(TemplateArgument::One(TwoPartText::plain(&text)))
             }
             b'J' => {
-                self.at += 1;
+                self.position += 1;
                 let mut texts = Vec::new();
-                while !self.take("E") {
-                    match self.nest(Self::template_argument)? {
-                        Argument::One(text) => texts.push(text),
-                        Argument::Pack(more) => texts.extend(more),
+                while !self.take_text("E") {
+                    match self.read_nested(Self::read_template_argument)? {
+                        TemplateArgument::One(text) => texts.push(text),
+                        TemplateArgument::Pack(more) => texts.extend(more),
                     }
-                    self.limits.spend(texts.len())?;
+                    self.limits.spend_work(texts.len())?;
                 }
-                Some(Argument::Pack(texts))
+                Some(TemplateArgument::Pack(texts))
             }
-            _ => Some(Argument::One(self.any_type()?)),
+            _ => Some(TemplateArgument::One(self.read_type()?)),
         }
     }
 
     /// Skips the declaration of a template parameter, which C++20 encodes for constrained
     /// parameters. Returns false if no declaration is next.
-    pub fn template_parameter_declaration(&mut self) -> Option<bool> {
-        if self.peek() != b'T' {
+    pub fn skip_template_parameter_declaration(&mut self) -> Option<bool> {
+        if self.peek_byte() != b'T' {
             return Some(false);
         }
-        match self.peek_at(1) {
-            b'y' => self.at += 2,
+        match self.peek_byte_at(1) {
+            b'y' => self.position += 2,
             b'n' => {
-                self.at += 2;
-                self.any_type()?;
+                self.position += 2;
+                self.read_type()?;
             }
             b'k' => {
-                self.at += 2;
-                self.name(false)?;
+                self.position += 2;
+                self.read_name(false)?;
             }
             b'p' => {
-                self.at += 2;
-                self.nest(Self::template_parameter_declaration)?
+                self.position += 2;
+                self.read_nested(Self::skip_template_parameter_declaration)?
                     .then_some(())?;
             }
             b't' => {
-                self.at += 2;
-                while self.nest(Self::template_parameter_declaration)? {}
+                self.position += 2;
+                while self.read_nested(Self::skip_template_parameter_declaration)? {}
                 self.skip_constraint()?;
-                self.need("E")?;
+                self.expect_text("E")?;
             }
             _ => return Some(false),
         }
@@ -144,8 +159,8 @@ impl Parser<'_> {
 
     /// Skips a C++20 requires clause if one is next.
     pub fn skip_constraint(&mut self) -> Option<()> {
-        if self.take("Q") {
-            self.expression()?;
+        if self.take_text("Q") {
+            self.read_expression()?;
         }
         Some(())
     }

@@ -8,22 +8,22 @@
 //! elements, and for each element. Like perf, pfc does not show the parameters, the return type and
 //! the constraints of the function itself.
 
-use super::text::{Argument, Limits, Text};
+use super::text::{DemanglingLimits, TemplateArgument, TwoPartText};
 
 /// The first character of a placeholder for a template argument that has not been read yet. A
-/// placeholder consists of `MARK`, the argument's number, and [`MARK_END`].
-pub const MARK: char = '\u{1}';
-pub const MARK_END: char = '\u{2}';
+/// placeholder consists of `PLACEHOLDER_START`, the argument's number, and [`PLACEHOLDER_END`].
+pub const PLACEHOLDER_START: char = '\u{1}';
+pub const PLACEHOLDER_END: char = '\u{2}';
 
 /// Returns the name of a C++ function, without parameters.
-pub fn demangle(name: &str) -> Option<String> {
-    let mut parser = Parser::new(name)?;
-    parser.encoding(false)
+pub fn demangle_cpp(name: &str) -> Option<String> {
+    let mut parser = CppNameParser::new(name)?;
+    parser.read_encoding(false)
 }
 
 /// The name of a function or a type, and its properties.
-pub struct Name {
-    pub text: Text,
+pub struct ParsedName {
+    pub text: TwoPartText,
     /// True if the encoding has the return type before the parameters: the name ends with template
     /// arguments, and is not that of a constructor, destructor or conversion operator.
     has_return_type: bool,
@@ -32,27 +32,27 @@ pub struct Name {
 }
 
 /// The part of a qualified name after the last `::`.
-struct Component {
+struct NameComponent {
     text: String,
-    leaf: String,
+    untagged_text: String,
     /// True for a constructor, destructor or conversion operator, whose encoding has no return
     /// type.
-    is_special: bool,
+    is_special_member: bool,
 }
 
-pub struct Parser<'a> {
+pub struct CppNameParser<'a> {
     input: &'a [u8],
-    pub at: usize,
-    pub limits: Limits,
+    pub position: usize,
+    pub limits: DemanglingLimits,
     /// The parts of the name to which later parts may refer by `S_`, `S0_` and so on.
-    pub substitutions: Vec<Text>,
+    pub substitutions: Vec<TwoPartText>,
     /// The template arguments of the innermost function template.
-    pub arguments: Vec<Argument>,
+    pub arguments: Vec<TemplateArgument>,
     /// The number of lambda expressions whose parameters are being read.
-    pub lambdas: usize,
+    pub lambda_depth: usize,
     /// True while the type of a conversion operator is being read. The template arguments of a
     /// conversion operator are encoded after its type.
-    pub in_conversion: bool,
+    pub in_conversion_type: bool,
     /// The pattern of a pack expansion is read once for each element of its parameter packs.
     /// `pack_index` is the index of the element for which a pattern is being read, or `None`.
     pub pack_index: Option<usize>,
@@ -60,98 +60,98 @@ pub struct Parser<'a> {
     pub pack_length: Option<usize>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> CppNameParser<'a> {
     pub fn new(name: &'a str) -> Option<Self> {
         let input = name
             .strip_prefix("_Z")
             .or_else(|| name.strip_prefix("__Z"))?;
         Some(Self {
             input: input.as_bytes(),
-            at: 0,
-            limits: Limits::default(),
+            position: 0,
+            limits: DemanglingLimits::default(),
             substitutions: Vec::new(),
             arguments: Vec::new(),
-            lambdas: 0,
-            in_conversion: false,
+            lambda_depth: 0,
+            in_conversion_type: false,
             pack_index: None,
             pack_length: None,
         })
     }
 
     /// Returns the next byte of the mangled name, or 0 at the end of the name.
-    pub fn peek(&self) -> u8 {
-        self.peek_at(0)
+    pub fn peek_byte(&self) -> u8 {
+        self.peek_byte_at(0)
     }
 
-    pub fn peek_at(&self, offset: usize) -> u8 {
-        let at = self.at.checked_add(offset);
+    pub fn peek_byte_at(&self, offset: usize) -> u8 {
+        let at = self.position.checked_add(offset);
         at.and_then(|at| self.input.get(at)).copied().unwrap_or(0)
     }
 
     /// Skips `text` and returns true if the rest of the mangled name begins with it.
-    pub fn take(&mut self, text: &str) -> bool {
-        let rest = self.input.get(self.at..).unwrap_or_default();
+    pub fn take_text(&mut self, text: &str) -> bool {
+        let rest = self.input.get(self.position..).unwrap_or_default();
         let is_next = rest.starts_with(text.as_bytes());
         if is_next {
-            self.at += text.len();
+            self.position += text.len();
         }
         is_next
     }
 
-    pub fn need(&mut self, text: &str) -> Option<()> {
-        self.take(text).then_some(())
+    pub fn expect_text(&mut self, text: &str) -> Option<()> {
+        self.take_text(text).then_some(())
     }
 
     /// Calls `read` for a nested part of the name. Returns `None` if the nesting is too deep.
-    pub fn nest<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        self.limits.enter()?;
+    pub fn read_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.limits.enter_nested_part()?;
         let result = read(self);
-        self.limits.leave();
+        self.limits.leave_nested_part();
         result
     }
 
     /// Reads a decimal number.
-    pub fn number(&mut self) -> Option<usize> {
-        let digits = &self.input[self.at.min(self.input.len())..];
+    pub fn read_number(&mut self) -> Option<usize> {
+        let digits = &self.input[self.position.min(self.input.len())..];
         let length = digits.iter().take_while(|b| b.is_ascii_digit()).count();
         let text = std::str::from_utf8(&digits[..length]).ok()?;
-        self.at += length;
+        self.position += length;
         text.parse().ok()
     }
 
     /// Reads an optional decimal number, and then `_`. Returns 0 if the number is missing,
     /// otherwise the number plus 1.
-    pub fn sequence_number(&mut self) -> Option<usize> {
-        let number = match self.peek().is_ascii_digit() {
-            true => self.number()?.checked_add(1)?,
+    pub fn read_sequence_number(&mut self) -> Option<usize> {
+        let number = match self.peek_byte().is_ascii_digit() {
+            true => self.read_number()?.checked_add(1)?,
             false => 0,
         };
-        self.need("_")?;
+        self.expect_text("_")?;
         Some(number)
     }
 
     /// Reads the name of a function and, if `with_parameters` is true, its parameters.
-    pub fn encoding(&mut self, with_parameters: bool) -> Option<String> {
-        self.limits.spend(self.arguments.len())?;
+    pub fn read_encoding(&mut self, with_parameters: bool) -> Option<String> {
+        self.limits.spend_work(self.arguments.len())?;
         let outer = self.arguments.clone();
-        let text = self.nest(|p| p.encoding_text(with_parameters));
+        let text = self.read_nested(|p| p.read_any_encoding(with_parameters));
         self.arguments = outer;
         text
     }
 
-    fn encoding_text(&mut self, with_parameters: bool) -> Option<String> {
-        if matches!(self.peek(), b'T' | b'G') {
-            return self.special_name();
+    fn read_any_encoding(&mut self, with_parameters: bool) -> Option<String> {
+        if matches!(self.peek_byte(), b'T' | b'G') {
+            return self.read_special_name();
         }
-        let name = self.name(true)?;
-        let text = self.limits.whole(&name.text)?;
-        if !with_parameters || matches!(self.peek(), 0 | b'E' | b'.') {
+        let name = self.read_name(true)?;
+        let text = self.limits.whole_text(&name.text)?;
+        if !with_parameters || matches!(self.peek_byte(), 0 | b'E' | b'.') {
             return Some(text);
         }
         if name.has_return_type {
-            self.type_text()?;
+            self.read_type_text()?;
         }
-        let parameters = self.parameters()?;
+        let parameters = self.read_parameter_types()?;
         self.skip_constraint()?;
         self.limits
             .join(&[&text, "(", &parameters, ")", &name.qualifiers])
@@ -159,214 +159,223 @@ impl<'a> Parser<'a> {
 
     /// Reads parameter types until the next byte cannot begin a type. Returns the types with commas
     /// between them.
-    pub fn parameters(&mut self) -> Option<String> {
+    pub fn read_parameter_types(&mut self) -> Option<String> {
         let mut texts = Vec::new();
         // R or O directly before E is a reference qualifier of the function type, not a type.
-        let is_end = |p: &Self| match p.peek() {
+        let is_end = |p: &Self| match p.peek_byte() {
             0 | b'E' | b'.' | b'Q' => true,
-            b'R' | b'O' => p.peek_at(1) == b'E',
+            b'R' | b'O' => p.peek_byte_at(1) == b'E',
             _ => false,
         };
         while !is_end(self) {
-            let text = self.any_type()?;
-            texts.push(self.limits.whole(&text)?);
+            let text = self.read_type()?;
+            texts.push(self.limits.whole_text(&text)?);
         }
         match texts.as_slice() {
             [only] if only == "void" => Some(String::new()),
             [] => None,
-            _ => self.limits.join_list(&texts),
+            _ => self.limits.join_with_commas(&texts),
         }
     }
 
-    fn special_name(&mut self) -> Option<String> {
-        const OF_TYPES: [(&str, &str); 5] = [
+    fn read_special_name(&mut self) -> Option<String> {
+        const PREFIXES_OF_TYPES: [(&str, &str); 5] = [
             ("TV", "vtable for "),
             ("TT", "VTT for "),
             ("TI", "typeinfo for "),
             ("TS", "typeinfo name for "),
             ("TA", "template parameter object for "),
         ];
-        const OF_NAMES: [(&str, &str); 4] = [
+        const PREFIXES_OF_NAMES: [(&str, &str); 4] = [
             ("GV", "guard variable for "),
             ("GR", "reference temporary for "),
             ("TW", "TLS wrapper function for "),
             ("TH", "TLS init function for "),
         ];
-        const OF_FUNCTIONS: [(&str, &str); 2] = [
+        const PREFIXES_OF_FUNCTIONS: [(&str, &str); 2] = [
             ("GTt", "transaction clone for "),
             ("GTn", "non-transaction clone for "),
         ];
-        if let Some((_, what)) = OF_TYPES.iter().find(|(begin, _)| self.take(begin)) {
-            let text = self.type_text()?;
+        if let Some((_, what)) = PREFIXES_OF_TYPES
+            .iter()
+            .find(|(begin, _)| self.take_text(begin))
+        {
+            let text = self.read_type_text()?;
             return self.limits.join(&[what, &text]);
         }
-        if let Some((_, what)) = OF_NAMES.iter().find(|(begin, _)| self.take(begin)) {
-            let name = self.name(false)?.text;
+        if let Some((_, what)) = PREFIXES_OF_NAMES
+            .iter()
+            .find(|(begin, _)| self.take_text(begin))
+        {
+            let name = self.read_name(false)?.text;
             return self.limits.join(&[what, &name.left, &name.right]);
         }
-        if let Some((_, what)) = OF_FUNCTIONS.iter().find(|(begin, _)| self.take(begin)) {
-            let text = self.encoding(true)?;
+        if let Some((_, what)) = PREFIXES_OF_FUNCTIONS
+            .iter()
+            .find(|(begin, _)| self.take_text(begin))
+        {
+            let text = self.read_encoding(true)?;
             return self.limits.join(&[what, &text]);
         }
-        let what = if self.take("TC") {
-            let derived = self.type_text()?;
-            self.number()?;
-            self.need("_")?;
-            let base = self.type_text()?;
+        let what = if self.take_text("TC") {
+            let derived = self.read_type_text()?;
+            self.read_number()?;
+            self.expect_text("_")?;
+            let base = self.read_type_text()?;
             let parts = ["construction vtable for ", &base, "-in-", &derived];
             return self.limits.join(&parts);
-        } else if self.take("Tc") {
-            self.call_offset()?;
-            self.call_offset()?;
+        } else if self.take_text("Tc") {
+            self.read_call_offset()?;
+            self.read_call_offset()?;
             "covariant return thunk to "
         } else {
-            self.need("T")?;
-            match self.call_offset()? {
+            self.expect_text("T")?;
+            match self.read_call_offset()? {
                 true => "virtual thunk to ",
                 false => "non-virtual thunk to ",
             }
         };
-        let text = self.encoding(true)?;
+        let text = self.read_encoding(true)?;
         self.limits.join(&[what, &text])
     }
 
     /// Reads the call offset of a thunk. Returns true if the thunk is a virtual thunk.
-    fn call_offset(&mut self) -> Option<bool> {
-        let is_virtual = self.take("v");
+    fn read_call_offset(&mut self) -> Option<bool> {
+        let is_virtual = self.take_text("v");
         if !is_virtual {
-            self.need("h")?;
+            self.expect_text("h")?;
         }
         for _ in 0..=usize::from(is_virtual) {
-            self.take("n");
-            self.number()?;
-            self.need("_")?;
+            self.take_text("n");
+            self.read_number()?;
+            self.expect_text("_")?;
         }
         Some(is_virtual)
     }
 
     /// Reads a name. If `of_function` is true, the template arguments of this name are kept,
     /// because the function's parameters may refer to them.
-    pub fn name(&mut self, of_function: bool) -> Option<Name> {
-        self.nest(|p| p.name_text(of_function))
+    pub fn read_name(&mut self, of_function: bool) -> Option<ParsedName> {
+        self.read_nested(|p| p.read_any_name(of_function))
     }
 
-    fn name_text(&mut self, of_function: bool) -> Option<Name> {
-        let mut name = match (self.peek(), self.peek_at(1)) {
-            (b'N', _) => return self.nested_name(of_function),
-            (b'Z', _) => return self.local_name(of_function),
+    fn read_any_name(&mut self, of_function: bool) -> Option<ParsedName> {
+        let mut name = match (self.peek_byte(), self.peek_byte_at(1)) {
+            (b'N', _) => return self.read_nested_name(of_function),
+            (b'Z', _) => return self.read_local_name(of_function),
             (b'S', second) if second != b't' => {
-                let text = self.substitution(false)?;
+                let text = self.read_substitution(false)?;
                 // Without template arguments, a substitution stands for a whole type and cannot be
                 // a name.
-                if self.peek() != b'I' {
+                if self.peek_byte() != b'I' {
                     return None;
                 }
-                Name {
+                ParsedName {
                     text,
                     has_return_type: false,
                     qualifiers: String::new(),
                 }
             }
             _ => {
-                let std = if self.take("St") { "std::" } else { "" };
-                let component = self.component("")?;
+                let std = if self.take_text("St") { "std::" } else { "" };
+                let component = self.read_component("")?;
                 let text = self.limits.join(&[std, &component.text])?;
-                let text = Text::name(&text, &component.leaf);
-                if self.peek() == b'I' {
+                let text = TwoPartText::name(&text, &component.untagged_text);
+                if self.peek_byte() == b'I' {
                     self.substitutions.push(text.clone());
                 }
-                Name {
+                ParsedName {
                     text,
                     has_return_type: false,
                     qualifiers: String::new(),
                 }
             }
         };
-        if self.peek() == b'I' {
-            name.text = self.with_arguments(&name.text, of_function)?;
+        if self.peek_byte() == b'I' {
+            name.text = self.append_template_arguments(&name.text, of_function)?;
             name.has_return_type = true;
         }
         Some(name)
     }
 
-    fn nested_name(&mut self, of_function: bool) -> Option<Name> {
-        self.need("N")?;
+    fn read_nested_name(&mut self, of_function: bool) -> Option<ParsedName> {
+        self.expect_text("N")?;
         let mut qualifiers = String::new();
-        let mut is_special = false;
-        if !self.take("H") {
-            for qualifier in self.qualifiers() {
+        let mut is_special_member = false;
+        if !self.take_text("H") {
+            for qualifier in self.read_qualifiers() {
                 qualifiers.push(' ');
                 qualifiers.push_str(qualifier);
             }
             let reference = [("R", " &"), ("O", " &&")];
-            if let Some((_, text)) = reference.iter().find(|(sign, _)| self.take(sign)) {
+            if let Some((_, text)) = reference.iter().find(|(sign, _)| self.take_text(sign)) {
                 qualifiers.push_str(text);
             }
         }
-        let mut current: Option<Text> = None;
+        let mut current: Option<TwoPartText> = None;
         let mut has_arguments = false;
-        while !self.take("E") {
-            self.limits.enter()?;
-            self.limits.leave();
+        while !self.take_text("E") {
+            self.limits.enter_nested_part()?;
+            self.limits.leave_nested_part();
             let is_first = current.is_none();
-            let (next, is_substitutable) = match (&current, self.peek()) {
+            let (next, is_substitutable) = match (&current, self.peek_byte()) {
                 (Some(prefix), b'I') => {
                     has_arguments = true;
                     let prefix = prefix.clone();
-                    (self.with_arguments(&prefix, of_function)?, true)
+                    (self.append_template_arguments(&prefix, of_function)?, true)
                 }
-                (None, b'S') if self.take("St") => (Text::name("std", "std"), false),
-                (None, b'S') => (self.substitution(true)?, false),
-                (None, b'T') => (self.template_parameter()?, true),
-                (None, b'D') if matches!(self.peek_at(1), b't' | b'T') => {
-                    (Text::plain(&self.decltype()?), true)
+                (None, b'S') if self.take_text("St") => (TwoPartText::name("std", "std"), false),
+                (None, b'S') => (self.read_substitution(true)?, false),
+                (None, b'T') => (self.read_template_parameter()?, true),
+                (None, b'D') if matches!(self.peek_byte_at(1), b't' | b'T') => {
+                    (TwoPartText::plain(&self.read_decltype()?), true)
                 }
                 // M says that the next component is in the initializer of the data member.
                 (Some(prefix), b'M') => {
-                    self.at += 1;
+                    self.position += 1;
                     (prefix.clone(), false)
                 }
                 _ => {
                     let prefix = current.take().unwrap_or_default();
-                    let component = self.component(&prefix.leaf)?;
-                    (is_special, has_arguments) = (component.is_special, false);
+                    let component = self.read_component(&prefix.last_component)?;
+                    (is_special_member, has_arguments) = (component.is_special_member, false);
                     let sign = if is_first { "" } else { "::" };
-                    let prefix = self.limits.whole(&prefix)?;
+                    let prefix = self.limits.whole_text(&prefix)?;
                     let text = self.limits.join(&[&prefix, sign, &component.text])?;
-                    (Text::name(&text, &component.leaf), true)
+                    (TwoPartText::name(&text, &component.untagged_text), true)
                 }
             };
-            if is_substitutable && self.peek() != b'E' {
+            if is_substitutable && self.peek_byte() != b'E' {
                 self.substitutions.push(next.clone());
             }
             current = Some(next);
         }
-        Some(Name {
+        Some(ParsedName {
             text: current?,
-            has_return_type: has_arguments && !is_special,
+            has_return_type: has_arguments && !is_special_member,
             qualifiers,
         })
     }
 
-    fn local_name(&mut self, of_function: bool) -> Option<Name> {
-        self.need("Z")?;
-        let function = self.encoding(true)?;
-        self.need("E")?;
-        let mut name = Name {
-            text: Text::plain("string literal"),
+    fn read_local_name(&mut self, of_function: bool) -> Option<ParsedName> {
+        self.expect_text("Z")?;
+        let function = self.read_encoding(true)?;
+        self.expect_text("E")?;
+        let mut name = ParsedName {
+            text: TwoPartText::plain("string literal"),
             has_return_type: false,
             qualifiers: String::new(),
         };
         let mut default_argument = String::new();
-        if self.take("s") {
-            self.discriminator();
+        if self.take_text("s") {
+            self.skip_discriminator();
         } else {
-            if self.take("d") {
-                let number = self.sequence_number()?.saturating_add(1);
+            if self.take_text("d") {
+                let number = self.read_sequence_number()?.saturating_add(1);
                 default_argument = format!("{{default arg#{number}}}::");
             }
-            name = self.name(of_function)?;
-            self.discriminator();
+            name = self.read_name(of_function)?;
+            self.skip_discriminator();
         }
         let parts = [&function, "::", &default_argument, &name.text.left];
         name.text.left = self.limits.join(&parts)?.into();
@@ -375,87 +384,89 @@ impl<'a> Parser<'a> {
 
     /// Skips the discriminator, which distinguishes local entities with the same name, if one is
     /// next.
-    fn discriminator(&mut self) {
-        let before = self.at;
-        let is_whole = self.take("__") && self.number().is_some() && self.take("_")
-            || self.take("_") && self.peek().is_ascii_digit() && {
-                self.at += 1;
+    fn skip_discriminator(&mut self) {
+        let before = self.position;
+        let is_whole = self.take_text("__") && self.read_number().is_some() && self.take_text("_")
+            || self.take_text("_") && self.peek_byte().is_ascii_digit() && {
+                self.position += 1;
                 true
             };
         if !is_whole {
-            self.at = before;
+            self.position = before;
         }
     }
 
     /// Reads one component of a qualified name. `enclosing` is the name of the enclosing class,
     /// from which constructors and destructors take their names.
-    fn component(&mut self, enclosing: &str) -> Option<Component> {
+    fn read_component(&mut self, enclosing: &str) -> Option<NameComponent> {
         // The letter L precedes a name with internal linkage. F precedes the name of a friend.
-        self.take("L");
-        let mut component = match (self.peek(), self.peek_at(1)) {
+        self.take_text("L");
+        let mut component = match (self.peek_byte(), self.peek_byte_at(1)) {
             (b'0'..=b'9', _) => {
-                let name = self.source_name()?;
-                Component {
-                    leaf: name.clone(),
+                let name = self.read_source_name()?;
+                NameComponent {
+                    untagged_text: name.clone(),
                     text: name,
-                    is_special: false,
+                    is_special_member: false,
                 }
             }
-            (b'U', b'l') => self.lambda()?,
+            (b'U', b'l') => self.read_lambda()?,
             (b'U', b't') => {
-                self.at += 2;
-                let number = self.sequence_number()?.saturating_add(1);
+                self.position += 2;
+                let number = self.read_sequence_number()?.saturating_add(1);
                 let text = format!("{{unnamed type#{number}}}");
-                Component {
-                    leaf: text.clone(),
+                NameComponent {
+                    untagged_text: text.clone(),
                     text,
-                    is_special: false,
+                    is_special_member: false,
                 }
             }
             (b'C', b'1'..=b'5') => {
-                self.at += 2;
-                Component::special(enclosing)
+                self.position += 2;
+                NameComponent::special_member(enclosing)
             }
             (b'C', b'I') => {
-                self.at += 3;
-                self.any_type()?;
-                Component::special(enclosing)
+                self.position += 3;
+                self.read_type()?;
+                NameComponent::special_member(enclosing)
             }
             (b'D', b'0'..=b'5') => {
-                self.at += 2;
-                Component::special(&self.limits.join(&["~", enclosing])?)
+                self.position += 2;
+                NameComponent::special_member(&self.limits.join(&["~", enclosing])?)
             }
             (b'D', b'C') => {
-                self.at += 2;
+                self.position += 2;
                 let mut names = Vec::new();
-                while !self.take("E") {
-                    names.push(self.source_name()?);
+                while !self.take_text("E") {
+                    names.push(self.read_source_name()?);
                 }
-                let names = self.limits.join_list(&names)?;
+                let names = self.limits.join_with_commas(&names)?;
                 let text = self.limits.join(&["[", &names, "]"])?;
-                Component {
-                    leaf: text.clone(),
+                NameComponent {
+                    untagged_text: text.clone(),
                     text,
-                    is_special: false,
+                    is_special_member: false,
                 }
             }
             (b'F', _) => {
-                self.at += 1;
-                return self.nest(|p| p.component(enclosing));
+                self.position += 1;
+                return self.read_nested(|p| p.read_component(enclosing));
             }
-            _ => self.operator_name()?,
+            _ => self.read_operator_name()?,
         };
-        while self.take("B") {
-            let tag = self.source_name()?;
+        while self.take_text("B") {
+            let tag = self.read_source_name()?;
             component.text = self.limits.join(&[&component.text, "[abi:", &tag, "]"])?;
         }
         (!component.text.is_empty()).then_some(component)
     }
 
-    pub fn source_name(&mut self) -> Option<String> {
-        let length = self.number().filter(|n| *n > 0)?;
-        let bytes = self.input.get(self.at..self.at.checked_add(length)?)?;
-        self.at += length;
+    pub fn read_source_name(&mut self) -> Option<String> {
+        let length = self.read_number().filter(|n| *n > 0)?;
+        let bytes = self
+            .input
+            .get(self.position..self.position.checked_add(length)?)?;
+        self.position += length;
         let is_anonymous = bytes.len() >= 10
             && bytes.starts_with(b"_GLOBAL_")
             && matches!(bytes[8], b'.' | b'_' | b'$')
@@ -466,62 +477,64 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn lambda(&mut self) -> Option<Component> {
-        self.need("Ul")?;
-        self.lambdas += 1;
-        while self.template_parameter_declaration()? {}
-        let parameters = self.parameters()?;
+    fn read_lambda(&mut self) -> Option<NameComponent> {
+        self.expect_text("Ul")?;
+        self.lambda_depth += 1;
+        while self.skip_template_parameter_declaration()? {}
+        let parameters = self.read_parameter_types()?;
         self.skip_constraint()?;
-        self.lambdas -= 1;
-        self.need("E")?;
-        let number = self.sequence_number()?.saturating_add(1).to_string();
+        self.lambda_depth -= 1;
+        self.expect_text("E")?;
+        let number = self.read_sequence_number()?.saturating_add(1).to_string();
         let parts = ["{lambda(", &parameters, ")#", &number, "}"];
         let text = self.limits.join(&parts)?;
-        Some(Component {
-            leaf: text.clone(),
+        Some(NameComponent {
+            untagged_text: text.clone(),
             text,
-            is_special: false,
+            is_special_member: false,
         })
     }
 
     /// Reads the name of an operator function, such as `operator+`.
-    fn operator_name(&mut self) -> Option<Component> {
-        if self.take("cv") {
-            let outer = std::mem::replace(&mut self.in_conversion, true);
-            let mut to = self.type_text()?;
-            self.in_conversion = outer;
-            if self.peek() != b'I' && to.contains(MARK) {
-                to = self.fill_marks(&to, &self.arguments.clone())?;
+    fn read_operator_name(&mut self) -> Option<NameComponent> {
+        if self.take_text("cv") {
+            let outer = std::mem::replace(&mut self.in_conversion_type, true);
+            let mut to = self.read_type_text()?;
+            self.in_conversion_type = outer;
+            if self.peek_byte() != b'I' && to.contains(PLACEHOLDER_START) {
+                to = self.fill_placeholders(&to, &self.arguments.clone())?;
             }
-            return Some(Component::special(&self.limits.join(&["operator ", &to])?));
+            return Some(NameComponent::special_member(
+                &self.limits.join(&["operator ", &to])?,
+            ));
         }
-        let text = if self.take("li") {
-            let name = self.source_name()?;
+        let text = if self.take_text("li") {
+            let name = self.read_source_name()?;
             self.limits.join(&["operator\"\" ", &name])?
-        } else if self.peek() == b'v' && self.peek_at(1).is_ascii_digit() {
-            self.at += 2;
-            let name = self.source_name()?;
+        } else if self.peek_byte() == b'v' && self.peek_byte_at(1).is_ascii_digit() {
+            self.position += 2;
+            let name = self.read_source_name()?;
             self.limits.join(&["operator ", &name])?
         } else {
-            let operator = self.operator()?;
+            let operator = self.read_operator()?;
             let is_word = operator.starts_with(|c: char| c.is_ascii_lowercase());
             let blank = if is_word { " " } else { "" };
             ["operator", blank, operator].concat()
         };
-        Some(Component {
-            leaf: text.clone(),
+        Some(NameComponent {
+            untagged_text: text.clone(),
             text,
-            is_special: false,
+            is_special_member: false,
         })
     }
 }
 
-impl Component {
-    fn special(text: &str) -> Self {
+impl NameComponent {
+    fn special_member(text: &str) -> Self {
         Self {
             text: text.to_owned(),
-            leaf: text.to_owned(),
-            is_special: true,
+            untagged_text: text.to_owned(),
+            is_special_member: true,
         }
     }
 }

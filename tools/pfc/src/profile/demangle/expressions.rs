@@ -2,7 +2,7 @@
 
 //! Reads expressions in mangled C++ names: values of template arguments, and operands of decltype.
 
-use super::cpp::Parser;
+use super::cpp::CppNameParser;
 
 /// The code of each operator in mangled names, and its text in C++.
 const OPERATORS: [(&[u8; 2], &str); 52] = [
@@ -61,188 +61,191 @@ const OPERATORS: [(&[u8; 2], &str); 52] = [
 ];
 
 /// Operators with one operand.
-const UNARY: [&[u8; 2]; 7] = [b"ps", b"ng", b"ad", b"de", b"co", b"nt", b"aw"];
+const UNARY_OPERATORS: [&[u8; 2]; 7] = [b"ps", b"ng", b"ad", b"de", b"co", b"nt", b"aw"];
 
-/// Operators that are written like calls. The operators in `CALLS_OF_TYPES` have a type as operand,
-/// and the operators in `CALLS` have an expression.
-const CALLS_OF_TYPES: [(&str, &str); 3] =
+/// Operators that are written like calls. The operators in `CALL_OPERATORS_ON_TYPES` have a type as
+/// operand, and the operators in `CALL_OPERATORS_ON_EXPRESSIONS` have an expression.
+const CALL_OPERATORS_ON_TYPES: [(&str, &str); 3] =
     [("st", "sizeof "), ("at", "alignof "), ("ti", "typeid ")];
-const CALLS: [(&str, &str); 4] = [
+const CALL_OPERATORS_ON_EXPRESSIONS: [(&str, &str); 4] = [
     ("sz", "sizeof "),
     ("az", "alignof "),
     ("te", "typeid "),
     ("nx", "noexcept "),
 ];
-const CASTS: [(&str, &str); 4] = [
+const CAST_OPERATORS: [(&str, &str); 4] = [
     ("dc", "dynamic_cast"),
     ("sc", "static_cast"),
     ("cc", "const_cast"),
     ("rc", "reinterpret_cast"),
 ];
 
-impl Parser<'_> {
+impl CppNameParser<'_> {
     /// Reads the two-letter code of an operator. Returns its text in C++.
-    pub fn operator(&mut self) -> Option<&'static str> {
-        let code = [self.peek(), self.peek_at(1)];
+    pub fn read_operator(&mut self) -> Option<&'static str> {
+        let code = [self.peek_byte(), self.peek_byte_at(1)];
         let (_, text) = OPERATORS.iter().find(|(known, _)| **known == code)?;
-        self.at += 2;
+        self.position += 2;
         Some(text)
     }
 
-    pub fn expression(&mut self) -> Option<String> {
-        self.nest(Self::expression_text)
+    pub fn read_expression(&mut self) -> Option<String> {
+        self.read_nested(Self::read_any_expression)
     }
 
     /// Reads expressions until the letter E. Returns the expressions with commas between them.
-    fn expressions(&mut self) -> Option<String> {
+    fn read_expression_list(&mut self) -> Option<String> {
         let mut all = Vec::new();
-        while !self.take("E") {
-            all.push(self.expression()?);
+        while !self.take_text("E") {
+            all.push(self.read_expression()?);
         }
-        self.limits.join_list(&all)
+        self.limits.join_with_commas(&all)
     }
 
-    fn expression_text(&mut self) -> Option<String> {
-        let global = if self.take("gs") { "::" } else { "" };
-        let code = [self.peek(), self.peek_at(1)];
+    fn read_any_expression(&mut self) -> Option<String> {
+        let global = if self.take_text("gs") { "::" } else { "" };
+        let code = [self.peek_byte(), self.peek_byte_at(1)];
         match code {
-            [b'L', _] => return self.literal(),
+            [b'L', _] => return self.read_literal(),
             [b'T', _] => {
-                let text = self.template_parameter()?;
-                return self.limits.whole(&text);
+                let text = self.read_template_parameter()?;
+                return self.limits.whole_text(&text);
             }
-            [b'f', b'p' | b'L'] if code[1] == b'p' || self.peek_at(2).is_ascii_digit() => {
-                return self.function_parameter()
+            [b'f', b'p' | b'L'] if code[1] == b'p' || self.peek_byte_at(2).is_ascii_digit() => {
+                return self.read_function_parameter()
             }
-            [b'f', b'l' | b'r' | b'L' | b'R'] => return self.fold(),
+            [b'f', b'l' | b'r' | b'L' | b'R'] => return self.read_fold_expression(),
             [b'0'..=b'9', _] | [b'o', b'n'] | [b's', b'r'] | [b'd', b'n'] => {
-                let name = self.unresolved_name()?;
+                let name = self.read_unresolved_name()?;
                 return self.limits.join(&[global, &name]);
             }
-            [b'r', b'q' | b'Q'] => return self.requires(),
+            [b'r', b'q' | b'Q'] => return self.read_requires_expression(),
             _ => {}
         }
         let is_call = |(code, _): &&(&str, &str)| self.input_starts_with(code);
-        if let Some((_, text)) = CALLS_OF_TYPES.iter().find(is_call) {
-            self.at += 2;
-            let of = self.type_text()?;
+        if let Some((_, text)) = CALL_OPERATORS_ON_TYPES.iter().find(is_call) {
+            self.position += 2;
+            let of = self.read_type_text()?;
             return self.limits.join(&[text, "(", &of, ")"]);
         }
-        if let Some((_, text)) = CALLS.iter().find(is_call) {
-            self.at += 2;
-            let of = self.expression()?;
+        if let Some((_, text)) = CALL_OPERATORS_ON_EXPRESSIONS.iter().find(is_call) {
+            self.position += 2;
+            let of = self.read_expression()?;
             return self.limits.join(&[text, "(", &of, ")"]);
         }
-        if let Some((_, text)) = CASTS.iter().find(is_call) {
-            self.at += 2;
-            let to = self.type_text()?;
-            let of = self.expression()?;
+        if let Some((_, text)) = CAST_OPERATORS.iter().find(is_call) {
+            self.position += 2;
+            let to = self.read_type_text()?;
+            let of = self.read_expression()?;
             return self.limits.join(&[text, "<", &to, ">(", &of, ")"]);
         }
         match &code {
             b"cl" | b"cp" => {
-                self.at += 2;
-                let function = self.expression()?;
-                let arguments = self.expressions()?;
+                self.position += 2;
+                let function = self.read_expression()?;
+                let arguments = self.read_expression_list()?;
                 self.limits.join(&[&function, "(", &arguments, ")"])
             }
             b"cv" => {
-                self.at += 2;
-                let to = self.type_text()?;
-                if self.take("_") {
-                    let values = self.expressions()?;
+                self.position += 2;
+                let to = self.read_type_text()?;
+                if self.take_text("_") {
+                    let values = self.read_expression_list()?;
                     return self.limits.join(&[&to, "(", &values, ")"]);
                 }
-                let value = self.expression()?;
+                let value = self.read_expression()?;
                 self.limits.join(&["(", &to, ")(", &value, ")"])
             }
             b"tl" => {
-                self.at += 2;
-                let of = self.type_text()?;
-                let values = self.expressions()?;
+                self.position += 2;
+                let of = self.read_type_text()?;
+                let values = self.read_expression_list()?;
                 self.limits.join(&[&of, "{", &values, "}"])
             }
             b"il" => {
-                self.at += 2;
-                let values = self.expressions()?;
+                self.position += 2;
+                let values = self.read_expression_list()?;
                 self.limits.join(&["{", &values, "}"])
             }
-            b"nw" | b"na" => self.new_expression(global),
+            b"nw" | b"na" => self.read_new_expression(global),
             b"dl" | b"da" => {
-                let text = self.operator()?;
-                let of = self.expression()?;
+                let text = self.read_operator()?;
+                let of = self.read_expression()?;
                 self.limits.join(&[global, text, " ", &of])
             }
             b"dt" | b"pt" => {
-                let sign = self.operator()?;
-                let object = self.expression()?;
-                let member = self.unresolved_name()?;
+                let sign = self.read_operator()?;
+                let object = self.read_expression()?;
+                let member = self.read_unresolved_name()?;
                 self.limits.join(&[&object, sign, &member])
             }
             b"qu" => {
-                self.at += 2;
-                let condition = self.expression()?;
-                let (yes, no) = (self.expression()?, self.expression()?);
+                self.position += 2;
+                let condition = self.read_expression()?;
+                let (yes, no) = (self.read_expression()?, self.read_expression()?);
                 let parts = ["(", &condition, ")?(", &yes, ") : (", &no, ")"];
                 self.limits.join(&parts)
             }
             b"ix" => {
-                self.at += 2;
-                let (array, index) = (self.expression()?, self.expression()?);
+                self.position += 2;
+                let (array, index) = (self.read_expression()?, self.read_expression()?);
                 self.limits.join(&["(", &array, ")[", &index, "]"])
             }
             b"pp" | b"mm" => {
-                let sign = self.operator()?;
-                match self.take("_") {
+                let sign = self.read_operator()?;
+                match self.take_text("_") {
                     true => {
-                        let of = self.expression()?;
+                        let of = self.read_expression()?;
                         self.limits.join(&[sign, "(", &of, ")"])
                     }
                     false => {
-                        let of = self.expression()?;
+                        let of = self.read_expression()?;
                         self.limits.join(&["(", &of, ")", sign])
                     }
                 }
             }
             b"sZ" => {
-                self.at += 2;
-                self.size_of_pack()
+                self.position += 2;
+                self.read_size_of_pack()
             }
             b"sP" => {
-                self.at += 2;
+                self.position += 2;
                 let mut texts = Vec::new();
-                while !self.take("E") {
-                    texts.push(self.type_text()?);
+                while !self.take_text("E") {
+                    texts.push(self.read_type_text()?);
                 }
-                let list = self.limits.join_list(&texts)?;
+                let list = self.limits.join_with_commas(&texts)?;
                 self.limits.join(&["sizeof...(", &list, ")"])
             }
             b"sp" => {
-                self.at += 2;
-                match self.expand_pack(Self::expression)? {
-                    Ok(elements) => self.limits.join_list(&elements),
+                self.position += 2;
+                match self.expand_pack(Self::read_expression)? {
+                    Ok(elements) => self.limits.join_with_commas(&elements),
                     Err(pattern) => self.limits.join(&[&pattern, "..."]),
                 }
             }
             b"tw" => {
-                self.at += 2;
-                let value = self.expression()?;
+                self.position += 2;
+                let value = self.read_expression()?;
                 self.limits.join(&["throw ", &value])
             }
             b"tr" => {
-                self.at += 2;
+                self.position += 2;
                 Some("throw".to_owned())
             }
-            _ if UNARY.contains(&&code) => {
-                let sign = self.operator()?;
-                let of = self.expression()?;
-                let of = self.operand(&of)?;
+            _ if UNARY_OPERATORS.contains(&&code) => {
+                let sign = self.read_operator()?;
+                let of = self.read_expression()?;
+                let of = self.parenthesize_operand(&of)?;
                 self.limits.join(&[sign, &of])
             }
             _ => {
-                let sign = self.operator()?;
-                let (one, other) = (self.expression()?, self.expression()?);
-                let (one, other) = (self.operand(&one)?, self.operand(&other)?);
+                let sign = self.read_operator()?;
+                let (one, other) = (self.read_expression()?, self.read_expression()?);
+                let (one, other) = (
+                    self.parenthesize_operand(&one)?,
+                    self.parenthesize_operand(&other)?,
+                );
                 match sign {
                     // Without parentheses, a > would end the list of template arguments.
                     ">" => self.limits.join(&["(", &one, sign, &other, ")"]),
@@ -254,12 +257,12 @@ impl Parser<'_> {
 
     fn input_starts_with(&self, code: &str) -> bool {
         let code = code.as_bytes();
-        (self.peek(), self.peek_at(1)) == (code[0], code[1])
+        (self.peek_byte(), self.peek_byte_at(1)) == (code[0], code[1])
     }
 
     /// Returns the text of an operand. If the operand is more than a name, it is put in
     /// parentheses.
-    fn operand(&mut self, text: &str) -> Option<String> {
+    fn parenthesize_operand(&mut self, text: &str) -> Option<String> {
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
         match text.chars().all(is_name) && !text.starts_with(|c: char| c.is_ascii_digit()) {
             true => Some(text.to_owned()),
@@ -268,27 +271,27 @@ impl Parser<'_> {
     }
 
     /// Reads a literal: either a value with its type, or the name of an object or function.
-    pub fn literal(&mut self) -> Option<String> {
-        self.nest(Self::literal_text)
+    pub fn read_literal(&mut self) -> Option<String> {
+        self.read_nested(Self::read_any_literal)
     }
 
-    fn literal_text(&mut self) -> Option<String> {
-        self.need("L")?;
-        if self.take("_Z") || self.take("Z") {
-            let name = self.encoding(true)?;
-            self.need("E")?;
+    fn read_any_literal(&mut self) -> Option<String> {
+        self.expect_text("L")?;
+        if self.take_text("_Z") || self.take_text("Z") {
+            let name = self.read_encoding(true)?;
+            self.expect_text("E")?;
             return Some(name);
         }
-        let kind = self.peek();
-        let of = self.type_text()?;
-        let negative = if self.take("n") { "-" } else { "" };
+        let kind = self.peek_byte();
+        let of = self.read_type_text()?;
+        let negative = if self.take_text("n") { "-" } else { "" };
         let mut value = String::new();
-        while !self.take("E") {
-            match self.peek() {
+        while !self.take_text("E") {
+            match self.peek_byte() {
                 byte @ (b'0'..=b'9' | b'a'..=b'f' | b'_') => value.push(char::from(byte)),
                 _ => return None,
             }
-            self.at += 1;
+            self.position += 1;
         }
         let suffix = match kind {
             b'b' if value == "0" => return Some("false".to_owned()),
@@ -304,66 +307,66 @@ impl Parser<'_> {
         self.limits.join(&[negative, &value, suffix])
     }
 
-    fn function_parameter(&mut self) -> Option<String> {
-        if self.take("fpT") {
+    fn read_function_parameter(&mut self) -> Option<String> {
+        if self.take_text("fpT") {
             return Some("this".to_owned());
         }
-        if self.take("fL") {
-            self.number()?;
-            self.need("p")?;
+        if self.take_text("fL") {
+            self.read_number()?;
+            self.expect_text("p")?;
         } else {
-            self.need("fp")?;
+            self.expect_text("fp")?;
         }
-        self.qualifiers();
-        let number = self.sequence_number()? + 1;
+        self.read_qualifiers();
+        let number = self.read_sequence_number()? + 1;
         Some(format!("{{parm#{number}}}"))
     }
 
-    fn fold(&mut self) -> Option<String> {
-        let kind = self.peek_at(1);
-        self.at += 2;
-        let sign = self.operator()?;
-        let pack = self.expression()?;
+    fn read_fold_expression(&mut self) -> Option<String> {
+        let kind = self.peek_byte_at(1);
+        self.position += 2;
+        let sign = self.read_operator()?;
+        let pack = self.read_expression()?;
         match kind {
             b'l' => self.limits.join(&["(...", sign, &pack, ")"]),
             b'r' => self.limits.join(&["(", &pack, sign, "...)"]),
             _ => {
-                let other = self.expression()?;
+                let other = self.read_expression()?;
                 self.limits
                     .join(&["(", &pack, sign, "...", sign, &other, ")"])
             }
         }
     }
 
-    fn new_expression(&mut self, global: &str) -> Option<String> {
-        let text = self.operator()?;
+    fn read_new_expression(&mut self, global: &str) -> Option<String> {
+        let text = self.read_operator()?;
         let mut place = Vec::new();
-        while !self.take("_") {
-            place.push(self.expression()?);
+        while !self.take_text("_") {
+            place.push(self.read_expression()?);
         }
-        let place = self.limits.join_list(&place)?;
-        let of = self.type_text()?;
+        let place = self.limits.join_with_commas(&place)?;
+        let of = self.read_type_text()?;
         let place = match place.is_empty() {
             true => String::new(),
             false => self.limits.join(&["(", &place, ") "])?,
         };
         let start = [global, text, " ", &place, &of];
         let start = self.limits.join(&start)?;
-        if self.take("E") {
+        if self.take_text("E") {
             return Some(start);
         }
-        if self.take("pi") {
-            let values = self.expressions()?;
+        if self.take_text("pi") {
+            let values = self.read_expression_list()?;
             return self.limits.join(&[&start, "(", &values, ")"]);
         }
-        let values = self.expression()?;
-        self.need("E")?;
+        let values = self.read_expression()?;
+        self.expect_text("E")?;
         self.limits.join(&[&start, &values])
     }
 
-    fn size_of_pack(&mut self) -> Option<String> {
+    fn read_size_of_pack(&mut self) -> Option<String> {
         let outer = (self.pack_index.take(), self.pack_length.take());
-        let text = self.expression()?;
+        let text = self.read_expression()?;
         let length = self.pack_length;
         (self.pack_index, self.pack_length) = outer;
         match length {
@@ -373,62 +376,62 @@ impl Parser<'_> {
     }
 
     /// Reads a name that depends on a template parameter.
-    fn unresolved_name(&mut self) -> Option<String> {
-        if !self.take("sr") {
-            return self.base_name();
+    fn read_unresolved_name(&mut self) -> Option<String> {
+        if !self.take_text("sr") {
+            return self.read_base_name();
         }
-        let mut text = if self.take("N") {
-            let mut text = self.type_text()?;
-            while !self.take("E") {
-                let part = self.base_name()?;
+        let mut text = if self.take_text("N") {
+            let mut text = self.read_type_text()?;
+            while !self.take_text("E") {
+                let part = self.read_base_name()?;
                 text = self.limits.join(&[&text, "::", &part])?;
             }
             text
         } else {
-            self.type_text()?
+            self.read_type_text()?
         };
         // After the type of an unresolved name, gcc encodes one name. clang encodes all qualifying
         // names, then the letter E, then the last name.
-        while self.peek().is_ascii_digit() && self.is_qualifier() {
-            let part = self.base_name()?;
+        while self.peek_byte().is_ascii_digit() && self.is_qualifier_next() {
+            let part = self.read_base_name()?;
             text = self.limits.join(&[&text, "::", &part])?;
         }
-        if self.peek() == b'E' && self.peek_at(1).is_ascii_digit() {
-            self.at += 1;
+        if self.peek_byte() == b'E' && self.peek_byte_at(1).is_ascii_digit() {
+            self.position += 1;
         }
-        let name = self.base_name()?;
+        let name = self.read_base_name()?;
         self.limits.join(&[&text, "::", &name])
     }
 
     /// Returns true if the next name is a qualifier. A qualifier is followed by another name, or by
     /// the letter E and another name.
-    fn is_qualifier(&mut self) -> bool {
-        let before = self.at;
-        let length = self.number().unwrap_or(0);
-        let follows = self.peek_at(length);
-        let after = self.peek_at(length.saturating_add(1));
-        self.at = before;
+    fn is_qualifier_next(&mut self) -> bool {
+        let before = self.position;
+        let length = self.read_number().unwrap_or(0);
+        let follows = self.peek_byte_at(length);
+        let after = self.peek_byte_at(length.saturating_add(1));
+        self.position = before;
         follows.is_ascii_digit() || (follows == b'E' && after.is_ascii_digit())
     }
 
-    fn base_name(&mut self) -> Option<String> {
-        self.nest(|p| {
-            let text = if p.take("on") {
-                let operator = p.operator()?;
+    fn read_base_name(&mut self) -> Option<String> {
+        self.read_nested(|p| {
+            let text = if p.take_text("on") {
+                let operator = p.read_operator()?;
                 ["operator", operator].concat()
-            } else if p.take("dn") {
-                let class = match p.peek().is_ascii_digit() {
-                    true => p.base_name()?,
-                    false => p.type_text()?,
+            } else if p.take_text("dn") {
+                let class = match p.peek_byte().is_ascii_digit() {
+                    true => p.read_base_name()?,
+                    false => p.read_type_text()?,
                 };
                 return p.limits.join(&["~", &class]);
             } else {
-                p.source_name()?
+                p.read_source_name()?
             };
-            match p.peek() {
+            match p.peek_byte() {
                 b'I' => {
-                    let name = super::text::Text::plain(&text);
-                    Some(p.with_arguments(&name, false)?.left.to_string())
+                    let name = super::text::TwoPartText::plain(&text);
+                    Some(p.append_template_arguments(&name, false)?.left.to_string())
                 }
                 _ => Some(text),
             }
@@ -436,26 +439,26 @@ impl Parser<'_> {
     }
 
     /// Reads a C++20 requires expression. Returns `requires { ... }`, without the requirements.
-    fn requires(&mut self) -> Option<String> {
-        let has_parameters = self.take("rQ");
+    fn read_requires_expression(&mut self) -> Option<String> {
+        let has_parameters = self.take_text("rQ");
         if has_parameters {
-            self.parameters()?;
-            self.need("_")?;
+            self.read_parameter_types()?;
+            self.expect_text("_")?;
         } else {
-            self.need("rq")?;
+            self.expect_text("rq")?;
         }
-        while !self.take("E") {
-            if self.take("X") {
-                self.expression()?;
-                self.take("N");
-                if self.take("R") {
-                    self.name(false)?;
+        while !self.take_text("E") {
+            if self.take_text("X") {
+                self.read_expression()?;
+                self.take_text("N");
+                if self.take_text("R") {
+                    self.read_name(false)?;
                 }
-            } else if self.take("T") {
-                self.type_text()?;
+            } else if self.take_text("T") {
+                self.read_type_text()?;
             } else {
-                self.need("Q")?;
-                self.expression()?;
+                self.expect_text("Q")?;
+                self.read_expression()?;
             }
         }
         Some("requires { ... }".to_owned())

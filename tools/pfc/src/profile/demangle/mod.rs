@@ -28,29 +28,29 @@ mod types;
 use std::fmt::{self, Write};
 
 /// The maximum length of a mangled name in bytes.
-const MAX_MANGLED_LENGTH: usize = 16 << 10;
+const MAX_MANGLED_NAME_BYTES: usize = 16 << 10;
 /// The maximum length of a demangled name in bytes.
-pub const MAX_LENGTH: usize = 8 << 10;
+pub const MAX_DEMANGLED_NAME_BYTES: usize = 8 << 10;
 
 /// Returns the name of a function as in its source code. Returns `None` if `name` is not mangled,
 /// or if it exceeds a limit of length, work or depth.
 pub fn demangle(name: &str) -> Option<String> {
-    if name.len() > MAX_MANGLED_LENGTH {
+    if name.len() > MAX_MANGLED_NAME_BYTES {
         return None;
     }
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        let mut text = LimitedText(String::new());
+        let mut text = LengthLimitedText(String::new());
         return write!(text, "{rust:#}").is_ok().then_some(text.0);
     }
-    cpp::demangle(name)
+    cpp::demangle_cpp(name)
 }
 
-/// A string whose writes fail if it would become longer than [`MAX_LENGTH`].
-struct LimitedText(String);
+/// A string whose writes fail if it would become longer than [`MAX_DEMANGLED_NAME_BYTES`].
+struct LengthLimitedText(String);
 
-impl Write for LimitedText {
+impl Write for LengthLimitedText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
-        if self.0.len() + more.len() > MAX_LENGTH {
+        if self.0.len() + more.len() > MAX_DEMANGLED_NAME_BYTES {
             return Err(fmt::Error);
         }
         self.0.push_str(more);

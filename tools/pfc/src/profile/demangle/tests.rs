@@ -2,12 +2,12 @@
 
 //! Tests that names are demangled as perf does it, and that the work on a name is limited.
 
-use super::cpp::Parser;
-use super::text::MAX_WORK;
+use super::cpp::CppNameParser;
+use super::text::MAX_DEMANGLING_WORK;
 use super::*;
 
 /// Mangled names, and the names that perf and c++filt -p print for them.
-const NAMES: [(&str, &str); 28] = [
+const MANGLED_AND_SOURCE_NAMES: [(&str, &str); 28] = [
     ("_ZN3foo3barEi", "foo::bar"),
     ("_ZL6staticv", "static"),
     (
@@ -73,8 +73,8 @@ const NAMES: [(&str, &str); 28] = [
 ];
 
 #[test]
-fn r1_9_names_are_those_of_the_source() {
-    for (mangled, name) in NAMES {
+fn r1_9_names_are_demangled_as_by_perf() {
+    for (mangled, name) in MANGLED_AND_SOURCE_NAMES {
         assert_eq!(demangle(mangled).as_deref(), Some(name), "{mangled}");
     }
     assert_eq!(demangle("main"), None);
@@ -97,7 +97,7 @@ fn r1_9_deeply_nested_names_are_demangled() {
 #[test]
 fn r1_9_a_name_that_would_be_too_long_stays_mangled() {
     let long = format!("_Z1fI{}Evv", "3abc".repeat(4000));
-    assert!(long.len() < MAX_MANGLED_LENGTH);
+    assert!(long.len() < MAX_MANGLED_NAME_BYTES);
     assert_eq!(demangle(&long), None);
     // A Rust function in which each argument's type refers twice to the type of the argument
     // before.
@@ -106,14 +106,14 @@ fn r1_9_a_name_that_would_be_too_long_stays_mangled() {
     for _ in 0..30 {
         let back = at - 2;
         at = rust.len();
-        rust.push_str(&format!("TB{0}_B{0}_E", base62(back)));
+        rust.push_str(&format!("TB{0}_B{0}_E", encode_base62(back)));
     }
     rust.push('E');
     assert!(rustc_demangle::try_demangle(&rust).is_ok());
     assert_eq!(demangle(&rust), None);
 }
 
-fn base62(mut number: usize) -> String {
+fn encode_base62(mut number: usize) -> String {
     const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut text = String::new();
     number -= 1;
@@ -127,10 +127,10 @@ fn base62(mut number: usize) -> String {
 }
 
 /// Demangles a name. Returns the demangled name, and the work that was counted for it.
-fn demangle_counted(name: &str) -> (Option<String>, usize) {
-    let mut parser = Parser::new(name).expect("a mangled name");
-    let text = parser.encoding(false);
-    (text, parser.limits.work)
+fn demangle_and_count_work(name: &str) -> (Option<String>, usize) {
+    let mut parser = CppNameParser::new(name).expect("a mangled name");
+    let text = parser.read_encoding(false);
+    (text, parser.limits.spent_work)
 }
 
 #[test]
@@ -139,19 +139,19 @@ fn r1_9_work_on_a_name_that_doubles_in_each_part_is_limited() {
     // one before, so that the whole name would have 10^11 letters.
     let digits: Vec<char> = ('1'..='9').chain('A'..='Z').collect();
     let doubled: Vec<String> = digits.iter().map(|d| format!("S0_IS{d}_S{d}_E")).collect();
-    let (text, work) = demangle_counted(&format!("_Z1fI1AIiiE{}Evv", doubled.concat()));
+    let (text, work) = demangle_and_count_work(&format!("_Z1fI1AIiiE{}Evv", doubled.concat()));
     assert_eq!(text, None);
     assert!(work < 100_000, "{work}");
     // For each use of a parameter pack, the parser reads the types of the pack again.
     let doubled: Vec<String> = (0..30).map(|n| format!("DpT{n}_DpT{n}_")).collect();
     let packs = format!("_ZZ1fIJ{}EEvDpT_ENKUlvE_clEv", doubled.concat());
-    let (text, work) = demangle_counted(&packs);
-    assert!(text.is_none_or(|text| text.len() <= MAX_LENGTH));
-    assert!(work <= 2 * MAX_WORK, "{work}");
+    let (text, work) = demangle_and_count_work(&packs);
+    assert!(text.is_none_or(|text| text.len() <= MAX_DEMANGLED_NAME_BYTES));
+    assert!(work <= 2 * MAX_DEMANGLING_WORK, "{work}");
 }
 
 #[test]
-fn r1_9_depth_of_a_name_is_limited() {
+fn r1_9_nesting_depth_of_a_name_is_limited() {
     for part in [
         "P",
         "UlPFv",
@@ -163,16 +163,16 @@ fn r1_9_depth_of_a_name_is_limited() {
         "LZ",
         "UlTt",
     ] {
-        let (text, work) = demangle_counted(&format!("_Z1f{}", part.repeat(3000)));
+        let (text, work) = demangle_and_count_work(&format!("_Z1f{}", part.repeat(3000)));
         assert!(text.is_none_or(|text| text == "f"));
         assert!(work < 10_000, "{part}: {work}");
     }
 }
 
 #[test]
-fn r1_9_no_name_makes_the_demangler_fail() {
+fn r1_9_damaged_names_cause_no_panic() {
     // Demangling does not panic on any prefix of a name, or on a name with one changed letter.
-    let names = NAMES.iter().map(|(name, _)| *name);
+    let names = MANGLED_AND_SOURCE_NAMES.iter().map(|(name, _)| *name);
     let max = usize::MAX;
     let number = [
         format!("_Z{max}x"),
@@ -184,9 +184,12 @@ fn r1_9_no_name_makes_the_demangler_fail() {
             for replacement in ["", "E", "_", "S_", "T_", "I", "Dp", "Q", "99"] {
                 let changed = [&name[..end], replacement, &name[end + 1..]].concat();
                 for text in [&changed, &changed[..end]] {
-                    if let Some(mut parser) = Parser::new(text) {
-                        let _ = parser.encoding(false);
-                        assert!(parser.limits.work <= 2 * MAX_WORK, "{text}");
+                    if let Some(mut parser) = CppNameParser::new(text) {
+                        let _ = parser.read_encoding(false);
+                        assert!(
+                            parser.limits.spent_work <= 2 * MAX_DEMANGLING_WORK,
+                            "{text}"
+                        );
                     }
                 }
             }

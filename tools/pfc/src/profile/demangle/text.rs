@@ -4,17 +4,17 @@
 
 use std::rc::Rc;
 
-use super::MAX_LENGTH;
+use super::MAX_DEMANGLED_NAME_BYTES;
 
 /// The maximum depth of nested parts of a name.
-const MAX_DEPTH: usize = 512;
+const MAX_NESTING_DEPTH: usize = 512;
 /// The maximum work for demangling one name, in units of work. One unit is a part of the name that
 /// is read, or a byte that is written.
-pub const MAX_WORK: usize = 1 << 20;
+pub const MAX_DEMANGLING_WORK: usize = 1 << 20;
 
 /// The kind of a type, which decides where the `*` of a pointer to the type is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shape {
+pub enum TypeShape {
     #[default]
     Plain,
     Function,
@@ -24,18 +24,18 @@ pub enum Shape {
 /// The text of a type or of a name, in two parts: a pointer's `*` is written between them, as in
 /// `int (*)(char)`.
 #[derive(Clone, Debug, Default)]
-pub struct Text {
+pub struct TwoPartText {
     pub left: Rc<str>,
     pub right: Rc<str>,
-    pub shape: Shape,
+    pub shape: TypeShape,
     /// The last component of a name, without its template arguments. The constructor of a class has
     /// the same name as the last component of the class's name.
-    pub leaf: Rc<str>,
+    pub last_component: Rc<str>,
     /// If the type refers to a parameter pack, the position of the type in the mangled name.
-    pub pack_at: Option<usize>,
+    pub pack_type_position: Option<usize>,
 }
 
-impl Text {
+impl TwoPartText {
     pub fn plain(text: &str) -> Self {
         Self {
             left: text.into(),
@@ -46,7 +46,7 @@ impl Text {
     pub fn name(text: &str, leaf: &str) -> Self {
         Self {
             left: text.into(),
-            leaf: leaf.into(),
+            last_component: leaf.into(),
             ..Self::default()
         }
     }
@@ -54,50 +54,51 @@ impl Text {
 
 /// A template argument: a single one, or a parameter pack with all of its elements.
 #[derive(Clone, Debug)]
-pub enum Argument {
-    One(Text),
-    Pack(Vec<Text>),
+pub enum TemplateArgument {
+    One(TwoPartText),
+    Pack(Vec<TwoPartText>),
 }
 
 /// The work that was spent on a name so far, and the current nesting depth.
 #[derive(Debug, Default)]
-pub struct Limits {
-    pub work: usize,
-    depth: usize,
+pub struct DemanglingLimits {
+    pub spent_work: usize,
+    nesting_depth: usize,
 }
 
-impl Limits {
+impl DemanglingLimits {
     /// Must be called before a nested part of a name is read. Returns `None` if the depth or the
     /// work exceeds its limit.
-    pub fn enter(&mut self) -> Option<()> {
-        self.depth += 1;
-        self.spend(1)?;
-        (self.depth <= MAX_DEPTH).then_some(())
+    pub fn enter_nested_part(&mut self) -> Option<()> {
+        self.nesting_depth += 1;
+        self.spend_work(1)?;
+        (self.nesting_depth <= MAX_NESTING_DEPTH).then_some(())
     }
 
-    pub fn leave(&mut self) {
-        self.depth -= 1;
+    pub fn leave_nested_part(&mut self) {
+        self.nesting_depth -= 1;
     }
 
-    /// Counts work on a name. Returns `None` if the total work on the name exceeds [`MAX_WORK`].
-    pub fn spend(&mut self, work: usize) -> Option<()> {
-        self.work += work;
-        (self.work <= MAX_WORK).then_some(())
+    /// Counts work on a name. Returns `None` if the total work on the name exceeds
+    /// [`MAX_DEMANGLING_WORK`].
+    pub fn spend_work(&mut self, work: usize) -> Option<()> {
+        self.spent_work += work;
+        (self.spent_work <= MAX_DEMANGLING_WORK).then_some(())
     }
 
-    /// Concatenates texts. Returns `None` if the result is longer than [`MAX_LENGTH`], or if the
-    /// work on the name exceeds [`MAX_WORK`].
+    /// Concatenates texts. Returns `None` if the result is longer than
+    /// [`MAX_DEMANGLED_NAME_BYTES`], or if the work on the name exceeds [`MAX_DEMANGLING_WORK`].
     pub fn join(&mut self, parts: &[&str]) -> Option<String> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.spend(length)?;
-        (length <= MAX_LENGTH).then(|| parts.concat())
+        self.spend_work(length)?;
+        (length <= MAX_DEMANGLED_NAME_BYTES).then(|| parts.concat())
     }
 
     /// Joins texts with commas. Empty texts, which stand for empty parameter packs, are left out.
-    pub fn join_list(&mut self, texts: &[String]) -> Option<String> {
+    pub fn join_with_commas(&mut self, texts: &[String]) -> Option<String> {
         let length: usize = texts.iter().map(|text| text.len() + 2).sum();
-        self.spend(length)?;
-        if length > MAX_LENGTH {
+        self.spend_work(length)?;
+        if length > MAX_DEMANGLED_NAME_BYTES {
             return None;
         }
         let all = texts.iter().map(String::as_str);
@@ -105,15 +106,15 @@ impl Limits {
     }
 
     /// Returns the whole text of a type or name, by joining its left part and its right part.
-    pub fn whole(&mut self, text: &Text) -> Option<String> {
+    pub fn whole_text(&mut self, text: &TwoPartText) -> Option<String> {
         match text.shape {
-            Shape::Plain => self.join(&[&text.left, &text.right]),
-            Shape::Function | Shape::Array => self.join(&[&text.left, " ", &text.right]),
+            TypeShape::Plain => self.join(&[&text.left, &text.right]),
+            TypeShape::Function | TypeShape::Array => self.join(&[&text.left, " ", &text.right]),
         }
     }
 
     /// Returns the type of a pointer or reference to a type; `sign` is `*`, `&` or `&&`.
-    pub fn pointer(&mut self, to: &Text, sign: &str) -> Option<Text> {
+    pub fn pointer_type(&mut self, to: &TwoPartText, sign: &str) -> Option<TwoPartText> {
         // Reference collapsing: a reference to a reference is && only if both references are &&.
         let (left, sign) = match (to.left.strip_suffix("&&"), to.left.strip_suffix('&')) {
             (Some(left), _) if sign.starts_with('&') => (left, sign),
@@ -121,28 +122,28 @@ impl Limits {
             _ => (&*to.left, sign),
         };
         let (left, right) = match to.shape {
-            Shape::Plain => (self.join(&[left, sign])?, to.right.clone()),
-            Shape::Function => (
+            TypeShape::Plain => (self.join(&[left, sign])?, to.right.clone()),
+            TypeShape::Function => (
                 self.join(&[left, " (", sign])?,
                 self.join(&[")", &to.right])?.into(),
             ),
-            Shape::Array => (
+            TypeShape::Array => (
                 self.join(&[left, " (", sign])?,
                 self.join(&[") ", &to.right])?.into(),
             ),
         };
-        Some(Text {
+        Some(TwoPartText {
             left: left.into(),
             right,
-            ..Text::default()
+            ..TwoPartText::default()
         })
     }
 
     /// Returns a type with a qualifier, such as `const`.
-    pub fn qualify(&mut self, of: &Text, qualifier: &str) -> Option<Text> {
+    pub fn qualify_type(&mut self, of: &TwoPartText, qualifier: &str) -> Option<TwoPartText> {
         let mut text = of.clone();
-        text.pack_at = None;
-        let end = if of.shape == Shape::Function {
+        text.pack_type_position = None;
+        let end = if of.shape == TypeShape::Function {
             &mut text.right
         } else {
             &mut text.left

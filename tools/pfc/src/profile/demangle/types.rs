@@ -2,11 +2,11 @@
 
 //! Reads types in mangled C++ names, and references to earlier parts of a name.
 
-use super::cpp::{Parser, MARK, MARK_END};
-use super::text::{Argument, Shape, Text};
+use super::cpp::{CppNameParser, PLACEHOLDER_END, PLACEHOLDER_START};
+use super::text::{TemplateArgument, TwoPartText, TypeShape};
 
 /// Builtin types that are encoded as one letter.
-const BUILTIN: [(u8, &str); 22] = [
+const ONE_LETTER_TYPES: [(u8, &str); 22] = [
     (b'v', "void"),
     (b'w', "wchar_t"),
     (b'b', "bool"),
@@ -32,7 +32,7 @@ const BUILTIN: [(u8, &str); 22] = [
 ];
 
 /// Builtin types that are encoded as D and a letter.
-const BUILTIN_D: [(u8, &str); 10] = [
+const TYPES_AFTER_D: [(u8, &str); 10] = [
     (b'd', "decimal64"),
     (b'e', "decimal128"),
     (b'f', "decimal32"),
@@ -47,7 +47,7 @@ const BUILTIN_D: [(u8, &str); 10] = [
 
 /// Abbreviations of names in std: the letter after S, the name, and the full name without std::. A
 /// full name with template arguments replaces the abbreviation before a constructor or destructor.
-const STD: [(u8, &str, &str); 6] = [
+const STD_ABBREVIATIONS: [(u8, &str, &str); 6] = [
     (b'a', "std::allocator", "allocator"),
     (b'b', "std::basic_string", "basic_string"),
     (
@@ -72,18 +72,19 @@ const STD: [(u8, &str, &str); 6] = [
     ),
 ];
 
-impl Parser<'_> {
-    pub fn type_text(&mut self) -> Option<String> {
-        let text = self.any_type()?;
-        self.limits.whole(&text)
+impl CppNameParser<'_> {
+    pub fn read_type_text(&mut self) -> Option<String> {
+        let text = self.read_type()?;
+        self.limits.whole_text(&text)
     }
 
-    pub fn any_type(&mut self) -> Option<Text> {
-        let start = self.at;
+    pub fn read_type(&mut self) -> Option<TwoPartText> {
+        let start = self.position;
         let pack_length = self.pack_length.take();
-        let (mut text, is_substitutable) = self.nest(Self::type_and_kind)?;
+        let (mut text, is_substitutable) =
+            self.read_nested(Self::read_type_and_substitutability)?;
         if self.pack_length.is_some() && self.pack_index.is_none() {
-            text.pack_at = Some(start);
+            text.pack_type_position = Some(start);
         }
         self.pack_length = self.pack_length.max(pack_length);
         if is_substitutable {
@@ -94,87 +95,87 @@ impl Parser<'_> {
 
     /// Reads a type. Returns the type, and true if later parts of the name may refer to the type by
     /// a substitution such as `S_`.
-    fn type_and_kind(&mut self) -> Option<(Text, bool)> {
-        let byte = self.peek();
-        if let Some((_, text)) = BUILTIN.iter().find(|(letter, _)| *letter == byte) {
-            self.at += 1;
-            return Some((Text::plain(text), false));
+    fn read_type_and_substitutability(&mut self) -> Option<(TwoPartText, bool)> {
+        let byte = self.peek_byte();
+        if let Some((_, text)) = ONE_LETTER_TYPES.iter().find(|(letter, _)| *letter == byte) {
+            self.position += 1;
+            return Some((TwoPartText::plain(text), false));
         }
         let text = match byte {
             b'r' | b'V' | b'K' => {
-                let qualifiers = self.qualifiers();
-                if self.is_function_type() {
-                    self.function_type(&qualifiers)?
+                let qualifiers = self.read_qualifiers();
+                if self.is_function_type_next() {
+                    self.read_function_type(&qualifiers)?
                 } else {
-                    let mut text = self.any_type()?;
+                    let mut text = self.read_type()?;
                     for qualifier in qualifiers {
-                        text = self.limits.qualify(&text, qualifier)?;
+                        text = self.limits.qualify_type(&text, qualifier)?;
                     }
                     text
                 }
             }
-            b'P' => self.pointer_type("*")?,
-            b'R' => self.pointer_type("&")?,
-            b'O' => self.pointer_type("&&")?,
+            b'P' => self.read_pointer_type("*")?,
+            b'R' => self.read_pointer_type("&")?,
+            b'O' => self.read_pointer_type("&&")?,
             b'C' | b'G' => {
                 let qualifier = match byte {
                     b'C' => "_Complex",
                     _ => "_Imaginary",
                 };
-                self.at += 1;
-                let text = self.any_type()?;
-                self.limits.qualify(&text, qualifier)?
+                self.position += 1;
+                let text = self.read_type()?;
+                self.limits.qualify_type(&text, qualifier)?
             }
-            _ if self.is_function_type() => self.function_type(&[])?,
-            b'A' => self.array_type()?,
-            b'M' => self.member_pointer_type()?,
-            b'D' => return self.type_of_d(),
-            b'T' if matches!(self.peek_at(1), b's' | b'u' | b'e') => {
-                self.at += 2;
-                self.name(false)?.text
+            _ if self.is_function_type_next() => self.read_function_type(&[])?,
+            b'A' => self.read_array_type()?,
+            b'M' => self.read_member_pointer_type()?,
+            b'D' => return self.read_type_after_d(),
+            b'T' if matches!(self.peek_byte_at(1), b's' | b'u' | b'e') => {
+                self.position += 2;
+                self.read_name(false)?.text
             }
             b'T' => {
-                let text = self.template_parameter()?;
-                if self.peek() == b'I' && !self.in_conversion {
+                let text = self.read_template_parameter()?;
+                if self.peek_byte() == b'I' && !self.in_conversion_type {
                     self.substitutions.push(text.clone());
-                    self.with_arguments(&text, false)?
+                    self.append_template_arguments(&text, false)?
                 } else {
                     text
                 }
             }
-            b'S' if self.peek_at(1) != b't' => {
-                let text = self.substitution(false)?;
-                if self.peek() != b'I' {
+            b'S' if self.peek_byte_at(1) != b't' => {
+                let text = self.read_substitution(false)?;
+                if self.peek_byte() != b'I' {
                     return Some((text, false));
                 }
-                self.with_arguments(&text, false)?
+                self.append_template_arguments(&text, false)?
             }
             b'u' => {
-                self.at += 1;
-                let text = Text::plain(&self.source_name()?);
-                match self.peek() {
-                    b'I' => self.with_arguments(&text, false)?,
+                self.position += 1;
+                let text = TwoPartText::plain(&self.read_source_name()?);
+                match self.peek_byte() {
+                    b'I' => self.append_template_arguments(&text, false)?,
                     _ => text,
                 }
             }
-            b'U' if !matches!(self.peek_at(1), b'l' | b't') => {
-                self.at += 1;
-                let mut qualifier = Text::plain(&self.source_name()?);
-                if self.peek() == b'I' {
-                    qualifier = self.with_arguments(&qualifier, false)?;
+            b'U' if !matches!(self.peek_byte_at(1), b'l' | b't') => {
+                self.position += 1;
+                let mut qualifier = TwoPartText::plain(&self.read_source_name()?);
+                if self.peek_byte() == b'I' {
+                    qualifier = self.append_template_arguments(&qualifier, false)?;
                 }
-                let text = self.any_type()?;
-                self.limits.qualify(&text, &qualifier.left)?
+                let text = self.read_type()?;
+                self.limits.qualify_type(&text, &qualifier.left)?
             }
-            _ => self.name(false)?.text,
+            _ => self.read_name(false)?.text,
         };
         Some((text, true))
     }
 
     /// Reads type qualifiers. Returns the qualifiers in the order of C++ text, which is the reverse
     /// of the order in the encoding.
-    pub fn qualifiers(&mut self) -> Vec<&'static str> {
-        let read = |(letter, text): &(&str, &'static str)| self.take(letter).then_some(*text);
+    pub fn read_qualifiers(&mut self) -> Vec<&'static str> {
+        let read = |(letter, text): &(&str, &'static str)| self.take_text(letter).then_some(*text);
         let mut all: Vec<&str> = [("r", "restrict"), ("V", "volatile"), ("K", "const")]
             .iter()
             .filter_map(read)
@@ -183,155 +184,155 @@ impl Parser<'_> {
         all
     }
 
-    fn pointer_type(&mut self, sign: &str) -> Option<Text> {
-        self.at += 1;
-        let to = self.any_type()?;
-        self.limits.pointer(&to, sign)
+    fn read_pointer_type(&mut self, sign: &str) -> Option<TwoPartText> {
+        self.position += 1;
+        let to = self.read_type()?;
+        self.limits.pointer_type(&to, sign)
     }
 
-    fn is_function_type(&self) -> bool {
-        match self.peek() {
+    fn is_function_type_next(&self) -> bool {
+        match self.peek_byte() {
             b'F' => true,
-            b'D' => matches!(self.peek_at(1), b'o' | b'O' | b'w' | b'x'),
+            b'D' => matches!(self.peek_byte_at(1), b'o' | b'O' | b'w' | b'x'),
             _ => false,
         }
     }
 
-    fn function_type(&mut self, qualifiers: &[&str]) -> Option<Text> {
+    fn read_function_type(&mut self, qualifiers: &[&str]) -> Option<TwoPartText> {
         let mut end = String::new();
         for qualifier in qualifiers {
             end.push(' ');
             end.push_str(qualifier);
         }
-        if self.take("Do") {
+        if self.take_text("Do") {
             end.push_str(" noexcept");
-        } else if self.take("DO") {
-            let condition = self.expression()?;
-            self.need("E")?;
+        } else if self.take_text("DO") {
+            let condition = self.read_expression()?;
+            self.expect_text("E")?;
             end = self.limits.join(&[&end, " noexcept(", &condition, ")"])?;
-        } else if self.take("Dw") {
-            let types = self.parameters()?;
-            self.need("E")?;
+        } else if self.take_text("Dw") {
+            let types = self.read_parameter_types()?;
+            self.expect_text("E")?;
             end = self.limits.join(&[&end, " throw(", &types, ")"])?;
         }
-        self.take("Dx");
-        self.need("F")?;
-        self.take("Y");
-        let result = self.any_type()?;
-        let parameters = self.parameters()?;
-        if self.take("R") {
+        self.take_text("Dx");
+        self.expect_text("F")?;
+        self.take_text("Y");
+        let result = self.read_type()?;
+        let parameters = self.read_parameter_types()?;
+        if self.take_text("R") {
             end.push_str(" &");
-        } else if self.take("O") {
+        } else if self.take_text("O") {
             end.push_str(" &&");
         }
-        self.need("E")?;
+        self.expect_text("E")?;
         let right = self
             .limits
             .join(&["(", &parameters, ")", &end, &result.right])?;
-        Some(Text {
+        Some(TwoPartText {
             left: result.left,
             right: right.into(),
-            shape: Shape::Function,
-            ..Text::default()
+            shape: TypeShape::Function,
+            ..TwoPartText::default()
         })
     }
 
-    fn array_type(&mut self) -> Option<Text> {
-        self.need("A")?;
-        let size = match self.peek() {
+    fn read_array_type(&mut self) -> Option<TwoPartText> {
+        self.expect_text("A")?;
+        let size = match self.peek_byte() {
             b'_' => String::new(),
-            b'0'..=b'9' => self.number()?.to_string(),
-            _ => self.expression()?,
+            b'0'..=b'9' => self.read_number()?.to_string(),
+            _ => self.read_expression()?,
         };
-        self.need("_")?;
-        let element = self.any_type()?;
+        self.expect_text("_")?;
+        let element = self.read_type()?;
         let right = self.limits.join(&["[", &size, "]", &element.right])?;
-        Some(Text {
+        Some(TwoPartText {
             left: element.left,
             right: right.into(),
-            shape: Shape::Array,
-            ..Text::default()
+            shape: TypeShape::Array,
+            ..TwoPartText::default()
         })
     }
 
-    fn member_pointer_type(&mut self) -> Option<Text> {
-        self.need("M")?;
-        let class = self.type_text()?;
-        let member = self.any_type()?;
+    fn read_member_pointer_type(&mut self) -> Option<TwoPartText> {
+        self.expect_text("M")?;
+        let class = self.read_type_text()?;
+        let member = self.read_type()?;
         let sign = match member.shape {
-            Shape::Plain => self.limits.join(&[" ", &class, "::*"])?,
+            TypeShape::Plain => self.limits.join(&[" ", &class, "::*"])?,
             _ => self.limits.join(&[&class, "::*"])?,
         };
-        self.limits.pointer(&member, &sign)
+        self.limits.pointer_type(&member, &sign)
     }
 
-    fn type_of_d(&mut self) -> Option<(Text, bool)> {
-        let second = self.peek_at(1);
-        if let Some((_, text)) = BUILTIN_D.iter().find(|(letter, _)| *letter == second) {
-            self.at += 2;
-            return Some((Text::plain(text), false));
+    fn read_type_after_d(&mut self) -> Option<(TwoPartText, bool)> {
+        let second = self.peek_byte_at(1);
+        if let Some((_, text)) = TYPES_AFTER_D.iter().find(|(letter, _)| *letter == second) {
+            self.position += 2;
+            return Some((TwoPartText::plain(text), false));
         }
         match second {
-            b't' | b'T' => Some((Text::plain(&self.decltype()?), true)),
-            b'p' => Some((self.pack_expansion()?, true)),
+            b't' | b'T' => Some((TwoPartText::plain(&self.read_decltype()?), true)),
+            b'p' => Some((self.read_pack_expansion()?, true)),
             b'v' => {
-                self.at += 2;
-                let size = match self.peek() {
-                    b'0'..=b'9' => self.number()?.to_string(),
+                self.position += 2;
+                let size = match self.peek_byte() {
+                    b'0'..=b'9' => self.read_number()?.to_string(),
                     _ => {
-                        self.take("_");
-                        self.expression()?
+                        self.take_text("_");
+                        self.read_expression()?
                     }
                 };
-                self.need("_")?;
-                let element = self.type_text()?;
+                self.expect_text("_")?;
+                let element = self.read_type_text()?;
                 let text = self.limits.join(&[&element, " __vector(", &size, ")"])?;
-                Some((Text::plain(&text), true))
+                Some((TwoPartText::plain(&text), true))
             }
             b'F' => {
-                self.at += 2;
-                let bits = self.number()?;
-                let text = match self.peek() {
+                self.position += 2;
+                let bits = self.read_number()?;
+                let text = match self.peek_byte() {
                     b'b' => "std::bfloat16_t".to_owned(),
                     b'x' => format!("_Float{bits}x"),
                     b'_' => format!("_Float{bits}"),
                     _ => return None,
                 };
-                self.at += 1;
-                Some((Text::plain(&text), false))
+                self.position += 1;
+                Some((TwoPartText::plain(&text), false))
             }
             b'B' | b'U' => {
-                self.at += 2;
-                let bits = match self.peek() {
-                    b'0'..=b'9' => self.number()?.to_string(),
-                    _ => self.expression()?,
+                self.position += 2;
+                let bits = match self.peek_byte() {
+                    b'0'..=b'9' => self.read_number()?.to_string(),
+                    _ => self.read_expression()?,
                 };
-                self.need("_")?;
+                self.expect_text("_")?;
                 let sign = if second == b'U' { "unsigned " } else { "" };
                 let text = self.limits.join(&[sign, "_BitInt(", &bits, ")"])?;
-                Some((Text::plain(&text), false))
+                Some((TwoPartText::plain(&text), false))
             }
             _ => None,
         }
     }
 
-    pub fn decltype(&mut self) -> Option<String> {
-        self.at += 2;
-        let expression = self.expression()?;
-        self.need("E")?;
+    pub fn read_decltype(&mut self) -> Option<String> {
+        self.position += 2;
+        let expression = self.read_expression()?;
+        self.expect_text("E")?;
         self.limits.join(&["decltype (", &expression, ")"])
     }
 
     /// Reads a pack expansion: a pattern that stands for one type per element of the parameter
     /// packs in the pattern.
-    fn pack_expansion(&mut self) -> Option<Text> {
-        self.need("Dp")?;
-        let texts = self.expand_pack(Self::type_text)?;
+    fn read_pack_expansion(&mut self) -> Option<TwoPartText> {
+        self.expect_text("Dp")?;
+        let texts = self.expand_pack(Self::read_type_text)?;
         let text = match texts {
-            Ok(elements) => self.limits.join_list(&elements)?,
+            Ok(elements) => self.limits.join_with_commas(&elements)?,
             Err(pattern) => self.limits.join(&[&pattern, "..."])?,
         };
-        Some(Text::plain(&text))
+        Some(TwoPartText::plain(&text))
     }
 
     /// Reads the pattern of a pack expansion once for each element of the parameter packs in the
@@ -342,107 +343,112 @@ impl Parser<'_> {
         read: fn(&mut Self) -> Option<String>,
     ) -> Option<Result<Vec<String>, String>> {
         let outer = (self.pack_index.take(), self.pack_length.take());
-        let start = self.at;
-        let pattern = self.nest(read)?;
-        let (end, known) = (self.at, self.substitutions.len());
+        let start = self.position;
+        let pattern = self.read_nested(read)?;
+        let (end, known) = (self.position, self.substitutions.len());
         let texts = match self.pack_length {
             None => Err(pattern),
             Some(length) => {
                 let mut texts = Vec::new();
                 for index in 0..length {
-                    (self.at, self.pack_index) = (start, Some(index));
-                    texts.push(self.nest(read)?);
+                    (self.position, self.pack_index) = (start, Some(index));
+                    texts.push(self.read_nested(read)?);
                     self.substitutions.truncate(known);
                 }
                 Ok(texts)
             }
         };
-        self.at = end;
+        self.position = end;
         (self.pack_index, self.pack_length) = outer;
         Some(texts)
     }
 
     /// Reads a template parameter. Returns the text of the template argument to which the parameter
     /// refers.
-    pub fn template_parameter(&mut self) -> Option<Text> {
-        self.need("T")?;
-        if self.take("L") {
-            self.sequence_number()?;
+    pub fn read_template_parameter(&mut self) -> Option<TwoPartText> {
+        self.expect_text("T")?;
+        if self.take_text("L") {
+            self.read_sequence_number()?;
         }
-        let number = self.sequence_number()?;
-        if self.lambdas > 0 {
-            return Some(Text::plain(&format!("auto:{}", number + 1)));
+        let number = self.read_sequence_number()?;
+        if self.lambda_depth > 0 {
+            return Some(TwoPartText::plain(&format!("auto:{}", number + 1)));
         }
-        if self.in_conversion {
-            return Some(Text::plain(&format!("{MARK}{number}{MARK_END}")));
+        if self.in_conversion_type {
+            return Some(TwoPartText::plain(&format!(
+                "{PLACEHOLDER_START}{number}{PLACEHOLDER_END}"
+            )));
         }
         match (self.arguments.get(number).cloned(), self.pack_index) {
-            (Some(Argument::One(text)), _) => Some(text),
-            (Some(Argument::Pack(texts)), Some(index)) => {
-                self.limits.spend(texts.len())?;
+            (Some(TemplateArgument::One(text)), _) => Some(text),
+            (Some(TemplateArgument::Pack(texts)), Some(index)) => {
+                self.limits.spend_work(texts.len())?;
                 self.pack_length = Some(texts.len());
                 texts.get(index).cloned()
             }
             (Some(pack), None) => {
-                if let Argument::Pack(texts) = &pack {
-                    self.limits.spend(texts.len())?;
+                if let TemplateArgument::Pack(texts) = &pack {
+                    self.limits.spend_work(texts.len())?;
                     self.pack_length = self.pack_length.max(Some(texts.len()));
                 }
-                Some(Text::plain(&self.argument_text(&pack)?))
+                Some(TwoPartText::plain(&self.format_argument(&pack)?))
             }
             // A constraint refers to a template parameter before the argument of the parameter is
             // encoded.
-            (None, _) => Some(Text::plain(&format!("T{number}"))),
+            (None, _) => Some(TwoPartText::plain(&format!("T{number}"))),
         }
     }
 
     /// Reads a reference to an earlier part of the name, or an abbreviation. If `is_prefix` is true
     /// and a constructor or destructor follows, the abbreviation of a class is replaced by the full
     /// name of the class.
-    pub fn substitution(&mut self, is_prefix: bool) -> Option<Text> {
-        self.need("S")?;
-        let byte = self.peek();
-        if let Some((_, short, long)) = STD.iter().find(|(letter, ..)| *letter == byte) {
-            self.at += 1;
+    pub fn read_substitution(&mut self, is_prefix: bool) -> Option<TwoPartText> {
+        self.expect_text("S")?;
+        let byte = self.peek_byte();
+        if let Some((_, short, long)) = STD_ABBREVIATIONS
+            .iter()
+            .find(|(letter, ..)| *letter == byte)
+        {
+            self.position += 1;
             let leaf = long.split('<').next().unwrap_or_default();
             let has_arguments = long.contains('<');
-            let is_constructor = is_prefix && matches!(self.peek(), b'C' | b'D');
+            let is_constructor = is_prefix && matches!(self.peek_byte(), b'C' | b'D');
             return match has_arguments && is_constructor {
-                true => Some(Text::name(&["std::", long].concat(), leaf)),
-                false => Some(Text::name(short, leaf)),
+                true => Some(TwoPartText::name(&["std::", long].concat(), leaf)),
+                false => Some(TwoPartText::name(short, leaf)),
             };
         }
         let mut index: usize = 0;
-        if !self.take("_") {
-            while !self.take("_") {
-                let digit = char::from(self.peek()).to_digit(36)?;
-                if self.peek().is_ascii_lowercase() {
+        if !self.take_text("_") {
+            while !self.take_text("_") {
+                let digit = char::from(self.peek_byte()).to_digit(36)?;
+                if self.peek_byte().is_ascii_lowercase() {
                     return None;
                 }
                 index = index.checked_mul(36)?.checked_add(digit as usize)?;
-                self.at += 1;
+                self.position += 1;
             }
             index = index.checked_add(1)?;
         }
         let text = self.substitutions.get(index)?.clone();
-        match (text.pack_at, self.pack_index) {
+        match (text.pack_type_position, self.pack_index) {
             (Some(at), Some(_)) => {
                 // The type refers to a parameter pack: read it again for the current element.
-                let (end, known) = (self.at, self.substitutions.len());
-                self.at = at;
-                let text = self.nest(Self::any_type)?;
+                let (end, known) = (self.position, self.substitutions.len());
+                self.position = at;
+                let text = self.read_nested(Self::read_type)?;
                 self.substitutions.truncate(known);
-                self.at = end;
+                self.position = end;
                 Some(text)
             }
             (Some(at), None) => {
                 let known = self.substitutions.len();
-                let end = std::mem::replace(&mut self.at, at);
+                let end = std::mem::replace(&mut self.position, at);
                 // Read the type again to set `pack_length`. The text of the second read is not
                 // used.
-                self.nest(Self::any_type)?;
+                self.read_nested(Self::read_type)?;
                 self.substitutions.truncate(known);
-                self.at = end;
+                self.position = end;
                 Some(text)
             }
             (None, _) => Some(text),

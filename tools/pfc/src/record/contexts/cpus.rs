@@ -8,42 +8,51 @@ use std::io;
 use super::Contexts;
 use crate::data::SampleId;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
-use crate::record::tasks::{now, numeric_entries};
+use crate::record::tasks::{list_numeric_entries, now};
 
 impl Contexts {
     /// Attaches a context to each of the CPUs. If one of the CPUs goes offline, it is sampled again
     /// when it is online again. If `samples_all` is true, a CPU that is not in `cpus` is sampled
     /// from the time when it comes online.
-    pub fn attach_cpus(&mut self, cpus: &[u32], samples_all: bool) -> Result<(), (u32, io::Error)> {
+    pub fn attach_contexts_to_cpus(
+        &mut self,
+        cpus: &[u32],
+        samples_all: bool,
+    ) -> Result<(), (u32, io::Error)> {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
-            match self.attach(*cpu) {
+            match self.attach_context(*cpu) {
                 Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
-        self.cpus = Some(monitored);
+        self.monitored_cpus = Some(monitored);
         Ok(())
     }
 
     /// Attaches and starts contexts on the CPUs that have come online, unless [`Contexts::stop`]
     /// was called.
-    pub(super) fn attach_online_cpus(&mut self) {
+    pub(super) fn attach_newly_online_cpus(&mut self) {
         if self.is_stopped {
             return;
         }
-        let online = self.cpus.as_mut().map(MonitoredCpus::online_again);
+        let online = self
+            .monitored_cpus
+            .as_mut()
+            .map(MonitoredCpus::online_again);
         for cpu in online.unwrap_or_default() {
-            match self.attach_again(cpu) {
+            match self.resume_sampling_on_cpu(cpu) {
                 Ok(()) => {
-                    self.failed_cpus.remove(&cpu);
-                    self.cpus.iter_mut().for_each(|cpus| cpus.attach(cpu));
+                    self.restart_errors_by_cpu.remove(&cpu);
+                    self.monitored_cpus
+                        .iter_mut()
+                        .for_each(|cpus| cpus.attach(cpu));
                 }
                 // The CPU may have gone offline before the context was attached. The next check for
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
-                    self.live.remove(&cpu);
-                    self.failed_cpus.insert(cpu, error);
+                    self.contexts_by_target.remove(&cpu);
+                    self.restart_errors_by_cpu.insert(cpu, error);
                 }
             }
         }
@@ -52,23 +61,23 @@ impl Contexts {
     /// Starts a context on a CPU that has come online. Before starting the context, reopens the
     /// CPU's perf event for process records, and reads all names and mappings from /proc. Processes
     /// that ran on the CPU before the event was open have left no records.
-    fn attach_again(&mut self, cpu: u32) -> io::Result<()> {
-        self.drain_task_events();
+    fn resume_sampling_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        self.drain_perf_task_events();
         let time = now();
-        if let Some(events) = &mut self.task_events {
-            events.reopen_cpu(cpu)?;
-            self.add_existing(numeric_entries("/proc"), time);
+        if let Some(events) = &mut self.perf_task_events {
+            events.reopen_on_cpu(cpu)?;
+            self.record_existing_processes(list_numeric_entries("/proc"), time);
         }
-        self.attach(cpu)?;
+        self.attach_context(cpu)?;
         self.start_context(cpu)
     }
 
     /// Calls `take`, which returns gaps in the sampling of CPUs. Writes records of the start and
     /// the end of each gap, and adds the gap's duration to the total of its CPU.
     pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
-        let id = self.config.samplers.first().map_or(0, |s| s.id);
-        for gap in self.cpus.as_mut().map_or(Vec::new(), take) {
-            *self.gaps.entry(gap.cpu).or_default() += gap.duration();
+        let id = self.config.sampling_pmds.first().map_or(0, |s| s.event_id);
+        for gap in self.monitored_cpus.as_mut().map_or(Vec::new(), take) {
+            *self.unsampled_time_by_cpu.entry(gap.cpu).or_default() += gap.duration();
             for (is_start, time) in [(true, gap.start), (false, gap.end)] {
                 let sample_id = SampleId {
                     pid: u32::MAX,

@@ -7,20 +7,20 @@ use std::io;
 use perfmon::ring::Ring;
 use perfmon::Context;
 
-use super::lost::LostRecords;
-use super::{ActiveContext, Contexts, Sampler};
+use super::lost::LostRecordCounts;
+use super::{Contexts, SamplingContext, SamplingPmdConfig};
 use crate::record::freq::FreqController;
 use crate::record::tasks::now;
-use crate::stat::command::FollowHandler;
+use crate::stat::command::FollowedThreadHandler;
 
-impl FollowHandler for Contexts {
-    const STOP_AT_EXIT: bool = true;
+impl FollowedThreadHandler for Contexts {
+    const STOP_THREADS_AT_EXIT: bool = true;
 
-    fn process_forked(&mut self, process: u32) {
+    fn on_process_forked(&mut self, process: u32) {
         // If the kernel refuses to open the perf events, /proc is read when the process calls exec.
         let time = now();
-        if self.open_task_events(Some(&[process])) {
-            self.add_existing(vec![process], time);
+        if self.open_perf_task_events(Some(&[process])) {
+            self.record_existing_processes(vec![process], time);
         }
     }
 
@@ -28,79 +28,82 @@ impl FollowHandler for Contexts {
         self.config.create_context().map(Some)
     }
 
-    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached_context(&mut self, thread: u32, context: Context) -> io::Result<()> {
         let ring = Ring::open(&context)?;
-        let controller = |s: &Sampler| s.frequency.map(|f| FreqController::new(f, s.period));
-        let live = ActiveContext {
-            ring,
-            controllers: self.config.samplers.iter().map(controller).collect(),
-            context,
-            lost: LostRecords::default(),
-            is_ended: false,
+        let controller = |s: &SamplingPmdConfig| {
+            s.target_frequency_hz
+                .map(|f| FreqController::new(f, s.initial_period))
         };
-        self.live.insert(thread, live);
+        let live = SamplingContext {
+            ring,
+            frequency_controllers: self.config.sampling_pmds.iter().map(controller).collect(),
+            context,
+            lost_records: LostRecordCounts::default(),
+            has_ended: false,
+        };
+        self.contexts_by_target.insert(thread, live);
         Ok(())
     }
 
-    fn attach_new_thread(&mut self, thread: u32) {
-        self.tasks.record_fork(thread, now());
-        self.attach_and_start(thread);
+    fn attach_to_new_thread(&mut self, thread: u32) {
+        self.tasks.record_new_thread(thread, now());
+        self.attach_and_start_context(thread);
     }
 
-    fn command_executed(&mut self, thread: u32) {
-        self.tasks.record_exec(thread, now());
-        self.attach_and_start(thread);
+    fn on_command_executed(&mut self, thread: u32) {
+        self.tasks.record_process_exec(thread, now());
+        self.attach_and_start_context(thread);
     }
 
-    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+    fn on_thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
         if former_tid != tid {
-            self.thread_exited(tid)?;
-            if let Some(live) = self.live.remove(&former_tid) {
-                self.live.insert(tid, live);
+            self.on_thread_exited(tid)?;
+            if let Some(live) = self.contexts_by_target.remove(&former_tid) {
+                self.contexts_by_target.insert(tid, live);
             }
         }
         // The samples in the ring belong to the program before the exec, so the ring is read before
         // the exec is recorded.
         if !self.is_flight_recorder {
-            self.drain_ring(tid);
+            self.drain_sample_ring(tid);
         }
-        self.tasks.record_exec(tid, now());
+        self.tasks.record_process_exec(tid, now());
         Ok(())
     }
 
     fn before_thread_exit(&mut self, thread: u32) {
         // After a process has exited, its mappings can no longer be read from /proc.
-        self.tasks.record_exit(thread, now());
+        self.tasks.record_thread_exit(thread, now());
     }
 
-    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
-        if let Some(live) = self.live.get_mut(&thread) {
-            let causes = live.read_messages(self.config.scope);
-            self.short_counts.add(thread, causes);
+    fn on_thread_exited(&mut self, thread: u32) -> io::Result<()> {
+        if let Some(live) = self.contexts_by_target.get_mut(&thread) {
+            let causes = live.read_end_causes(self.config.scope);
+            self.incomplete_targets.add(thread, causes);
             // A flight recorder keeps the context of the exited thread, so that the next file also
             // has the thread's last samples.
-            live.is_ended = true;
+            live.has_ended = true;
         }
         if !self.is_flight_recorder {
-            self.drain_ring(thread);
-            self.close(thread);
+            self.drain_sample_ring(thread);
+            self.close_context(thread);
         }
         Ok(())
     }
 }
 
 impl Contexts {
-    fn attach_and_start(&mut self, thread: u32) {
+    fn attach_and_start_context(&mut self, thread: u32) {
         if self.is_stopped {
             return;
         }
         let started = self
-            .attach(thread)
+            .attach_context(thread)
             .and_then(|()| self.start_context(thread));
         if let Err(error) = started {
-            self.live.remove(&thread);
-            self.failed_threads += 1;
-            self.first_error.get_or_insert(error);
+            self.contexts_by_target.remove(&thread);
+            self.nr_failed_threads += 1;
+            self.first_thread_error.get_or_insert(error);
         }
     }
 }
