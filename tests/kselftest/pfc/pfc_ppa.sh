@@ -61,6 +61,33 @@ test_record() {
 	head -n 20 words
 	grep -q '^<svg\|<svg ' drawn.svg
 }
+# start_unreaped: starts a task whose parent does not reap it. Sets task and parent.
+start_unreaped() {
+	rm -f pid
+	sh -c 'sleep 300 & echo $! >pid; exec sleep 300' &
+	parent=$!
+	within 60 test -s pid && read -r task <pid
+}
+# kill_when_ready PFC: waits until pfc, which runs in the background, has read the tasks once and
+# catches signals. Then kills the task. Returns the status of pfc. Fails if the task was reaped.
+kill_when_ready() {
+	within 60 catches_int "$1" && kill $task && wait "$1" && [ -e /proc/$task ]
+	local rc=$?
+	kill $task $parent
+	cat errors
+	return $rc
+}
+test_record_unreaped() {
+	start_unreaped || return 1
+	rm -f recorded
+	pfc ppa record $task -o recorded -d 50 2>errors &
+	kill_when_ready $! && [ ! -s errors ] && [ -s recorded ]
+}
+test_live_unreaped() {
+	start_unreaped || return 1
+	pfc ppa --top -p $task,$sleeper -d 0.5 -n 5 >words 2>errors &
+	kill_when_ready $! && [ ! -s errors ] && [ "$(grep -c '^# ' words)" = 5 ]
+}
 test_unprivileged() {
 	pfc ppa 999999999 2>words
 	rc=$?
@@ -86,7 +113,7 @@ test_files_removed() {
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
-plan 13
+plan 15
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
@@ -104,10 +131,12 @@ check "4.9 pfc ppa --cpus: a table of the CPUs" test_cpus
 check "4.4 pfc ppa --histogram PID: wakeup latencies" test_latencies
 check "4.4 pfc ppa --top: the live view prints tasks" test_live
 check "4.4 pfc ppa record and report: a table and an SVG file" test_record
+check "4.4 pfc ppa record PID: the task has exited and is not reaped: status 0" test_record_unreaped
+check "4.4 pfc ppa --top -p PID,PID: one task is not reaped: the other is shown" test_live_unreaped
 check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
 check "4.8 pfc ppa off: accounting is off" test_turn_off
 check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
 kill $sleeper
 check "4.8 pfc ppa without the module: it names modprobe ppa" test_files_removed
-rm -f words recorded drawn.svg
+rm -f words errors pid recorded drawn.svg
 exit "$failed"

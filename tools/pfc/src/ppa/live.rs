@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ppa::{Device, Error};
+use ppa::Device;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
@@ -59,10 +59,9 @@ impl AccountingChangeReader {
         }
         let mut tasks = Vec::new();
         for pid in &self.pids {
-            match self.device.task(*pid) {
-                Ok(task) => tasks.push(task),
-                Err(Error::NoTask(_)) if !self.last_sample.tasks.is_empty() => {}
-                Err(error) => return Err(error.into()),
+            match self.last_sample.tasks.is_empty() {
+                true => tasks.push(self.device.task(*pid)?),
+                false => tasks.extend(super::read_task_again(&self.device, *pid)?),
             }
         }
         Ok(AccountingSample {
