@@ -95,8 +95,8 @@ pub const PER_TASK_METRICS: [TaskMetric; 9] = [
     }),
 ];
 
-/// The values that are exported as sums over all tasks that were seen since the export began,
-/// including tasks that have exited.
+/// The values whose increments since the first sample of the export are exported as sums over all
+/// tasks, including tasks that have exited.
 pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
     make_time_metric(
         "waiting_time",
@@ -223,6 +223,8 @@ fn is_ppa_unavailable(failure: &Failure) -> bool {
 #[derive(Debug)]
 struct TaskRanking {
     max_tasks: usize,
+    /// True before the first sample, which may have no tasks because accounting is off.
+    is_first_sample: bool,
     /// The time of the previous sample of tasks, in ticks.
     last_scrape_ticks: u64,
     rank_by_task: HashMap<(u32, u64), TaskRank>,
@@ -245,6 +247,7 @@ impl TaskRanking {
     fn new(max_tasks: usize) -> Self {
         Self {
             max_tasks,
+            is_first_sample: true,
             last_scrape_ticks: 0,
             rank_by_task: HashMap::new(),
             raw_totals: [0; TASK_TOTAL_METRICS.len()],
@@ -256,6 +259,7 @@ impl TaskRanking {
         let elapsed = ppa::delta(info.now, self.last_scrape_ticks) as f64;
         self.last_scrape_ticks = info.now;
         let decay = (-elapsed / half_life).exp2();
+        let is_first_sample = std::mem::replace(&mut self.is_first_sample, false);
         let mut now: HashMap<(u32, u64), TaskRank> = HashMap::new();
         for task in &all {
             let run_time = task.total().saturating_add(task.interrupts());
@@ -267,10 +271,15 @@ impl TaskRanking {
                 // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
+            // The values in the first sample are from the time before the export began.
+            let old_totals = match is_first_sample {
+                true => totals,
+                false => old.raw_totals,
+            };
             for (sum, (now, old)) in self
                 .raw_totals
                 .iter_mut()
-                .zip(totals.iter().zip(old.raw_totals))
+                .zip(totals.iter().zip(old_totals))
             {
                 *sum = sum.saturating_add(ppa::delta(*now, old));
             }
@@ -447,13 +456,17 @@ mod tests {
                 .map(|t| t.1)
                 .next()
         };
-        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
+        // The tasks of the first sample waited before the export began.
+        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(0));
         // Task 2 has exited, and task 3 is new.
-        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
+        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(2_000));
         // Accounting was restarted before the third sample, so the values of task 1 began again at
         // 0.
-        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
-        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
+        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(2_000));
+        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(3_000));
+        // Accounting was off at the fifth sample, and was then turned on again.
+        assert_eq!(totals_at(5, Vec::new()), Some(3_000));
+        assert_eq!(totals_at(6, vec![waits(1, 4)]), Some(7_000));
     }
 
     #[test]
