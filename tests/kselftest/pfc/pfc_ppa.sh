@@ -94,6 +94,16 @@ test_unprivileged() {
 	cat words
 	[ $rc != 0 ]
 }
+# The limit of memory of a user is too small for the records of four more tasks.
+test_refused() {
+	local limit=/sys/module/perfcounters/parameters/user_kb before
+	read -r before <$limit && echo 1 >$limit || return 1
+	su nobody -s /bin/sh -c 'for i in 1 2 3 4; do sleep 0.5 & done; wait'
+	echo "$before" >$limit
+	pfc export --openmetrics --tasks 1 'ppa/*' >words || return 1
+	grep '^pfc_tasks' words
+	grep -q '^pfc_tasks_refused_total [1-9]' words && grep -q '^pfc_tasks_lost_total 0$' words
+}
 test_individually() {
 	pfc ppa on $sleeper >words || return 1
 	cat words
@@ -113,7 +123,7 @@ test_files_removed() {
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
-plan 15
+plan 16
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
@@ -134,6 +144,7 @@ check "4.4 pfc ppa record and report: a table and an SVG file" test_record
 check "4.4 pfc ppa record PID: the task has exited and is not reaped: status 0" test_record_unreaped
 check "4.4 pfc ppa --top -p PID,PID: one task is not reaped: the other is shown" test_live_unreaped
 check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
+check "9.6 pfc export --tasks: tasks that user_kb refuses are counted" test_refused
 check "4.8 pfc ppa off: accounting is off" test_turn_off
 check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
 kill $sleeper

@@ -111,6 +111,19 @@ pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
     make_count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
+/// Counters of tasks whose values are missing in the export, each with the name and the help text
+/// of its metric. The counters start at 0 when accounting is turned on.
+pub const MISSING_TASK_METRICS: [(&str, &str); 2] = [
+    (
+        "lost",
+        "Ended tasks whose values were dropped before they were read",
+    ),
+    (
+        "refused",
+        "Tasks without accounting, because memory was short or their user reached user_kb",
+    ),
+];
+
 impl TaskMetric {
     /// Returns this metric's value for a task: a time in nanoseconds, or a count.
     pub fn value_of_task(&self, task: &Task, khz: u32) -> u64 {
@@ -138,9 +151,11 @@ pub struct TaskScrape {
     /// One task for each task ID (pid), in ascending order of the IDs.
     pub all_tasks: Vec<Task>,
     /// The IDs of the busiest tasks in the sample.
-    busiest_pids: HashSet<u32>,
+    pub busiest_pids: HashSet<u32>,
     /// The sums of [`TASK_TOTAL_METRICS`], in ticks or counts.
     raw_totals: [u64; TASK_TOTAL_METRICS.len()],
+    /// The values of [`MISSING_TASK_METRICS`].
+    pub missing_tasks: [u64; MISSING_TASK_METRICS.len()],
 }
 
 impl TaskScrape {
@@ -320,6 +335,7 @@ impl TaskRanking {
             all_tasks: all,
             busiest_pids: busiest,
             raw_totals: self.raw_totals,
+            missing_tasks: [info.lost, info.refused],
         }
     }
 }
