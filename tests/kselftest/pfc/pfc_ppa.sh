@@ -112,6 +112,16 @@ test_individually() {
 	cat words
 	grep -qE "^individual +none$" words
 }
+# The read that returns the last record of an individually accounted task turns accounting off.
+test_individually_ended() {
+	sleep 300 &
+	task=$!
+	pfc ppa on $task >words && kill $task || return 1
+	wait $task
+	pfc ppa >words || return 1
+	cat words
+	grep -q "^ *$task .* ended" words
+}
 test_turn_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
 }
@@ -123,7 +133,7 @@ test_files_removed() {
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
-plan 16
+plan 17
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
@@ -147,6 +157,7 @@ check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
 check "9.6 pfc export --tasks: tasks that user_kb refuses are counted" test_refused
 check "4.8 pfc ppa off: accounting is off" test_turn_off
 check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
+check "4.7 pfc ppa on PID: after the task has ended, pfc ppa shows its values" test_individually_ended
 kill $sleeper
 check "4.8 pfc ppa without the module: it names modprobe ppa" test_files_removed
 rm -f words errors pid recorded drawn.svg

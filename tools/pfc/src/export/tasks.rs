@@ -195,9 +195,9 @@ impl TaskScraper {
     /// Takes a sample of all tasks. The sample has no tasks if accounting is off.
     pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
-        let all = match info.levels {
-            0 => Vec::new(),
-            _ => self.device.tasks()?,
+        let all = match self.device.tasks() {
+            Err(error) if error.is_accounting_off() => Vec::new(),
+            tasks => tasks?,
         };
         Ok(self.ranking.rank_tasks(&info, all))
     }
