@@ -148,7 +148,8 @@ fn ticks_to_ns(ticks: u64, khz: u32) -> u64 {
 pub struct TaskScrape {
     /// Ticks per millisecond.
     pub tick_khz: u32,
-    /// One task for each task ID (pid), in ascending order of the IDs.
+    /// One task for each task ID (pid), in ascending order of the IDs. Includes tasks that have
+    /// ended since the previous sample.
     pub all_tasks: Vec<Task>,
     /// The IDs of the busiest tasks in the sample.
     pub busiest_pids: HashSet<u32>,
@@ -163,6 +164,12 @@ impl TaskScrape {
     pub fn metric_totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
         let each = TASK_TOTAL_METRICS.iter().zip(self.raw_totals);
         each.map(|(value, sum)| (value, value.convert_to_export_unit(sum, self.tick_khz)))
+    }
+
+    /// Returns the number of accounted tasks that have not ended.
+    pub fn nr_living(&self) -> usize {
+        let tasks = self.all_tasks.iter();
+        tasks.filter(|t| !t.has_flag(TASK_ENDED)).count()
     }
 
     /// Returns the busiest tasks in the order of their IDs.

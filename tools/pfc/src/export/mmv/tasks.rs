@@ -108,7 +108,7 @@ impl MappedTaskFile {
         let all = &tasks.all_tasks;
         let mapped = &self.mapped_file;
         let totals = tasks.metric_totals().map(|(_, sum)| sum);
-        let single_values = std::iter::once(all.len() as u64)
+        let single_values = std::iter::once(tasks.nr_living() as u64)
             .chain(tasks.missing_tasks)
             .chain(totals);
         let mut words = self.mapped_file.first_value_words.iter();
@@ -197,16 +197,19 @@ fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ppa::TASK_ENDED;
 
     #[test]
-    fn pfc_mmv_missing_tasks_are_counters() {
+    fn pfc_mmv_counts_living_lost_and_refused_tasks() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut exporter = MmvExporter::open(directory.path(), "pc", true).expect("it is empty");
         let mut tasks = TaskScrape::default();
-        tasks.all_tasks = vec![Task {
-            pid: 7,
+        let task = |pid, flags| Task {
+            pid,
+            flags,
             ..Task::default()
-        }];
+        };
+        tasks.all_tasks = vec![task(7, 0), task(8, TASK_ENDED), task(9, TASK_ENDED)];
         tasks.busiest_pids = [7].into();
         tasks.missing_tasks = [3, 5];
         exporter.update_task_file(&tasks, 1).expect("room");
