@@ -5,7 +5,8 @@
 use perfmon::solve::{solve, Constraint, ScheduleError};
 use perfmon::{Map, PmuDescription, RegisterValue};
 
-use super::events::{Event, EventCode, EventSource};
+use super::event_code::EventCode;
+use super::events::{Event, EventSource};
 
 /// The number of the PMC that controls Intel's fixed counters, and also the number of the PMD of
 /// the first fixed counter.
@@ -338,8 +339,9 @@ impl RegisterAssigner<'_> {
 mod tests {
     use std::path::Path;
 
+    use super::super::event_code::Vendor;
     use super::super::events::tests::make_test_machine;
-    use super::super::events::{Machine, Vendor};
+    use super::super::events::Machine;
     use super::*;
 
     fn assign_named_events(machine: &Machine, words: &[&str]) -> RegisterPlan {

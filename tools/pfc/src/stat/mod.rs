@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `target.rs` | what a run counts: a command, threads or CPUs |
 //! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
+//! | `event_code.rs` | codes of events on hardware counters; the codes of perf's generic names |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
 //! | `assign.rs` | assigns events to PMDs and event sets |
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
@@ -28,6 +29,7 @@ pub mod command;
 pub mod counting;
 mod derived;
 pub mod estimate;
+mod event_code;
 pub mod event_loop;
 pub mod events;
 mod failure;
