@@ -14,8 +14,8 @@
 . /tests/kselftest_pc.sh
 
 case $PMU in
-amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 ;;
-*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=38 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=39 ;;
 esac
 program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
@@ -83,6 +83,14 @@ test_fixed() {
 	cat all
 	i=$(event_values all instructions:u)
 	is_number "$i" && is_within_one "$(event_values all cycles:u)" $((i * 5 / 4)) && is_within_one "$(event_values all branches:u)" $((i / 8))
+}
+# Compares the events 0x0100 and 0x0200, which only fixed counters count, with the same events of
+# general counters.
+test_fixed_codes() {
+	pfc stat -x, -o all -e instructions:u,cycles:u,r100:u,r200:u $program spin 1000000 || return 1
+	cat all
+	i=$(event_values all instructions:u)
+	[ "$i" -gt 2000000 ] && is_within_one "$(event_values all r100:u)" "$i" && is_within_one "$(event_values all r200:u)" "$(event_values all cycles:u)"
 }
 test_too_many() {
 	events=branches:u many=0
@@ -240,7 +248,7 @@ test_unprivileged() {
 	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
-plan 38
+plan $nr_tests
 unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
 check "1.16 pfc pmu without a module, not as root: status 2" has_status 2 su nobody -s /bin/sh -c "pfc pmu"
@@ -263,6 +271,7 @@ check "1.16 pfc stat: an unknown event is not supported, -v shows the reason" te
 check "1.16 pfc stat: user and kernel mode add up to both" test_modes
 check "1.6 pfc stat: four events at once are consistent" test_one_set
 check "1.6 pfc stat: six events use fixed or more general counters" test_fixed
+[ $description = pfm_amd ] || check "1.16 pfc stat: raw codes of fixed counters count as the events' names" test_fixed_codes
 check "1.12 pfc stat: more events than counters run by turns" test_too_many
 check "1.3 pfc stat: the status is the command's" has_status 7 pfc stat -o all sh -c 'exit 7'
 check "1.3 pfc stat: status 128 plus the number of the signal" has_status 137 pfc stat -o all sh -c 'kill -9 $$'

@@ -31,6 +31,9 @@ pub struct EventCode {
 /// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
 pub const NON_EVENT_BITS: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
 
+/// Intel's event number in a raw code. The other bits are the unit mask and its modifiers.
+const EVENT_NUMBER_BITS: u64 = 0xff;
+
 const fn new_event_code(select: u64) -> EventCode {
     EventCode {
         select,
@@ -43,19 +46,38 @@ const fn new_event_code(select: u64) -> EventCode {
 }
 
 /// Makes the event code for a raw event select. On Intel, [`EventCode::fixed_counter`] is set if a
-/// fixed counter can count the event, and codes with event number 0 are for fixed counters only.
+/// fixed counter can count the event. Intel's codes with event number 0 are pseudo-encodings of
+/// fixed counters. General counters count nothing for event number 0.
 pub fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
     let mut event_code = new_event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
         (event_code.fixed_counter, event_code.is_fixed_only) = match event_code.select {
             0x00c0 => (Some(0), false),
             0x003c => (Some(1), false),
+            0x0100 => (Some(0), true),
+            0x0200 => (Some(1), true),
             0x0300 => (Some(2), true),
             0x0400 => (Some(3), true),
-            _ => (None, false),
+            select => (None, select & EVENT_NUMBER_BITS == 0),
         };
     }
     event_code
+}
+
+/// Returns false if libpfm4's code for the event `name` selects a fixed counter that counts another
+/// event. For example, libpfm4 4.13 gives `TOPDOWN:BACKEND_BOUND_SLOTS` of Ice Lake the code of the
+/// fixed counter for cycles.
+pub fn is_event_of_fixed_counter(name: &str, code: EventCode) -> bool {
+    let words: &[&str] = match code.select {
+        _ if !code.is_fixed_only => return true,
+        0x0100 => &["INST_RETIRED"],
+        0x0200 => &["CPU_CLK_UNHALTED"],
+        0x0300 => &["UNHALTED"],
+        0x0400 => &[":SLOTS", ".SLOTS"],
+        _ => return true,
+    };
+    let name = name.to_ascii_uppercase();
+    words.iter().any(|word| name.contains(word))
 }
 
 /// Resolves one of perf's generic names. Returns `Some(None)` if this machine cannot count the
@@ -105,4 +127,49 @@ pub fn resolve_generic_name(
         _ => return None,
     };
     Some(vendor.map(|vendor| new_raw_event_code(select, vendor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_16_intels_codes_with_event_number_0_are_for_fixed_counters() {
+        let code = |select| new_raw_event_code(select, Vendor::Intel);
+        for (select, counter) in [
+            (0x0100, Some(0)),
+            (0x53_0200, Some(1)),
+            (0x0300, Some(2)),
+            (0x0400, Some(3)),
+            (0x0000, None),
+            (0x0500, None),
+            (0x8000, None),
+            (0x0100_0100, None),
+        ] {
+            assert_eq!(code(select).fixed_counter, counter, "{select:#x}");
+            assert!(code(select).is_fixed_only, "{select:#x}");
+        }
+        assert!(!code(0x01c0).is_fixed_only);
+        // On AMD, 0 is the number of an event of general counters.
+        let amd = new_raw_event_code(0x0100, Vendor::Amd);
+        assert_eq!((amd.fixed_counter, amd.is_fixed_only), (None, false));
+    }
+
+    #[test]
+    fn r1_16_names_of_libpfm4_with_code_of_another_event_are_recognized() {
+        let fits = |name, select| {
+            is_event_of_fixed_counter(name, new_raw_event_code(select, Vendor::Intel))
+        };
+        assert!(fits("INST_RETIRED:PREC_DIST", 0x53_0100));
+        assert!(fits("spr::cpu_clk_unhalted.thread", 0x53_0200));
+        assert!(fits("UNHALTED_REFERENCE_CYCLES", 0x53_0300));
+        assert!(fits("TOPDOWN:SLOTS", 0x53_0400));
+        assert!(!fits("TOPDOWN:BACKEND_BOUND_SLOTS", 0x53_0200));
+        assert!(!fits("TOPDOWN:BAD_SPEC_SLOTS", 0x53_0400));
+        // libpfm4's table of Goldmont gives reference cycles the code of instructions.
+        assert!(!fits("CPU_CLK_UNHALTED:REF", 0x53_0100));
+        assert!(fits("TOPDOWN:BACKEND_BOUND_SLOTS", 0x53_02a4));
+        let amd = new_raw_event_code(0x53_0100, Vendor::Amd);
+        assert!(is_event_of_fixed_counter("DISPATCHED_FPU:OPS_ADD", amd));
+    }
 }

@@ -8,7 +8,9 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
-use super::event_code::{new_raw_event_code, resolve_generic_name, EventCode, Vendor};
+use super::event_code::{
+    is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name, EventCode, Vendor,
+};
 use super::parse_cpu_list;
 use crate::error::Failure;
 use crate::pmu::read_registers;
@@ -255,6 +257,10 @@ impl Machine {
         };
         let code = new_raw_event_code(event.select, vendor);
         let result = match (event.kind, event.has_more) {
+            (libpfm::Kind::Core, false) if !is_event_of_fixed_counter(name, code) => Err(format!(
+                "libpfm4's code for it, {:#x}, is that of another event; use the raw code from the processor's manual",
+                code.select
+            )),
             (libpfm::Kind::Core, false) => Ok(code),
             // An event that needs a second register is not supported. If add_counter_mask() finds
             // the second register in its tables, the error names the second register.
@@ -295,6 +301,10 @@ impl Machine {
             Some(Missing::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
+            None if code.is_fixed_only && code.fixed_counter.is_none() => Err(
+                "no fixed counter has its code, and general counters do not count event number 0"
+                    .to_owned(),
+            ),
             None if counters == 0 => Err("no counter of a core can count it".to_owned()),
             None => Ok(EventCode { counters, ..code }),
         }
@@ -467,6 +477,23 @@ pub mod tests {
         );
         assert_eq!(code_of(&resolve(&machine, "r20c0")).fixed_counter, None);
         assert_eq!(code_of(&resolve(&machine, "rc0")).fixed_counter, Some(0));
+    }
+
+    #[test]
+    fn r1_16_raw_codes_of_fixed_counters_are_resolved() {
+        let machine = make_test_machine(Vendor::Intel, 4, false);
+        let code = code_of(&resolve(&machine, "r100"));
+        assert_eq!((code.fixed_counter, code.is_fixed_only), (Some(0), true));
+        let code = code_of(&resolve(&machine, "r200:u"));
+        assert_eq!((code.fixed_counter, code.is_fixed_only), (Some(1), true));
+        for word in ["r0", "r500", "r8000", "r1000100"] {
+            let event = resolve(&machine, word);
+            assert_eq!(event.source, EventSource::Missing, "{word}");
+            let reason = event.missing_reason.expect(word);
+            assert!(reason.contains("event number 0"), "{reason}");
+        }
+        let machine = make_test_machine(Vendor::Amd, 6, false);
+        assert_eq!(code_of(&resolve(&machine, "r100")).select, 0x100);
     }
 
     #[test]
