@@ -14,8 +14,8 @@
 . /tests/kselftest_pc.sh
 
 case $PMU in
-amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=38 ;;
-*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=39 ;;
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=39 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=40 ;;
 esac
 program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
@@ -267,6 +267,7 @@ check "1.16 pfc pmu --json: libpfm4's table for this processor" sh -c "pfc pmu -
 check "1.16 pfc stat: instructions by generic name are exact" test_exact instructions:u
 check "1.16 pfc stat: instructions by raw code are exact" test_exact r00c0:u
 check "1.16 pfc stat: instructions by libpfm4's name are exact" test_exact $known:u
+check "1.16 pfc stat: instructions by libpfm4's name with the mode inside the name are exact" test_exact $known:u:c=0
 check "1.16 pfc stat: an unknown event is not supported, -v shows the reason" test_unknown
 check "1.16 pfc stat: user and kernel mode add up to both" test_modes
 check "1.6 pfc stat: four events at once are consistent" test_one_set

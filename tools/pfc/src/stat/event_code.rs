@@ -28,8 +28,12 @@ pub struct EventCode {
     pub counts_kernel: bool,
 }
 
+/// The bit of a control register that enables counting in user mode.
+pub const COUNT_USER_BIT: u64 = 1 << 16;
+/// The bit of a control register that enables counting in kernel mode.
+pub const COUNT_KERNEL_BIT: u64 = 1 << 17;
 /// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
-pub const NON_EVENT_BITS: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
+pub const NON_EVENT_BITS: u64 = COUNT_USER_BIT | COUNT_KERNEL_BIT | (1 << 20) | (1 << 22);
 
 /// Intel's event number in a raw code. The other bits are the unit mask and its modifiers.
 const EVENT_NUMBER_BITS: u64 = 0xff;
@@ -62,6 +66,23 @@ pub fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
         };
     }
     event_code
+}
+
+/// Returns the modes in which an event is counted, as (user, kernel). `None` means that the user has
+/// selected no mode. `select` is the code from libpfm4 for the name of the event. The name may
+/// select modes before its end, as in `INST_RETIRED:ANY_P:u:c=1`; libpfm4 sets the bits of both
+/// modes if the name selects no mode. `requested` has the modes at the end of the name.
+pub fn add_modes_of_libpfm_code(
+    select: u64,
+    requested: Option<(bool, bool)>,
+) -> Option<(bool, bool)> {
+    match (select & COUNT_USER_BIT != 0, select & COUNT_KERNEL_BIT != 0) {
+        (true, true) => requested,
+        (user, kernel) => {
+            let (more_user, more_kernel) = requested.unwrap_or_default();
+            Some((user || more_user, kernel || more_kernel))
+        }
+    }
 }
 
 /// Returns false if libpfm4's code for the event `name` selects a fixed counter that counts another
@@ -153,6 +174,25 @@ mod tests {
         // On AMD, 0 is the number of an event of general counters.
         let amd = new_raw_event_code(0x0100, Vendor::Amd);
         assert_eq!((amd.fixed_counter, amd.is_fixed_only), (None, false));
+    }
+
+    #[test]
+    fn r1_16_modes_inside_names_of_libpfm4_are_requested_modes() {
+        let (user, kernel) = (Some((true, false)), Some((false, true)));
+        // The first code is libpfm4's for INST_RETIRED:ANY_P:u:c=1, the second for :k:c=1.
+        assert_eq!(add_modes_of_libpfm_code(0x151_00c0, None), user);
+        assert_eq!(add_modes_of_libpfm_code(0x152_00c0, None), kernel);
+        assert_eq!(
+            add_modes_of_libpfm_code(0x151_00c0, kernel),
+            Some((true, true))
+        );
+        assert_eq!(add_modes_of_libpfm_code(0x153_00c0, None), None);
+        assert_eq!(add_modes_of_libpfm_code(0x153_00c0, kernel), kernel);
+        // INST_RETIRED:ANY_P:u=0
+        assert_eq!(
+            add_modes_of_libpfm_code(0x50_00c0, None),
+            Some((false, false))
+        );
     }
 
     #[test]

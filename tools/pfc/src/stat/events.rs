@@ -9,7 +9,8 @@ use perfcounters::{Counters, State};
 use perfmon::Map;
 
 use super::event_code::{
-    is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name, EventCode, Vendor,
+    add_modes_of_libpfm_code, is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name,
+    EventCode, Vendor,
 };
 use super::parse_cpu_list;
 use crate::error::Failure;
@@ -195,7 +196,7 @@ impl Machine {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
         }
-        let (name, requested) = split_mode_suffixes(word);
+        let (name, mut requested) = split_mode_suffixes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
                 "no event name in '{word}'; see pfc stat --help"
@@ -216,7 +217,7 @@ impl Machine {
         }
         let resolved = match resolve_generic_name(name, self.vendor, self.family, &self.map) {
             Some(resolved) => resolved.ok_or_else(|| self.explain_missing_event("")),
-            None => self.resolve_code(word, name)?,
+            None => self.resolve_code(word, name, &mut requested)?,
         };
         let resolved = resolved.and_then(|code| self.add_counter_mask(code));
         Ok(self.make_event_with_modes(word, resolved, requested))
@@ -231,9 +232,15 @@ impl Machine {
         }
     }
 
-    /// Resolves a raw code or one of libpfm4's names. An error of the inner `Result` is the reason
-    /// why the event is not available. An error of the outer `Result` ends `pfc`.
-    fn resolve_code(&self, word: &str, name: &str) -> Result<Result<EventCode, String>, Failure> {
+    /// Resolves a raw code or one of libpfm4's names. Adds the modes inside a name of libpfm4 to the
+    /// modes `requested`. An error of the inner `Result` is the reason why the event is not
+    /// available. An error of the outer `Result` ends `pfc`.
+    fn resolve_code(
+        &self,
+        word: &str,
+        name: &str,
+        requested: &mut Option<(bool, bool)>,
+    ) -> Result<Result<EventCode, String>, Failure> {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.explain_missing_event("")));
         };
@@ -256,6 +263,14 @@ impl Machine {
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = new_raw_event_code(event.select, vendor);
+        if event.kind == libpfm::Kind::Core {
+            *requested = add_modes_of_libpfm_code(event.select, *requested);
+            if *requested == Some((false, false)) {
+                return Err(Failure::Refused(format!(
+                    "no mode is selected in '{word}'; add :u or :k"
+                )));
+            }
+        }
         let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) if !is_event_of_fixed_counter(name, code) => Err(format!(
                 "libpfm4's code for it, {:#x}, is that of another event; use the raw code from the processor's manual",
