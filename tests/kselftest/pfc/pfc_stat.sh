@@ -14,8 +14,8 @@
 . /tests/kselftest_pc.sh
 
 case $PMU in
-amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=39 ;;
-*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=40 ;;
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=40 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=41 ;;
 esac
 program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
@@ -131,6 +131,21 @@ test_intervals() {
 	cat all
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
+}
+# Eight processes fork all the time. pfc must print intervals, and obey SIGTERM.
+test_forks() {
+	rm -f all stop
+	pfc stat -I 100 -x, -o all -e instructions:u sh -c 'for i in 1 2 3 4 5 6 7 8; do while [ ! -e stop ]; do (:); done & done; wait' &
+	stat=$!
+	within 60 sh -c '[ "$(wc -l <all)" -ge 5 ]'
+	rc=$?
+	kill -TERM $stat
+	within 60 has_ended $stat || { rc=1; kill -9 $stat; }
+	wait $stat
+	status=$?
+	touch stop
+	cat all
+	[ $rc = 0 ] && [ $status = 143 ]
 }
 test_sum_of_intervals() {
 	# On a busy host the counted program may exit before pfc has written two intervals. If the
@@ -282,6 +297,7 @@ check "1.3 pfc stat: status 2 for invalid arguments" sh -c 'pfc stat -p 1 -a tru
 check "1.16 pfc stat: the text goes to standard error" test_text
 check "1.16 pfc stat --json: one object a line" test_json
 check "1.6 pfc stat -I: one line for each interval" test_intervals
+check "1.6 pfc stat -I: intervals and SIGTERM while processes fork all the time" test_forks
 check "1.6 pfc stat -I: the intervals add up to the count without -I" test_sum_of_intervals
 check "1.6 pfc stat -r: means with their error" test_repeated
 check "1.6 pfc stat -p and -t: a process and a thread are counted" test_process
@@ -298,6 +314,6 @@ check "1.13 pfc stat: instances of the counter pages as events" test_counter
 check "1.3 perf uses the PMU: pfc doctor names the process, soft events are counted" test_pmu_busy
 check "1.3 NMI watchdog uses the PMU: pfc doctor names it" test_watchdog
 check "1.6 pfc stat as user nobody: own program counted, kernel mode refused" test_unprivileged
-rm -f a b c all more one found words output errors
+rm -f a b c all more one found words output errors stop
 unload_modules
 exit $failed

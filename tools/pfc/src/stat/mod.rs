@@ -435,15 +435,20 @@ impl StatSession<'_> {
             if child.has_executed_program() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            match self.event_loop.wait(timer.next_due_at).trying_to(WAIT)? {
-                WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
+            let until = child.limit_wait(timer.next_due_at);
+            let wake = self.event_loop.wait(until).trying_to(WAIT)?;
+            // If the command forks all the time, SIGCHLD ends every wait, so the wait is never ended
+            // by a timeout.
+            timer.print_interval_if_due(group, report)?;
+            match wake {
                 WakeReason::Terminated(signal) => {
                     self.is_interrupted = true;
                     child.send_signal(signal);
                 }
                 // The terminal also sends SIGINT to the command, so pfc does not forward it.
                 WakeReason::Interrupted => self.is_interrupted = true,
-                WakeReason::Child
+                WakeReason::Timeout
+                | WakeReason::Child
                 | WakeReason::SwitchOutput
                 | WakeReason::Resized
                 | WakeReason::Ready => {}
