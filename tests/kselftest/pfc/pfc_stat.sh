@@ -14,8 +14,8 @@
 . /tests/kselftest_pc.sh
 
 case $PMU in
-amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=40 ;;
-*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=41 ;;
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=41 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=42 ;;
 esac
 program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
@@ -225,6 +225,12 @@ test_soft() {
 	cat all
 	[ "$(event_values all page-faults)" -gt 5 ] && is_number "$(event_values all context-switches)" && is_number "$(event_values all cpu-migrations)" && grep -qE '^[0-9.]+,msec,task-clock,[1-9]' all && grep -q "insn per cycle" all
 }
+# A software event in one mode is not supported, because the kernel counts it in both modes together.
+test_soft_modes() {
+	pfc stat -v -x, -o all -e page-faults:u,page-faults:k,page-faults true 2>words || return 1
+	cat all words
+	[ "$(grep -c '^<not supported>,,page-faults:[uk],' all)" = 2 ] && [ "$(event_values all page-faults)" -gt 0 ] && [ "$(grep -cx "pfc: 'page-faults': the kernel counts it in both modes together; leave out :u or :k" words)" = 2 ]
+}
 test_counter() {
 	pfc stat -x, -o all -e counter:syscalls/getppid,counter:syscalls/write true || return 1
 	pfc stat -x, -o more -e counter:syscalls/write sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do echo; done >/dev/null' || return 1
@@ -254,13 +260,13 @@ test_watchdog() {
 }
 test_unprivileged() {
 	chmod 666 /dev/perfmon
-	su nobody -s /bin/sh -c "pfc stat -x, -e instructions $program forks 1000000 2" 2>all
+	su nobody -s /bin/sh -c "pfc stat -x, -e instructions,page-faults $program forks 1000000 2" 2>all
 	rc=$?
 	su nobody -s /bin/sh -c "pfc stat -e instructions:k true" 2>words
 	kernel=$?
 	chmod 660 /dev/perfmon
 	cat all words
-	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
+	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ "$(event_values all page-faults)" -gt 0 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
 plan $nr_tests
@@ -310,6 +316,7 @@ check "1.6 pfc stat -a: all CPUs are counted" test_all_cpus
 insmod /modules/pfm_soft.ko
 insmod /modules/pfc_syscalls.ko
 check "1.13 pfc stat: the default events" test_soft
+check "1.13 pfc stat: software events in one mode are not supported, with the reason" test_soft_modes
 check "1.13 pfc stat: instances of the counter pages as events" test_counter
 check "1.3 perf uses the PMU: pfc doctor names the process, soft events are counted" test_pmu_busy
 check "1.3 NMI watchdog uses the PMU: pfc doctor names it" test_watchdog

@@ -250,7 +250,8 @@ fn build_sampling_config(
                     machine.is_software_event_name(&event.name),
                     &event.missing_reason,
                 ) {
-                    (true, _) => "load the kernel's own events: modprobe pfm_soft",
+                    (true, Some(why)) => why.as_str(),
+                    (true, None) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
                 };

@@ -149,8 +149,10 @@ impl Machine {
     /// Returns true if the word names a soft register or an instance of the counter pages, even if
     /// the register or instance is not available.
     pub fn is_software_event_name(&self, word: &str) -> bool {
-        word.starts_with("counter:")
-            || find_soft_register(split_mode_suffixes(word).0, self.is_system_wide).is_some()
+        let name = split_mode_suffixes(word).0;
+        let normalized = normalize_perf_name(name);
+        let name = normalized.as_deref().unwrap_or(name);
+        word.starts_with("counter:") || find_soft_register(name, self.is_system_wide).is_some()
     }
 
     fn has_soft_register(&self, number: u16) -> bool {
@@ -205,11 +207,15 @@ impl Machine {
         let normalized = normalize_perf_name(name);
         let name = normalized.as_deref().unwrap_or(name);
         if let Some(number) = find_soft_register(name, self.is_system_wide) {
-            let source = match self.has_soft_register(number) {
+            let is_one_mode = requested.is_some_and(|modes| modes != (true, true));
+            let source = match self.has_soft_register(number) && !is_one_mode {
                 true => EventSource::Soft(number),
                 false => EventSource::Missing,
             };
             let mut event = Event::new(word, source);
+            event.missing_reason = is_one_mode.then(|| {
+                "the kernel counts it in both modes together; leave out :u or :k".to_owned()
+            });
             if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
                 (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
             }
@@ -531,10 +537,29 @@ pub mod tests {
         let with = make_test_machine(Vendor::Intel, 4, true);
         let without = make_test_machine(Vendor::Intel, 4, false);
         assert_eq!(resolve(&with, "cs").source, EventSource::Soft(258));
-        assert_eq!(resolve(&with, "faults:u").source, EventSource::Soft(259));
+        assert_eq!(resolve(&with, "faults").source, EventSource::Soft(259));
+        assert_eq!(resolve(&with, "faults:uk").source, EventSource::Soft(259));
         assert_eq!(resolve(&with, "task-clock").unit, "msec");
         assert_eq!(resolve(&without, "cs").source, EventSource::Missing);
         assert_eq!(with.default_events().len(), 8);
         assert_eq!(without.default_events().len(), 4);
+        assert!(with.is_software_event_name("PAGE-FAULTS:u"));
+    }
+
+    #[test]
+    fn r1_16_software_events_of_one_mode_are_missing() {
+        let mut machine = make_test_machine(Vendor::Intel, 4, true);
+        for is_privileged in [true, false] {
+            machine.is_privileged = is_privileged;
+            for word in ["page-faults:u", "page-faults:k", "task-clock:u", "CS:k"] {
+                let event = resolve(&machine, word);
+                assert_eq!(event.source, EventSource::Missing, "{word}");
+                let reason = event.missing_reason.expect(word);
+                assert!(reason.contains("both modes"), "{reason}");
+            }
+            let event = resolve(&machine, "page-faults");
+            assert_eq!(event.source, EventSource::Soft(259));
+            assert_eq!(event.name, "page-faults");
+        }
     }
 }

@@ -283,25 +283,27 @@ fn print_uncountable_events(
     machine: &Machine,
     verbose: bool,
 ) {
-    use assign::EventPlacement::NotSupported;
-    let is_missing = |soft: bool| {
-        events
-            .iter()
-            .zip(&plan.placements)
-            .any(|(event, placement)| {
-                *placement == NotSupported && soft == machine.is_software_event_name(&event.name)
-            })
-    };
-    if is_missing(false) && machine.vendor.is_none() {
+    let not_supported = events
+        .iter()
+        .zip(&plan.placements)
+        .filter(|(_, placement)| **placement == EventPlacement::NotSupported)
+        .map(|(event, _)| event);
+    let (software, hardware): (Vec<&Event>, Vec<&Event>) =
+        not_supported.partition(|event| machine.is_software_event_name(&event.name));
+    let (mut explained, unavailable): (Vec<&Event>, Vec<&Event>) = software
+        .into_iter()
+        .partition(|event| event.missing_reason.is_some());
+    if machine.vendor.is_some() {
+        explained.extend(hardware);
+    } else if !hardware.is_empty() {
         message!(
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
-    } else if is_missing(false) {
-        print_uncountable_event_reasons(events, plan, machine, verbose);
     }
-    if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+    print_uncountable_event_reasons(&explained, verbose);
+    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
-    } else if is_missing(true) {
+    } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.has_uncounted_event {
@@ -309,29 +311,16 @@ fn print_uncountable_events(
     }
 }
 
-/// Prints why the processor cannot count some events: one line per event with `-v`, and without
-/// `-v` one line with the number of events that cannot be counted.
-fn print_uncountable_event_reasons(
-    events: &[Event],
-    plan: &RegisterPlan,
-    machine: &Machine,
-    verbose: bool,
-) {
-    let all = events.iter().zip(&plan.placements);
-    let missing: Vec<&Event> = all
-        .filter(|(event, placement)| {
-            **placement == EventPlacement::NotSupported
-                && !machine.is_software_event_name(&event.name)
-        })
-        .map(|(event, _)| event)
-        .collect();
-    if !verbose {
-        let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
+/// Prints why some events cannot be counted: one line per event with `-v`, and without `-v` one
+/// line with the number of events that cannot be counted.
+fn print_uncountable_event_reasons(events: &[&Event], verbose: bool) {
+    if !verbose && !events.is_empty() {
+        let (n, s) = (events.len(), if events.len() == 1 { "" } else { "s" });
         return message!(
             "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
         );
     }
-    for event in missing {
+    for event in events {
         let reason = event.missing_reason.as_deref();
         let reason = reason.unwrap_or("no counter of this processor can count it");
         message!("pfc: '{}': {reason}", event.name_without_modes());
