@@ -8,6 +8,7 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
+use super::architectural_events::ArchitecturalEvents;
 use super::event_code::{
     add_modes_of_libpfm_code, is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name,
     EventCode, Vendor,
@@ -25,6 +26,8 @@ pub struct Machine {
     /// family.
     pub family: u32,
     pub model: u32,
+    /// Intel's architectural events that the processor can count.
+    pub architectural_events: ArchitecturalEvents,
     /// True if this process has CAP_PERFMON or CAP_SYS_ADMIN, and may therefore count the kernel
     /// and other users' threads.
     pub is_privileged: bool,
@@ -141,6 +144,10 @@ impl Machine {
             vendor,
             family: number("cpu family"),
             model: number("model"),
+            architectural_events: match vendor {
+                Some(Vendor::Intel) => ArchitecturalEvents::read(),
+                _ => ArchitecturalEvents::ALL,
+            },
             is_privileged: is_privileged(),
             is_system_wide: counted.is_some(),
         })
@@ -222,7 +229,8 @@ impl Machine {
             return Ok(event);
         }
         let resolved = match resolve_generic_name(name, self.vendor, self.family, &self.map) {
-            Some(resolved) => resolved.ok_or_else(|| self.explain_missing_event("")),
+            Some(Some(code)) => self.check_architectural_event(code),
+            Some(None) => Err(self.explain_missing_event("")),
             None => self.resolve_code(word, name, &mut requested)?,
         };
         let resolved = resolved.and_then(|code| self.add_counter_mask(code));
@@ -236,6 +244,19 @@ impl Machine {
             Some(_) => format!("no such event on this processor{hint}"),
             None => "this machine has no usable PMU".to_owned(),
         }
+    }
+
+    /// Returns the code with which perf counts one of its generic events on this processor. Returns
+    /// an error with the reason if CPUID says that the processor cannot count the event.
+    fn check_architectural_event(&self, code: EventCode) -> Result<EventCode, String> {
+        let Some(vendor @ Vendor::Intel) = self.vendor else {
+            return Ok(code);
+        };
+        let events = self.architectural_events;
+        let select = events.counted_code(self.family, self.model, code.select);
+        select
+            .map(|select| new_raw_event_code(select, vendor))
+            .ok_or_else(|| "CPUID says that this processor cannot count it".to_owned())
     }
 
     /// Resolves a raw code or one of libpfm4's names. Adds the modes inside a name of libpfm4 to the
@@ -435,6 +456,7 @@ pub mod tests {
             vendor: Some(vendor),
             family: 0x17,
             model: 0,
+            architectural_events: ArchitecturalEvents::ALL,
             is_privileged: true,
             is_system_wide: false,
         }

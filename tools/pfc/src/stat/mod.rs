@@ -12,6 +12,7 @@
 //! | `target.rs` | what a run counts: a command, threads or CPUs |
 //! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
 //! | `event_code.rs` | codes of events on hardware counters; the codes of perf's generic names |
+//! | `architectural_events.rs` | Intel's generic events that CPUID reports missing; unsafe |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
 //! | `assign.rs` | assigns events to PMDs and event sets |
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
@@ -23,6 +24,7 @@
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
+mod architectural_events;
 pub mod assign;
 pub mod beside;
 pub mod command;
