@@ -340,7 +340,7 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
         let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of_task(task) {
             match event.secret {
-                true => context.end(Target::Thread(task)),
+                true => context.end_at_exec(Target::Thread(task)),
                 false => context.handle_exec_of_target(Target::Thread(task)),
             }
         }

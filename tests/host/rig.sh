@@ -59,7 +59,11 @@ bad:
 after: bad
 	@touch $work/after
 END
-TIMES=$work/times "$work/a/project/tools/rig/plan.sh" -f "$work/plan" all >"$work/said" 2>&1
+# A slow sed shows whether plan.sh waits until its filter has printed the messages.
+mkdir "$work/slow"
+printf '#!/bin/sh\nsleep 0.3\nexec %s "$@"\n' "$(command -v sed)" >"$work/slow/sed"
+chmod +x "$work/slow/sed"
+PATH=$work/slow:$PATH TIMES=$work/times "$work/a/project/tools/rig/plan.sh" -f "$work/plan" all >"$work/said" 2>&1
 rc=$?
 result "$([ $rc != 0 ] && [ -e "$work/good" ] && [ ! -e "$work/after" ]; echo $?)" "rig plan: parts that need a failed part are not made, the others are" "$(cat "$work/said")"
 as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/said")" "    bad failed (status 7)"

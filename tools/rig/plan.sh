@@ -15,8 +15,11 @@ RUNNING=$CLONE/running.$$
 export RUNNING TIMES=${TIMES:-}
 mkdir -p "$RUNNING"
 trap 'rm -rf "$RUNNING"' EXIT
-make -C "$TOP" --no-print-directory -s -k -j"${SLOTS:-$((JOBS + 1))}" -f "$plan" "$@" </dev/null 2> >(sed -u -e '/^make.*: \(\*\*\*\|Target\)/d' -e "s/^/$clear_line/" >&2) &
+exec {messages}> >(sed -u -e '/^make.*: \(\*\*\*\|Target\)/d' -e "s/^/$clear_line/" >&2)
+filter=$!
+make -C "$TOP" --no-print-directory -s -k -j"${SLOTS:-$((JOBS + 1))}" -f "$plan" "$@" </dev/null 2>&"$messages" {messages}>&- &
 pid=$!
+exec {messages}>&-
 trap 'kill_tree "$pid"; exit 130' INT TERM HUP
 while [ -t 2 ] && kill -0 "$pid" 2>/dev/null; do
 	# shellcheck disable=SC2012 # one name a line
@@ -25,5 +28,7 @@ while [ -t 2 ] && kill -0 "$pid" 2>/dev/null; do
 	sleep 0.5
 done
 wait "$pid" && rc=0 || rc=$?
+# Without this wait, the script could end before the filter has printed the last messages.
+wait "$filter"
 printf '%s' "$clear_line" >&2
 exit "$rc"

@@ -14,15 +14,24 @@ use crate::per_cpu;
 use base::raw_lock::RawLockGuard;
 
 impl Context {
-    /// Ends the context if it is attached to `target`.
+    /// Ends the context if it is attached to `target`, because the target has ended.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread. A thread calls this
-    /// function when it exits or has executed a program that has more privileges or that its user
-    /// may not read.
+    /// Context: on the CPU that is going offline, or in the thread that exits.
     pub(crate) fn end(&self, target: Target) {
+        self.end_with(target, Self::end_state);
+    }
+
+    /// Ends the context if it is attached to the current thread, `target`, because the thread has
+    /// executed a program that has more privileges or that its user may not read.
+    pub(crate) fn end_at_exec(&self, target: Target) {
+        self.end_with(target, Self::revoke);
+    }
+
+    /// Calls `end` for the state of the context if the context is attached to `target`.
+    fn end_with(&self, target: Target, end: impl FnOnce(&Self, &mut ContextState)) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
-            self.end_state(&mut state);
+            end(self, &mut state);
         }
         // Remove the context from the table of monitored threads even if the context was ended
         // before, because the address of the thread's task_struct can be reused for another thread.
@@ -35,14 +44,24 @@ impl Context {
     }
 
     /// Ends the context: stops counting, sets the target to `Dead`, and queues an `END` message for
-    /// the reader. Called when the thread exits, the CPU goes offline, or a permission is lost.
+    /// the reader. Called when the thread exits or the CPU goes offline.
     ///
     /// While the PMU of a CPU holds the context, only code on that CPU may call this function. The
     /// caller calls `Deferral::wake_blocked()` later, because the thread may be blocked.
-    pub(crate) fn end_state(&self, state: &mut ContextState) {
+    fn end_state(&self, state: &mut ContextState) {
         self.stop_counting(state);
         self.detach_state(state);
         state.phase.end();
+        self.queue_end_message(state);
+        state.resume_thread();
+    }
+
+    /// Ends the context although its target continues to run, because the permission to monitor the
+    /// target was lost. Queues an `END` message for the reader.
+    ///
+    /// The rules for the caller are those of [`end_state`](Self::end_state).
+    pub(crate) fn revoke(&self, state: &mut ContextState) {
+        self.end_early(state);
         self.queue_end_message(state);
         state.resume_thread();
     }

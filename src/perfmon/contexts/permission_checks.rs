@@ -170,7 +170,7 @@ impl Context {
         let mut place = None;
         self.with_state(&mut |state| {
             if state.phase.target() != Target::Dead && is_that(state) {
-                self.end_state(state);
+                self.revoke(state);
                 place = state.thread_entry.take();
             }
         });

@@ -91,6 +91,34 @@ bitfield! {
     }
 }
 
+bitfield! {
+    /// CPUID.07H:EDX.
+    struct FeaturesEdx(u32) {
+        /// Microcode uses general counter 3 for transactions of TSX, unless the MSR TSX_FORCE_ABORT
+        /// says that all transactions are aborted.
+        13:13 tsx_force_abort;
+        /// All transactions of TSX are aborted.
+        11:11 rtm_always_abort;
+    }
+}
+
+impl FeaturesEdx {
+    /// Returns whether counts of general counter 3 are wrong if programs use TSX. perf writes the
+    /// MSR TSX_FORCE_ABORT before it uses counter 3.
+    const fn is_counter_3_shared_with_tsx(edx: u32) -> bool {
+        edx & (Self::TSX_FORCE_ABORT_MASK | Self::RTM_ALWAYS_ABORT_MASK)
+            == Self::TSX_FORCE_ABORT_MASK
+    }
+}
+
+const _: () = {
+    assert!(FeaturesEdx::is_counter_3_shared_with_tsx(1 << 13));
+    assert!(!FeaturesEdx::is_counter_3_shared_with_tsx(
+        1 << 13 | 1 << 11
+    ));
+    assert!(!FeaturesEdx::is_counter_3_shared_with_tsx(0));
+};
+
 /// The first event select register, the first counter, the first fixed counter, and the control
 /// register of all fixed counters (SDM volume 4, "Architectural MSRs").
 const PERFEVTSEL0: u64 = 0x186;
@@ -277,9 +305,11 @@ struct Intel {
 
 impl kernel::Module for Intel {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let (mut all, mut any) = (None, true);
+        let (mut all, mut any, mut shares_counter_3) = (None, true, false);
         cpuid::call_on_each_cpu(&mut || {
             if let Some(leaf) = leaf() {
+                shares_counter_3 |=
+                    FeaturesEdx::is_counter_3_shared_with_tsx(read_cpuid_leaf(7, 0).edx);
                 any &= leaf.version == 3 || leaf.version == 4;
                 all = Some(match all.take() {
                     None => leaf,
@@ -291,11 +321,16 @@ impl kernel::Module for Intel {
             log_reason();
             return Err(ENODEV);
         };
+        if shares_counter_3 {
+            pr_info!(
+                "general counter 3 is not used: microcode needs it for TSX (TSX_FORCE_ABORT)\n"
+            );
+        }
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
         for n in 0..FIXED {
             let (mut pmc, mut pmd) = (Register::UNUSED_ROW, Register::UNUSED_ROW);
             if let (Some(select), Some(counter)) = (SELECTS.get(n), COUNTERS.get(n)) {
-                if n < leaf.counters {
+                if n < leaf.counters && !(n == 3 && shares_counter_3) {
                     (pmc, pmd) = (*select, *counter);
                     pmd.width = leaf.width;
                     if !any {

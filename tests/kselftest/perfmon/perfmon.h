@@ -106,6 +106,17 @@ static __u64 pfm_read_pmd(int fd, __u16 number)
 	return pmd.reg_value;
 }
 
+/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
+static __u32 pfm_pmd_flags(int fd, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number };
+	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
+
+	if (ioctl(fd, PERFMON_READ_PMDS, &v))
+		bail("read of a PMD");
+	return pmd.reg_flags;
+}
+
 static int pfm_load(int fd, __u32 target)
 {
 	struct pfarg_load load = { .load_pid = target };

@@ -265,16 +265,6 @@ static void test_masked_timer(void)
 	close(fd);
 }
 
-/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
-static __u32 pmd_flags(int fd, __u16 number)
-{
-	struct pfarg_pmd pmd = { .reg_num = number };
-
-	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
-		bail("read of a PMD");
-	return pmd.reg_flags;
-}
-
 static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 {
 	for (__u32 i = 0; i < page->nr; i++)
@@ -311,10 +301,10 @@ static void test_evicted(void)
 		if (page == MAP_FAILED)
 			_exit(101);
 		pfm_start(mine);
-		whole = !pmd_flags(mine, 0) && page_has_pmd(page, 0);
+		whole = !pfm_pmd_flags(mine, 0) && page_has_pmd(page, 0);
 		*step = 1;
 		wait_until(*step == 11);
-		whole &= !pmd_flags(mine, 0) && page_has_pmd(page, 0);
+		whole &= !pfm_pmd_flags(mine, 0) && page_has_pmd(page, 0);
 		step[1] = whole;
 		*step = 12;
 		wait_until(*step == 2);
@@ -322,7 +312,7 @@ static void test_evicted(void)
 			msg.msg_type == PFM_MSG_EVICTED;
 		good |= (pfm_read_pmd(mine, 0) > 0) << 1;
 		good |= (pfm_start(mine) == -ESRCH) << 2;
-		good |= (whole && pmd_flags(mine, 0) == PERFMON_REGFL_SHORT) << 5;
+		good |= (whole && pfm_pmd_flags(mine, 0) == PERFMON_REGFL_SHORT) << 5;
 		good |= (whole && !page_has_pmd(page, 0)) << 6;
 		pfm_unload(mine);
 		good |= (pfm_load(mine, this_thread()) == -EBUSY) << 3;

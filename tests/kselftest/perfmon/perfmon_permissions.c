@@ -252,7 +252,7 @@ static void copy_self(mode_t mode)
 /*
  * Counts the instructions of a user's process before and after the process executes a program with
  * the file mode @mode. If @expect_end is set, the context must end at the exec: nothing is counted
- * after the exec, and PERFMON_START fails with ESRCH.
+ * after the exec, the count is marked with PERFMON_REGFL_SHORT, and PERFMON_START fails with ESRCH.
  */
 static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
@@ -288,6 +288,8 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	if (!ok(expect_end ? before == after : after - before >= 2000000,
 		"1.2 %s: count after the exec", what))
 		note("%llu, %llu", before, after);
+	is(pfm_pmd_flags(fd, 0), expect_end ? PERFMON_REGFL_SHORT : 0,
+	   "9.6 %s: flag of a short count", what);
 	is(pfm_start(fd), expect_end ? -ESRCH : 0, "1.2 %s: result of start", what);
 	if (write(out[1], "x", 1) != 1)
 		bail("write");
@@ -370,12 +372,13 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 #define MESSAGE		2	/* a message arrived after the change */
 #define DETACHED	4	/* PERFMON_START fails with ESRCH after a process changed itself */
 #define COUNTED_AFTER	8	/* instructions were counted after the change */
+#define SHORT		16	/* the count has PERFMON_REGFL_SHORT */
 #define UNNOTICED	64	/* no message is ready after the monitoring process made a call */
 
 /*
  * Monitors a child that makes the change @change. Returns the observations of the monitor: a mask
- * of COUNTED, MESSAGE, DETACHED and COUNTED_AFTER, or only UNNOTICED. Returns -1 after an error. If
- * @calls is set, the monitor makes a call before the thread runs again.
+ * of COUNTED, MESSAGE, DETACHED, COUNTED_AFTER and SHORT, or only UNNOTICED. Returns -1 after an
+ * error. If @calls is set, the monitor makes a call before the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {
@@ -414,6 +417,7 @@ static int monitor_change(enum change change, bool calls)
 	seen |= poll(&poll_fd, 1, change < OTHER_NAMESPACE ? 30000 : 500) == 1 ? MESSAGE : 0;
 	last = pfm_read_pmd(fd, 0);
 	seen |= last - first >= 2000000 && (calls || change >= OTHER_NAMESPACE) ? COUNTED_AFTER : 0;
+	seen |= pfm_pmd_flags(fd, 0) == PERFMON_REGFL_SHORT ? SHORT : 0;
 	seen |= pfm_start(fd) == -ESRCH ? DETACHED : 0;
 	if (write(to_child[1], "x", 1) != 1)
 		return -1;
@@ -471,10 +475,10 @@ static void test_changes(void)
 {
 	copy_self(0755);
 	for (int calls = 0; calls < 2; calls++) {
-		test_change(UNDUMPABLE, calls, COUNTED | MESSAGE | DETACHED,
-			    "becomes undumpable: context ends");
-		test_change(OTHER_USER, calls, COUNTED | MESSAGE | DETACHED,
-			    "changes its user ID: context ends");
+		test_change(UNDUMPABLE, calls, COUNTED | MESSAGE | DETACHED | SHORT,
+			    "becomes undumpable: context ends, count is short");
+		test_change(OTHER_USER, calls, COUNTED | MESSAGE | DETACHED | SHORT,
+			    "changes its user ID: context ends, count is short");
 		test_change(OTHER_NAMESPACE, calls, COUNTED | COUNTED_AFTER,
 			    "enters a user namespace: context continues");
 		test_change(OTHER_PROGRAM, calls, COUNTED | COUNTED_AFTER,
@@ -518,7 +522,7 @@ int main(int argc, char **argv)
 	if (argc > 2 && !strcmp(argv[1], "again"))
 		return exec_again(argv[2]);
 	model = guest_model();
-	plan(13 * NR_CREDENTIALS + 3 + 6 + 8 + 1);
+	plan(13 * NR_CREDENTIALS + 3 + 9 + 8 + 1);
 	pfm_load_modules(model);
 	if (chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777))
 		bail("chmod");

@@ -26,7 +26,7 @@ start_exporter() {
 	exporter=$!
 }
 
-plan 20
+plan 21
 unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/ppa.ko
@@ -49,6 +49,7 @@ check "pcp user time of a task: type, semantics, units, help, instance" has_desc
 	"Data Type: 64-bit int" "Semantics: counter" "Units: nanosec" "Time in user mode" "inst [$busy or \"$(printf %06d $busy) sh\"]"
 check "pcp system calls of a task: counter, unit count" has_description tasks.syscalls "Semantics: counter" "Units: count"
 check "pcp number of accounted tasks: instantaneous, unit count" has_description tasks.accounted "Semantics: instant" "Units: count"
+check "pcp number of lost tasks: counter, unit count" has_description tasks.lost "Semantics: counter" "Units: count" "dropped before"
 check "pcp waiting time of all tasks: counter, nanoseconds" has_description tasks.all.waiting_time "Semantics: counter" "Units: nanosec" "all tasks"
 test_nr_tasks() { [ "$(metric_values tasks.user_time | wc -w)" = 3 ] && is_between 4 "$(metric_values tasks.accounted)" 1000; }
 check "pcp --tasks 3: exactly three tasks are exported" test_nr_tasks

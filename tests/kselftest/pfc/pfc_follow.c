@@ -217,6 +217,27 @@ static bool is_about(long long got, long long want)
 	return got > want - 50000 && got < want + 50000;
 }
 
+/*
+ * Runs pfc stat -i for a program that the user nobody may execute but not read. Counting must end
+ * at the exec, and the count must be marked as short.
+ */
+static void test_unreadable_program(void)
+{
+	char line[600];
+	int rc;
+
+	snprintf(line, sizeof(line),
+		 "cp %s /tmp/unreadable && chmod 711 /tmp/unreadable && chmod 666 /dev/perfmon && su nobody -s /bin/sh -c 'cd /tmp && pfc stat -i -x, -e instructions:u ./unreadable spin 1000000' 2>counts",
+		 self_path);
+	rc = system(line);
+	is(rc, 0, "9.6 pfc stat -i of an unreadable program: exit status is that of the program");
+	rc = system("sed 's,^,# ,' counts; grep -q '^[0-9].*,instructions:u,.*,short$' counts");
+	is(rc, 0, "9.6 pfc stat -i of an unreadable program: count is marked as short");
+	rc = system("grep -q '^pfc: counting thread [0-9]* ended early: .* set-uid' counts");
+	is(rc, 0, "9.6 pfc stat -i of an unreadable program: a message says that the count ended");
+	unlink("/tmp/unreadable");
+}
+
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m;
@@ -233,7 +254,7 @@ int main(int argc, char **argv)
 	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
-	plan(11);
+	plan(14);
 	pfm_load_modules(m);
 	is(count_growth("", "spin", ""), 4000000,
 	   "1.6 pfc stat: a followed program is counted exactly");
@@ -262,6 +283,7 @@ int main(int argc, char **argv)
 	   "1.6 pfc stat -i: exec by a thread other than the first is not counted");
 	is(system("pfc stat -o counts /tests/pfc_follow signals 0") >> 8, 0,
 	   "1.6 pfc stat: SIGSTOP stops a followed process and signals arrive once");
+	test_unreadable_program();
 	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
 	   "1.1 rmmod of the PMU description succeeds after all runs of pfc");
 	return finish();

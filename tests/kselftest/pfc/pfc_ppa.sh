@@ -61,11 +61,48 @@ test_record() {
 	head -n 20 words
 	grep -q '^<svg\|<svg ' drawn.svg
 }
+# start_unreaped: starts a task whose parent does not reap it. Sets task and parent.
+start_unreaped() {
+	rm -f pid
+	sh -c 'sleep 300 & echo $! >pid; exec sleep 300' &
+	parent=$!
+	within 60 test -s pid && read -r task <pid
+}
+# kill_when_ready PFC: waits until pfc, which runs in the background, has read the tasks once and
+# catches signals. Then kills the task. Returns the status of pfc. Fails if the task was reaped.
+kill_when_ready() {
+	within 60 catches_int "$1" && kill $task && wait "$1" && [ -e /proc/$task ]
+	local rc=$?
+	kill $task $parent
+	cat errors
+	return $rc
+}
+test_record_unreaped() {
+	start_unreaped || return 1
+	rm -f recorded
+	pfc ppa record $task -o recorded -d 50 2>errors &
+	kill_when_ready $! && [ ! -s errors ] && [ -s recorded ]
+}
+test_live_unreaped() {
+	start_unreaped || return 1
+	pfc ppa --top -p $task,$sleeper -d 0.5 -n 5 >words 2>errors &
+	kill_when_ready $! && [ ! -s errors ] && [ "$(grep -c '^# ' words)" = 5 ]
+}
 test_unprivileged() {
 	pfc ppa 999999999 2>words
 	rc=$?
 	cat words
 	[ $rc != 0 ]
+}
+# The limit of memory of a user is too small for the records of four more tasks.
+test_refused() {
+	local limit=/sys/module/perfcounters/parameters/user_kb before
+	read -r before <$limit && echo 1 >$limit || return 1
+	su nobody -s /bin/sh -c 'for i in 1 2 3 4; do sleep 0.5 & done; wait'
+	echo "$before" >$limit
+	pfc export --openmetrics --tasks 1 'ppa/*' >words || return 1
+	grep '^pfc_tasks' words
+	grep -q '^pfc_tasks_refused_total [1-9]' words && grep -q '^pfc_tasks_lost_total 0$' words
 }
 test_individually() {
 	pfc ppa on $sleeper >words || return 1
@@ -74,6 +111,16 @@ test_individually() {
 		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && pfc ppa off $sleeper >words || return 1
 	cat words
 	grep -qE "^individual +none$" words
+}
+# The read that returns the last record of an individually accounted task turns accounting off.
+test_individually_ended() {
+	sleep 300 &
+	task=$!
+	pfc ppa on $task >words && kill $task || return 1
+	wait $task
+	pfc ppa >words || return 1
+	cat words
+	grep -q "^ *$task .* ended" words
 }
 test_turn_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
@@ -86,7 +133,7 @@ test_files_removed() {
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
-plan 13
+plan 17
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
@@ -104,10 +151,14 @@ check "4.9 pfc ppa --cpus: a table of the CPUs" test_cpus
 check "4.4 pfc ppa --histogram PID: wakeup latencies" test_latencies
 check "4.4 pfc ppa --top: the live view prints tasks" test_live
 check "4.4 pfc ppa record and report: a table and an SVG file" test_record
+check "4.4 pfc ppa record PID: the task has exited and is not reaped: status 0" test_record_unreaped
+check "4.4 pfc ppa --top -p PID,PID: one task is not reaped: the other is shown" test_live_unreaped
 check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
+check "9.6 pfc export --tasks: tasks that user_kb refuses are counted" test_refused
 check "4.8 pfc ppa off: accounting is off" test_turn_off
 check "4.7 pfc ppa on PID: only that task is accounted, until off" test_individually
+check "4.7 pfc ppa on PID: after the task has ended, pfc ppa shows its values" test_individually_ended
 kill $sleeper
 check "4.8 pfc ppa without the module: it names modprobe ppa" test_files_removed
-rm -f words recorded drawn.svg
+rm -f words errors pid recorded drawn.svg
 exit "$failed"

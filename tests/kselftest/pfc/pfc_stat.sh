@@ -14,8 +14,8 @@
 . /tests/kselftest_pc.sh
 
 case $PMU in
-amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 ;;
-*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 nr_tests=41 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 nr_tests=42 ;;
 esac
 program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
@@ -84,6 +84,14 @@ test_fixed() {
 	i=$(event_values all instructions:u)
 	is_number "$i" && is_within_one "$(event_values all cycles:u)" $((i * 5 / 4)) && is_within_one "$(event_values all branches:u)" $((i / 8))
 }
+# Compares the events 0x0100 and 0x0200, which only fixed counters count, with the same events of
+# general counters.
+test_fixed_codes() {
+	pfc stat -x, -o all -e instructions:u,cycles:u,r100:u,r200:u $program spin 1000000 || return 1
+	cat all
+	i=$(event_values all instructions:u)
+	[ "$i" -gt 2000000 ] && is_within_one "$(event_values all r100:u)" "$i" && is_within_one "$(event_values all r200:u)" "$(event_values all cycles:u)"
+}
 test_too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
@@ -124,6 +132,21 @@ test_intervals() {
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
+# Eight processes fork all the time. pfc must print intervals, and obey SIGTERM.
+test_forks() {
+	rm -f all stop
+	pfc stat -I 100 -x, -o all -e instructions:u sh -c 'for i in 1 2 3 4 5 6 7 8; do while [ ! -e stop ]; do (:); done & done; wait' &
+	stat=$!
+	within 60 sh -c '[ "$(wc -l <all)" -ge 5 ]'
+	rc=$?
+	kill -TERM $stat
+	within 60 has_ended $stat || { rc=1; kill -9 $stat; }
+	wait $stat
+	status=$?
+	touch stop
+	cat all
+	[ $rc = 0 ] && [ $status = 143 ]
+}
 test_sum_of_intervals() {
 	# On a busy host the counted program may exit before pfc has written two intervals. If the
 	# program exits too early, the loop repeats the test with more rounds.
@@ -150,7 +173,8 @@ test_process() {
 	tid=$(ls "/proc/$victim/task" | sort -n | tail -n 1)
 	pfc stat -x, -o all -e instructions:u -p $victim -- sh -c "$run_for" "$victim/task/$tid" $nap
 	rc=$?
-	pfc stat -x, -o one -e instructions:u -t "$tid" -- sh -c "$run_for" "$victim/task/$tid" $nap || rc=1
+	# A thread that is given twice is counted once.
+	pfc stat -x, -o one -e instructions:u -t "$tid,$tid" -- sh -c "$run_for" "$victim/task/$tid" $nap || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	cat all one
@@ -202,6 +226,12 @@ test_soft() {
 	cat all
 	[ "$(event_values all page-faults)" -gt 5 ] && is_number "$(event_values all context-switches)" && is_number "$(event_values all cpu-migrations)" && grep -qE '^[0-9.]+,msec,task-clock,[1-9]' all && grep -q "insn per cycle" all
 }
+# A software event in one mode is not supported, because the kernel counts it in both modes together.
+test_soft_modes() {
+	pfc stat -v -x, -o all -e page-faults:u,page-faults:k,page-faults true 2>words || return 1
+	cat all words
+	[ "$(grep -c '^<not supported>,,page-faults:[uk],' all)" = 2 ] && [ "$(event_values all page-faults)" -gt 0 ] && [ "$(grep -cx "pfc: 'page-faults': the kernel counts it in both modes together; leave out :u or :k" words)" = 2 ]
+}
 test_counter() {
 	pfc stat -x, -o all -e counter:syscalls/getppid,counter:syscalls/write true || return 1
 	pfc stat -x, -o more -e counter:syscalls/write sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do echo; done >/dev/null' || return 1
@@ -231,16 +261,16 @@ test_watchdog() {
 }
 test_unprivileged() {
 	chmod 666 /dev/perfmon
-	su nobody -s /bin/sh -c "pfc stat -x, -e instructions $program forks 1000000 2" 2>all
+	su nobody -s /bin/sh -c "pfc stat -x, -e instructions,page-faults $program forks 1000000 2" 2>all
 	rc=$?
 	su nobody -s /bin/sh -c "pfc stat -e instructions:k true" 2>words
 	kernel=$?
 	chmod 660 /dev/perfmon
 	cat all words
-	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
+	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 4000000 ] && [ "$(event_values all page-faults)" -gt 0 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
-plan 38
+plan $nr_tests
 unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
 check "1.16 pfc pmu without a module, not as root: status 2" has_status 2 su nobody -s /bin/sh -c "pfc pmu"
@@ -259,10 +289,12 @@ check "1.16 pfc pmu --json: libpfm4's table for this processor" sh -c "pfc pmu -
 check "1.16 pfc stat: instructions by generic name are exact" test_exact instructions:u
 check "1.16 pfc stat: instructions by raw code are exact" test_exact r00c0:u
 check "1.16 pfc stat: instructions by libpfm4's name are exact" test_exact $known:u
+check "1.16 pfc stat: instructions by libpfm4's name with the mode inside the name are exact" test_exact $known:u:c=0
 check "1.16 pfc stat: an unknown event is not supported, -v shows the reason" test_unknown
 check "1.16 pfc stat: user and kernel mode add up to both" test_modes
 check "1.6 pfc stat: four events at once are consistent" test_one_set
 check "1.6 pfc stat: six events use fixed or more general counters" test_fixed
+[ $description = pfm_amd ] || check "1.16 pfc stat: raw codes of fixed counters count as the events' names" test_fixed_codes
 check "1.12 pfc stat: more events than counters run by turns" test_too_many
 check "1.3 pfc stat: the status is the command's" has_status 7 pfc stat -o all sh -c 'exit 7'
 check "1.3 pfc stat: status 128 plus the number of the signal" has_status 137 pfc stat -o all sh -c 'kill -9 $$'
@@ -272,6 +304,7 @@ check "1.3 pfc stat: status 2 for invalid arguments" sh -c 'pfc stat -p 1 -a tru
 check "1.16 pfc stat: the text goes to standard error" test_text
 check "1.16 pfc stat --json: one object a line" test_json
 check "1.6 pfc stat -I: one line for each interval" test_intervals
+check "1.6 pfc stat -I: intervals and SIGTERM while processes fork all the time" test_forks
 check "1.6 pfc stat -I: the intervals add up to the count without -I" test_sum_of_intervals
 check "1.6 pfc stat -r: means with their error" test_repeated
 check "1.6 pfc stat -p and -t: a process and a thread are counted" test_process
@@ -284,10 +317,11 @@ check "1.6 pfc stat -a: all CPUs are counted" test_all_cpus
 insmod /modules/pfm_soft.ko
 insmod /modules/pfc_syscalls.ko
 check "1.13 pfc stat: the default events" test_soft
+check "1.13 pfc stat: software events in one mode are not supported, with the reason" test_soft_modes
 check "1.13 pfc stat: instances of the counter pages as events" test_counter
 check "1.3 perf uses the PMU: pfc doctor names the process, soft events are counted" test_pmu_busy
 check "1.3 NMI watchdog uses the PMU: pfc doctor names it" test_watchdog
 check "1.6 pfc stat as user nobody: own program counted, kernel mode refused" test_unprivileged
-rm -f a b c all more one found words output errors
+rm -f a b c all more one found words output errors stop
 unload_modules
 exit $failed

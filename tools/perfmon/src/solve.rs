@@ -2,12 +2,13 @@
 
 //! Assigns events to counters (PMDs), in as few event sets as possible.
 //!
-//! The events of a group must be in the same event set. A backtracking search chooses the set of
-//! each group, first with the smallest number of sets, then with more. For the chosen sets, the
-//! assignment is a bipartite matching of events and counters, which is solved exactly. Events
+//! The events of a group must be in the same event set. First, each group is placed into the first
+//! event set in which it fits. If this needs more sets than a lower bound, a backtracking search
+//! looks for other sets for the groups, with the smallest number of sets first. For the chosen sets,
+//! the assignment is a bipartite matching of events and counters, which is solved exactly. Events
 //! without a group take any counter that is left. For each number of sets the search ends after
-//! `MAX_SEARCH_STEPS` steps, so with many large groups the result can have more sets than
-//! necessary.
+//! `MAX_SEARCH_STEPS` steps, and all searches together end after `MAX_TOTAL_SEARCH_STEPS` steps, so
+//! with many large groups the result can have more sets than necessary.
 
 use std::fmt;
 
@@ -34,7 +35,7 @@ pub struct Assignment {
 pub struct EventSchedule {
     /// The assignment of each event, in the order of the events.
     pub assignments: Vec<Assignment>,
-    /// Number of event sets in the schedule.
+    /// Number of event sets in the schedule. Each event set has at least one event.
     pub sets: u16,
 }
 
@@ -68,6 +69,8 @@ impl std::error::Error for ScheduleError {}
 
 /// Maximum number of steps that the search makes for each number of sets.
 const MAX_SEARCH_STEPS: usize = 20_000;
+/// Maximum number of steps that the searches for all numbers of sets make together.
+const MAX_TOTAL_SEARCH_STEPS: usize = 2 * MAX_SEARCH_STEPS;
 
 /// A matching of events and PMDs (data registers) in all event sets.
 struct EventPmdMatching<'a> {
@@ -136,20 +139,20 @@ impl<'a> EventPmdMatching<'a> {
         }
     }
 
+    /// Returns the assignment without the sets that have no event.
     fn to_schedule(&self) -> EventSchedule {
         let mut assignments = vec![Assignment { set: 0, pmd: 0 }; self.events.len()];
-        for (set, in_use) in self.pmds_in_use.iter().enumerate() {
+        let mut sets = 0;
+        for in_use in self.pmds_in_use.iter().filter(|in_use| !in_use.is_empty()) {
             for (pmd, event) in in_use {
                 assignments[*event] = Assignment {
-                    set: set as u16,
+                    set: sets,
                     pmd: *pmd,
                 };
             }
+            sets += 1;
         }
-        EventSchedule {
-            assignments,
-            sets: self.pmds_in_use.len() as u16,
-        }
+        EventSchedule { assignments, sets }
     }
 }
 
@@ -175,18 +178,16 @@ fn match_events_with_pmds(
 /// A backtracking search for the event sets of the groups.
 struct GroupPlacementSearch<'a> {
     events: &'a [Constraint],
-    groups: Vec<Vec<usize>>,
-    group_of_event: Vec<Option<usize>>,
+    groups: &'a [Vec<usize>],
+    group_of_event: &'a [Option<usize>],
     nr_sets: usize,
-    nr_steps: usize,
+    /// The number of steps after which the search ends.
+    steps_left: usize,
 }
 
 impl GroupPlacementSearch<'_> {
     fn place_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<EventSchedule> {
-        if self.nr_steps >= MAX_SEARCH_STEPS {
-            return None;
-        }
-        self.nr_steps += 1;
+        self.steps_left = self.steps_left.checked_sub(1)?;
         let nr = set_of_group.len();
         // A matching must exist that gives a PMD to each event of the groups whose set is chosen,
         // and to each event without a group.
@@ -209,6 +210,29 @@ impl GroupPlacementSearch<'_> {
         }
         None
     }
+}
+
+/// Places each group into the first set in which it fits beside the groups before it. Each group
+/// fits into an empty set. Returns the set of each group.
+fn place_groups_first_fit(events: &[Constraint], groups: &[Vec<usize>]) -> Vec<u16> {
+    let mut events_of_set: Vec<Vec<usize>> = Vec::new();
+    let mut set_of_group = Vec::new();
+    for group in groups {
+        let fits = |others: &Vec<usize>| {
+            let all = others.iter().chain(group).copied();
+            match_events_with_pmds(events, all, 1, |_| Some(0)).is_ok()
+        };
+        let set = match events_of_set.iter().position(fits) {
+            Some(set) => set,
+            None => {
+                events_of_set.push(Vec::new());
+                events_of_set.len() - 1
+            }
+        };
+        events_of_set[set].extend(group);
+        set_of_group.push(set as u16);
+    }
+    set_of_group
 }
 
 /// Returns a lower bound for the number of sets: n events that can use only the same m PMDs need at
@@ -263,35 +287,50 @@ pub fn solve(events: &[Constraint]) -> Result<EventSchedule, ScheduleError> {
     }
     // Place the largest groups first, because they fit into the fewest sets.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
+    let groups: Vec<Vec<usize>> = groups.into_iter().map(|(_, members)| members).collect();
     let mut group_of_event = vec![None; events.len()];
-    for (n, (_, members)) in groups.iter().enumerate() {
+    for (n, members) in groups.iter().enumerate() {
         for event in members {
             group_of_event[*event] = Some(n);
         }
     }
-    // Begin with a lower bound: the number of sets that would be needed if no event were in a
-    // group.
-    let min_sets = (min_nr_sets(events)..=events.len())
+    // If each group and each event without a group has a set of its own, all events fit.
+    let max_sets = groups.len()
+        + group_of_event
+            .iter()
+            .filter(|group| group.is_none())
+            .count();
+    // The lower bound is the number of sets that would be needed if no event were in a group.
+    let min_sets = (min_nr_sets(events)..max_sets)
         .find(|sets| match_events_with_pmds(events, 0..events.len(), *sets, |_| None).is_ok())
-        .unwrap_or(events.len());
-    for sets in min_sets..=events.len() {
+        .unwrap_or(max_sets);
+    let first_fit = place_groups_first_fit(events, &groups);
+    let match_first_fit = |sets| {
+        let set_of = |event: usize| group_of_event[event].map(|g: usize| first_fit[g]);
+        match_events_with_pmds(events, 0..events.len(), sets, set_of)
+    };
+    let nr_group_sets = first_fit.iter().map(|set| usize::from(*set) + 1).max();
+    let first_fit_schedule = (min_sets.max(nr_group_sets.unwrap_or(0))..max_sets)
+        .find_map(|sets| match_first_fit(sets).ok())
+        .map_or_else(|| match_first_fit(max_sets), Ok)
+        .map_err(ScheduleError::NoCounter)?
+        .to_schedule();
+    let mut total_steps_left = MAX_TOTAL_SEARCH_STEPS;
+    for sets in min_sets..usize::from(first_fit_schedule.sets) {
+        let max_steps = MAX_SEARCH_STEPS.min(total_steps_left);
         let mut search = GroupPlacementSearch {
             events,
-            groups: groups.iter().map(|(_, members)| members.clone()).collect(),
-            group_of_event: group_of_event.clone(),
+            groups: &groups,
+            group_of_event: &group_of_event,
             nr_sets: sets,
-            nr_steps: 0,
+            steps_left: max_steps,
         };
         if let Some(found) = search.place_groups(&mut Vec::new()) {
             return Ok(found);
         }
+        total_steps_left -= max_steps - search.steps_left;
     }
-    // If `MAX_SEARCH_STEPS` ended the search even for the largest number of sets, give each group a
-    // set of its own.
-    let own_set = |event: usize| group_of_event[event].map(|g| g as u16);
-    match_events_with_pmds(events, 0..events.len(), events.len(), own_set)
-        .map(|found| found.to_schedule())
-        .map_err(ScheduleError::NoCounter)
+    Ok(first_fit_schedule)
 }
 
 #[cfg(test)]
@@ -321,6 +360,8 @@ mod tests {
         assignments.sort_unstable();
         assignments.dedup();
         assert_eq!(assignments.len(), events.len(), "a counter twice");
+        assignments.dedup_by_key(|(set, _)| *set);
+        assert_eq!(assignments.len(), usize::from(schedule.sets), "empty set");
     }
 
     #[test]
@@ -364,15 +405,35 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// Checks the schedule of many groups that need the same counter. The search for the event sets
-    /// of the groups ends after `MAX_SEARCH_STEPS` steps, because there are too many groups for a
-    /// complete search.
+    /// Checks the schedules of many groups that need the same counter.
     #[test]
-    fn r1_12_groups_get_own_sets_after_max_search_steps() {
+    fn r1_12_many_groups_with_one_counter_get_own_sets() {
         let events: Vec<Constraint> = (0..210).map(|n| event_constraint(&[0], Some(n))).collect();
         let found = solve(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 210);
+        // Each group has a second event, which another counter counts.
+        let events: Vec<Constraint> = (0..201)
+            .flat_map(|n| {
+                [&[2][..], &[0, 1, 2, 3]].map(|choices| event_constraint(choices, Some(n)))
+            })
+            .collect();
+        let found = solve(&events).expect("fits");
+        check_schedule_is_valid(&events, &found);
+        assert_eq!(found.sets, 201);
+    }
+
+    /// Checks the schedule of 40 groups of three events and 21 groups of two. The lower bound is 41
+    /// sets, but 51 sets are needed. The search ends after `MAX_TOTAL_SEARCH_STEPS` steps, because
+    /// there are too many groups for a complete search.
+    #[test]
+    fn r1_12_groups_fit_after_max_total_search_steps() {
+        let events: Vec<Constraint> = (0..162)
+            .map(|n| event_constraint(&[0, 1, 2, 3], Some(if n < 120 { n / 3 } else { n / 2 })))
+            .collect();
+        let found = solve(&events).expect("fits");
+        check_schedule_is_valid(&events, &found);
+        assert_eq!(found.sets, 51);
     }
 
     #[test]

@@ -147,7 +147,8 @@ value is scaled to the whole time. In 99 of 100 cases the true value is within
 A command is counted from its exec on, with all processes and threads that it
 creates; with -p and -t, later threads are not counted. Without CAP_PERFMON, the
 kernel, CPUs and programs of other users cannot be counted. A followed program
-gets no set-uid privileges; use --no-inherit for such programs.
+gets no set-uid privileges. With --no-inherit it gets them, but counting ends when
+it is executed: run pfc as root to count it.
 Events: perf's generic names, software events (task-clock, context-switches,
 page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4 names.
 Exit status: that of the command, or 128 + signal; 127 or 126 if the command could

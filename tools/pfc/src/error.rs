@@ -243,7 +243,7 @@ fn accounting_error_message(error: &ppa::Error) -> String {
         Error::NotAccounted(_) => {
             format!("{error}; turn accounting on for all tasks with pfc ppa on, or for one with pfc ppa on PID")
         }
-        Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
+        Error::Read(..) if error.is_accounting_off() => {
             "accounting is off; turn it on with pfc ppa on".to_owned()
         }
         Error::Denied(_) => {

@@ -368,6 +368,41 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
     std::fs::remove_file(&fifo).expect("ours");
 }
 
+/// Returns true if a process has a handler for SIGTERM.
+fn catches_term(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.expect("a mask").trim(), 16);
+    caught.expect("a number") & (1 << 14) != 0
+}
+
+#[test]
+fn pfc_export_signal_during_first_write_stops_the_export() {
+    // The first write takes much longer than the test needs to send a signal.
+    let mut device = Device::new(255);
+    for n in 0..300 {
+        device.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1);
+    }
+    let file = device.path.with_extension("first");
+    let name = file.to_str().expect("text");
+    let args = ["export", "--openmetrics", "-o", name, "-i", "3600000"];
+    let mut child = KillOnDrop(device.spawn(&args));
+    let begun = Instant::now();
+    while !catches_term(child.0.id()) {
+        assert!(begun.elapsed() < patience(60), "it catches no signal");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    send_signal(&child.0, "TERM");
+    while child.0.try_wait().expect("ours").is_none() {
+        assert!(begun.elapsed() < patience(60), "it has missed the signal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(child.0.wait().expect("ours").code(), Some(0));
+    let text = std::fs::read_to_string(&file).expect("ours");
+    assert!(text.ends_with("# EOF\n"), "{} bytes", text.len());
+    std::fs::remove_file(&file).expect("ours");
+}
+
 #[test]
 fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
     let mut device = Device::new(2);

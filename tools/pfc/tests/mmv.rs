@@ -462,6 +462,24 @@ fn pfc_mmv_a_link_that_somebody_left_is_not_followed() {
 }
 
 #[test]
+fn pfc_mmv_fifo_in_place_of_a_file_is_replaced() {
+    let mut test = ExportTest::new(1);
+    test.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let fifo = test.directory.join("pc.control");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    let exporter = test.start(&["--mmv", "pc"]);
+    // A test that reads the FIFO would block like the exporter, so wait for a regular file.
+    let end = Instant::now() + patience(60);
+    while !fs::symlink_metadata(&fifo).is_ok_and(|m| m.is_file()) {
+        assert!(Instant::now() < end, "the FIFO is not replaced");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    test.wait("there", |m| m.contains_key("pc.percpu.a.first"));
+    stop(exporter, "TERM");
+}
+
+#[test]
 fn pfc_mmv_bad_names_and_directories_are_refused() {
     let test = ExportTest::new(1);
     for name in ["", "1a", "a.b", "a/b", "x_a", "a-b", &"a".repeat(33)] {

@@ -67,14 +67,13 @@ impl Device {
     }
 
     /// Returns all tasks, and the tasks that have ended since the last call. The first call also
-    /// returns the ended tasks that no reader has read.
+    /// returns the ended tasks that no reader has read. If accounting is off, fails with an error
+    /// for which [`Error::is_accounting_off`] is true.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
             .map_err(|e| Error::Read(DEVICE, e))?;
-        let mut tasks = Vec::new();
-        read_in_large_blocks(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
-        Ok(latest_per_task(tasks))
+        read_tasks(file)
     }
 
     /// Checks that the caller may call [`Self::tasks`], even while accounting is off. The check
@@ -112,6 +111,17 @@ fn read_in_large_blocks(
     }
 }
 
+/// Reads tasks to the end of the list, or until accounting is turned off. The kernel returns each
+/// ended task only once, so the tasks that were read before accounting was turned off are returned.
+fn read_tasks(file: impl Read) -> Result<Vec<Task>, Error> {
+    let mut tasks = Vec::new();
+    match read_in_large_blocks(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks)) {
+        Err(error) if error.is_accounting_off() && !tasks.is_empty() => {}
+        result => result?,
+    }
+    Ok(latest_per_task(tasks))
+}
+
 /// Checks the permission to read tasks by a read() into a buffer that is too small for a task.
 fn check_read_permission(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
@@ -135,7 +145,7 @@ mod tests {
 
     /// A reader with a list of results: blocks of bytes and errors. Each call of read() removes the
     /// last result from the list and returns it.
-    struct ChunkReader(Vec<Result<Vec<u8>, ErrorKind>>);
+    struct ChunkReader(Vec<std::io::Result<Vec<u8>>>);
 
     impl Read for ChunkReader {
         fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
@@ -144,7 +154,7 @@ mod tests {
                     to[..part.len()].copy_from_slice(&part);
                     Ok(part.len())
                 }
-                Some(Err(kind)) => Err(kind.into()),
+                Some(Err(error)) => Err(error),
                 None => Ok(0),
             }
         }
@@ -152,8 +162,8 @@ mod tests {
 
     #[test]
     fn r4_9_a_file_is_read_to_its_end() {
-        let read = |last: Result<Vec<u8>, ErrorKind>| {
-            let parts = vec![last, Err(ErrorKind::Interrupted), Ok(vec![1, 2])];
+        let read = |last| {
+            let parts = vec![last, Err(ErrorKind::Interrupted.into()), Ok(vec![1, 2])];
             let mut all = Vec::new();
             let result = read_in_large_blocks(ChunkReader(parts), CPUS, |bytes| {
                 all.extend_from_slice(bytes);
@@ -162,13 +172,28 @@ mod tests {
             result.map(|()| all)
         };
         assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
-        let error = read(Err(ErrorKind::PermissionDenied)).expect_err("it failed");
+        let error = read(Err(ErrorKind::PermissionDenied.into())).expect_err("it failed");
         assert!(matches!(error, Error::Read(CPUS, _)), "{error}");
     }
 
     #[test]
+    fn r4_4_tasks_read_before_accounting_was_turned_off_are_returned() {
+        let mut task = vec![0; size_of::<Task>()];
+        task[..4].copy_from_slice(&(size_of::<Task>() as u32).to_ne_bytes());
+        let off = || Err(Errno::NODATA.into());
+        let tasks = read_tasks(ChunkReader(vec![off(), Ok(task.clone())]));
+        assert_eq!(tasks.expect("a task").len(), 1);
+        let error = read_tasks(ChunkReader(vec![off()])).expect_err("it is off");
+        assert!(error.is_accounting_off(), "{error}");
+        // Any other error is returned, also after a task.
+        let denied = Err(ErrorKind::PermissionDenied.into());
+        let error = read_tasks(ChunkReader(vec![denied, Ok(task)])).expect_err("may not");
+        assert!(!error.is_accounting_off(), "{error}");
+    }
+
+    #[test]
     fn r4_9_missing_permission_is_found_before_reading() {
-        let check = |kind| check_read_permission(ChunkReader(vec![Err(kind)]));
+        let check = |kind: ErrorKind| check_read_permission(ChunkReader(vec![Err(kind.into())]));
         let error = check(ErrorKind::PermissionDenied).expect_err("may not");
         assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
         assert!(check(ErrorKind::InvalidInput).is_ok());

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::abi::VERSION;
 use crate::device::DEVICE;
 
@@ -25,6 +27,14 @@ pub enum Error {
     Version(u32),
     /// The kernel returned invalid data.
     Corrupt(String),
+}
+
+impl Error {
+    /// Returns true if a read failed because accounting is off.
+    pub fn is_accounting_off(&self) -> bool {
+        let nodata = Some(Errno::NODATA.raw_os_error());
+        matches!(self, Self::Read(_, e) if e.raw_os_error() == nodata)
+    }
 }
 
 impl fmt::Display for Error {

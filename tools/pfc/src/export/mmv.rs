@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use perfcounters::Snapshot;
 use perfmon::area::Area;
-use rustix::fs::{flock, FlockOperation};
+use rustix::fs::{flock, FlockOperation, Mode, OFlags};
 
 use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
@@ -312,7 +312,10 @@ impl MappedMmvFile {
 /// Returns the ID of the process that updates the MMV file at `path`. Returns `None` if no process
 /// holds the lock on the file.
 fn find_lock_owner_pid(path: &Path) -> Option<u32> {
-    let mut file = File::open(path).ok()?;
+    // The directory can belong to another user, who could have created a symbolic link, or a FIFO
+    // that no process writes to, at `path`.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;
     let mut header = [0; 36];
     file.read_exact(&mut header).ok()?;

@@ -148,6 +148,12 @@ fn write_scrapes_to_file(
     args: &ExportArgs,
 ) -> Result<(), Failure> {
     let to_failure = |e| Failure::Create(file.into(), e);
+    // `stop` catches signals before the first write, so that a signal during the first write stops
+    // the export after this write.
+    let runtime = build_tokio_runtime().trying_to("create the event loop")?;
+    let mut stop = runtime
+        .block_on(async { StopSignals::new() })
+        .trying_to("catch signals")?;
     let default_signals = DefaultSignalActions::new().trying_to("catch signals")?;
     default_signals
         .run_with_default_actions(file, || replace_output_file(&mut *writer, first, file))
@@ -156,30 +162,27 @@ fn write_scrapes_to_file(
         return Ok(());
     }
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_tokio_runtime()
-        .trying_to("create the event loop")?
-        .block_on(async {
-            let mut stop = StopSignals::new().trying_to("catch signals")?;
-            let mut due = Instant::now();
-            let mut nr_writes = 1;
-            while args.count.is_none_or(|count| nr_writes < count) {
-                due = (due + interval).max(Instant::now());
-                tokio::select! {
-                    () = stop.wait_for_signal() => break,
-                    () = tokio::time::sleep_until(due.into()) => {}
-                }
-                let scrape = scraper.scrape()?;
-                if !writer.update_in_place(&scrape, file).map_err(to_failure)? {
-                    default_signals
-                        .run_with_default_actions(file, || {
-                            replace_output_file(&mut *writer, &scrape, file)
-                        })
-                        .map_err(to_failure)?;
-                }
-                nr_writes += 1;
+    runtime.block_on(async {
+        let mut due = Instant::now();
+        let mut nr_writes = 1;
+        while args.count.is_none_or(|count| nr_writes < count) {
+            due = (due + interval).max(Instant::now());
+            tokio::select! {
+                () = stop.wait_for_signal() => break,
+                () = tokio::time::sleep_until(due.into()) => {}
             }
-            Ok(())
-        })
+            let scrape = scraper.scrape()?;
+            if !writer.update_in_place(&scrape, file).map_err(to_failure)? {
+                default_signals
+                    .run_with_default_actions(file, || {
+                        replace_output_file(&mut *writer, &scrape, file)
+                    })
+                    .map_err(to_failure)?;
+            }
+            nr_writes += 1;
+        }
+        Ok(())
+    })
 }
 
 fn replace_output_file(

@@ -12,7 +12,7 @@ use ppa::Task;
 
 use crate::export::accept::MediaType;
 use crate::export::names::{split_instance_name, MetricFamilies, MetricFamily, MetricType};
-use crate::export::tasks::{TaskMetric, TaskScrape, PER_TASK_METRICS};
+use crate::export::tasks::{TaskMetric, TaskScrape, MISSING_TASK_METRICS, PER_TASK_METRICS};
 use crate::export::{ExportFormat, Scrape, ScrapeWriter, ScrapeWriterOptions};
 use crate::units::{bucket_bounds, format_canonical_bound, format_exact_decimal};
 
@@ -197,10 +197,14 @@ fn write_metric_metadata(
 /// to the task ID, because task IDs are reused. The counters of a later task with the same ID start
 /// at 0.
 fn write_task_metrics(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
-    let all = tasks.all_tasks.len();
     let help = "number of accounted tasks, of which the busiest are exported";
     write_metric_metadata("pfc_tasks", MetricType::Gauge, None, help, out)?;
-    writeln!(out, "pfc_tasks {all}")?;
+    writeln!(out, "pfc_tasks {}", tasks.nr_living())?;
+    for ((name, help), count) in MISSING_TASK_METRICS.iter().zip(tasks.missing_tasks) {
+        let name = format!("pfc_tasks_{name}");
+        write_metric_metadata(&name, MetricType::Counter, None, help, out)?;
+        writeln!(out, "{name}_total {count}")?;
+    }
     for (total, sum) in tasks.metric_totals() {
         let (name, exponent) = write_task_metric_metadata("pfc_tasks", total, out)?;
         writeln!(
@@ -289,4 +293,34 @@ fn escape_openmetrics_text(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ppa::TASK_ENDED;
+
+    #[test]
+    fn pfc_export_counts_living_lost_and_refused_tasks() {
+        let task = |pid, flags| Task {
+            pid,
+            flags,
+            ..Task::default()
+        };
+        let mut tasks = TaskScrape::default();
+        tasks.all_tasks = vec![task(1, TASK_ENDED), task(2, 0), task(3, TASK_ENDED)];
+        tasks.missing_tasks = [3, 5];
+        let mut text = Vec::new();
+        write_task_metrics(&tasks, &mut text).expect("room");
+        let text = String::from_utf8(text).expect("UTF-8");
+        for line in [
+            "pfc_tasks 1",
+            "# TYPE pfc_tasks_lost counter",
+            "pfc_tasks_lost_total 3",
+            "# TYPE pfc_tasks_refused counter",
+            "pfc_tasks_refused_total 5",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+    }
 }

@@ -95,8 +95,8 @@ pub const PER_TASK_METRICS: [TaskMetric; 9] = [
     }),
 ];
 
-/// The values that are exported as sums over all tasks that were seen since the export began,
-/// including tasks that have exited.
+/// The values whose increments since the first sample of the export are exported as sums over all
+/// tasks, including tasks that have exited.
 pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
     make_time_metric(
         "waiting_time",
@@ -109,6 +109,19 @@ pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
         |t| t.values[SCHLATACCUM],
     ),
     make_count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
+];
+
+/// Counters of tasks whose values are missing in the export, each with the name and the help text
+/// of its metric. The counters start at 0 when accounting is turned on.
+pub const MISSING_TASK_METRICS: [(&str, &str); 2] = [
+    (
+        "lost",
+        "Ended tasks whose values were dropped before they were read",
+    ),
+    (
+        "refused",
+        "Tasks without accounting, because memory was short or their user reached user_kb",
+    ),
 ];
 
 impl TaskMetric {
@@ -135,12 +148,15 @@ fn ticks_to_ns(ticks: u64, khz: u32) -> u64 {
 pub struct TaskScrape {
     /// Ticks per millisecond.
     pub tick_khz: u32,
-    /// One task for each task ID (pid), in ascending order of the IDs.
+    /// One task for each task ID (pid), in ascending order of the IDs. Includes tasks that have
+    /// ended since the previous sample.
     pub all_tasks: Vec<Task>,
     /// The IDs of the busiest tasks in the sample.
-    busiest_pids: HashSet<u32>,
+    pub busiest_pids: HashSet<u32>,
     /// The sums of [`TASK_TOTAL_METRICS`], in ticks or counts.
     raw_totals: [u64; TASK_TOTAL_METRICS.len()],
+    /// The values of [`MISSING_TASK_METRICS`].
+    pub missing_tasks: [u64; MISSING_TASK_METRICS.len()],
 }
 
 impl TaskScrape {
@@ -148,6 +164,12 @@ impl TaskScrape {
     pub fn metric_totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
         let each = TASK_TOTAL_METRICS.iter().zip(self.raw_totals);
         each.map(|(value, sum)| (value, value.convert_to_export_unit(sum, self.tick_khz)))
+    }
+
+    /// Returns the number of accounted tasks that have not ended.
+    pub fn nr_living(&self) -> usize {
+        let tasks = self.all_tasks.iter();
+        tasks.filter(|t| !t.has_flag(TASK_ENDED)).count()
     }
 
     /// Returns the busiest tasks in the order of their IDs.
@@ -180,9 +202,9 @@ impl TaskScraper {
     /// Takes a sample of all tasks. The sample has no tasks if accounting is off.
     pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
-        let all = match info.levels {
-            0 => Vec::new(),
-            _ => self.device.tasks()?,
+        let all = match self.device.tasks() {
+            Err(error) if error.is_accounting_off() => Vec::new(),
+            tasks => tasks?,
         };
         Ok(self.ranking.rank_tasks(&info, all))
     }
@@ -223,6 +245,8 @@ fn is_ppa_unavailable(failure: &Failure) -> bool {
 #[derive(Debug)]
 struct TaskRanking {
     max_tasks: usize,
+    /// True before the first sample, which may have no tasks because accounting is off.
+    is_first_sample: bool,
     /// The time of the previous sample of tasks, in ticks.
     last_scrape_ticks: u64,
     rank_by_task: HashMap<(u32, u64), TaskRank>,
@@ -245,6 +269,7 @@ impl TaskRanking {
     fn new(max_tasks: usize) -> Self {
         Self {
             max_tasks,
+            is_first_sample: true,
             last_scrape_ticks: 0,
             rank_by_task: HashMap::new(),
             raw_totals: [0; TASK_TOTAL_METRICS.len()],
@@ -256,6 +281,7 @@ impl TaskRanking {
         let elapsed = ppa::delta(info.now, self.last_scrape_ticks) as f64;
         self.last_scrape_ticks = info.now;
         let decay = (-elapsed / half_life).exp2();
+        let is_first_sample = std::mem::replace(&mut self.is_first_sample, false);
         let mut now: HashMap<(u32, u64), TaskRank> = HashMap::new();
         for task in &all {
             let run_time = task.total().saturating_add(task.interrupts());
@@ -267,10 +293,15 @@ impl TaskRanking {
                 // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
+            // The values in the first sample are from the time before the export began.
+            let old_totals = match is_first_sample {
+                true => totals,
+                false => old.raw_totals,
+            };
             for (sum, (now, old)) in self
                 .raw_totals
                 .iter_mut()
-                .zip(totals.iter().zip(old.raw_totals))
+                .zip(totals.iter().zip(old_totals))
             {
                 *sum = sum.saturating_add(ppa::delta(*now, old));
             }
@@ -311,6 +342,7 @@ impl TaskRanking {
             all_tasks: all,
             busiest_pids: busiest,
             raw_totals: self.raw_totals,
+            missing_tasks: [info.lost, info.refused],
         }
     }
 }
@@ -447,13 +479,17 @@ mod tests {
                 .map(|t| t.1)
                 .next()
         };
-        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
+        // The tasks of the first sample waited before the export began.
+        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(0));
         // Task 2 has exited, and task 3 is new.
-        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
+        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(2_000));
         // Accounting was restarted before the third sample, so the values of task 1 began again at
         // 0.
-        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
-        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
+        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(2_000));
+        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(3_000));
+        // Accounting was off at the fifth sample, and was then turned on again.
+        assert_eq!(totals_at(5, Vec::new()), Some(3_000));
+        assert_eq!(totals_at(6, vec![waits(1, 4)]), Some(7_000));
     }
 
     #[test]

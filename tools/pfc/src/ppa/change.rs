@@ -81,6 +81,14 @@ impl AccountingChange {
         title
     }
 
+    /// Formats one line for each CPU that was online between the two reads.
+    pub fn format_cpu_lines(&self) -> Vec<String> {
+        let cpus = self.cpus.iter().enumerate();
+        cpus.filter(|(_, cpu)| cpu.total() > 0)
+            .map(|(n, cpu)| format!("CPU {n}: {}", cpus::format_cpu_summary(&[*cpu])))
+            .collect()
+    }
+
     pub fn format_task_lines(&mut self, by: TaskSortKey, max_lines: usize) -> Vec<String> {
         tasks::sort_tasks(&mut self.tasks, by);
         self.tasks

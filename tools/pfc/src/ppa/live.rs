@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ppa::{Device, Error};
+use ppa::Device;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
@@ -30,6 +30,8 @@ struct AccountingChangeReader {
     tick_khz: u32,
     /// The IDs of the tasks to show; empty for all tasks.
     pids: Vec<u32>,
+    /// True if the values of each CPU are shown.
+    shows_cpus: bool,
     last_sample: AccountingSample,
 }
 
@@ -41,6 +43,7 @@ impl AccountingChangeReader {
             device,
             tick_khz: info.khz,
             pids: args.selected_pids().collect(),
+            shows_cpus: args.cpus,
             last_sample: AccountingSample::default(),
         };
         reader.last_sample = reader.read_sample()?;
@@ -59,16 +62,20 @@ impl AccountingChangeReader {
         }
         let mut tasks = Vec::new();
         for pid in &self.pids {
-            match self.device.task(*pid) {
-                Ok(task) => tasks.push(task),
-                Err(Error::NoTask(_)) if !self.last_sample.tasks.is_empty() => {}
-                Err(error) => return Err(error.into()),
+            match self.last_sample.tasks.is_empty() {
+                true => tasks.push(self.device.task(*pid)?),
+                false => tasks.extend(super::read_task_again(&self.device, *pid)?),
             }
         }
+        // The owner of a task may have no permission to read the values of CPUs.
+        let cpus = match self.shows_cpus {
+            true => self.device.cpus()?,
+            false => self.device.cpus().unwrap_or_default(),
+        };
         Ok(AccountingSample {
             read_at_ticks: now,
             tasks,
-            cpus: self.device.cpus().unwrap_or_default(),
+            cpus,
         })
     }
 
@@ -175,30 +182,43 @@ struct PpaTopScreen {
     last_change: Option<AccountingChange>,
 }
 
+/// Formats the screen. `change` is `None` before the first update.
+fn format_screen_lines(
+    change: Option<&mut AccountingChange>,
+    settings: &KeySettings,
+    max_rows: usize,
+    shows_cpus: bool,
+) -> Vec<Line<'static>> {
+    let mut title = "accounting ...".to_owned();
+    let (mut cpus, mut tasks) = (Vec::new(), Vec::new());
+    if let Some(change) = change {
+        title = change.format_title(settings.sort);
+        if shows_cpus {
+            cpus = change.format_cpu_lines();
+        }
+        tasks = change.format_task_lines(settings.sort, max_rows);
+    }
+    let paused = if settings.is_paused { "paused; " } else { "" };
+    let help = format!("{paused}sort: t l i r s, space: pause, q: quit");
+    let mut lines = vec![Line::from(title), Line::from(help)];
+    lines.extend(cpus.into_iter().map(Line::from));
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    lines.push(Line::styled(TASK_TABLE_TITLES, bold));
+    lines.extend(tasks.into_iter().map(Line::from));
+    lines
+}
+
 impl Screen for PpaTopScreen {
     fn draw(&mut self, frame: &mut ratatui::Frame<'_>) {
-        let (title, lines) = match &mut self.last_change {
-            Some(change) => (
-                change.format_title(self.key_settings.sort),
-                change.format_task_lines(self.key_settings.sort, self.max_rows),
-            ),
-            None => ("accounting ...".to_owned(), Vec::new()),
-        };
-        let paused = if self.key_settings.is_paused {
-            "paused; "
-        } else {
-            ""
-        };
-        let help = format!("{paused}sort: t l i r s, space: pause, q: quit");
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut all = vec![
-            Line::from(title),
-            Line::from(help),
-            Line::styled(TASK_TABLE_TITLES, bold),
-        ];
-        let room = frame.area().height.into();
-        all.extend(lines.into_iter().take(room).map(Line::from));
-        frame.render_widget(Paragraph::new(all), frame.area());
+        let change = self.last_change.as_mut();
+        let mut lines = format_screen_lines(
+            change,
+            &self.key_settings,
+            self.max_rows,
+            self.reader.shows_cpus,
+        );
+        lines.truncate(frame.area().height.into());
+        frame.render_widget(Paragraph::new(lines), frame.area());
     }
 
     fn handle_key(&mut self, key: Key) -> ControlFlow<()> {
@@ -223,6 +243,30 @@ impl Screen for PpaTopScreen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ppa::Cpu;
+
+    #[test]
+    fn r4_9_screen_shows_cpus_that_were_online() {
+        let mut busy = Cpu::default();
+        busy.values[..4].copy_from_slice(&[500, 250, 0, 250]);
+        let mut change = AccountingChange {
+            tick_khz: 1000,
+            elapsed_ticks: 1000,
+            tasks: Vec::new(),
+            cpus: vec![Cpu::default(), busy],
+        };
+        let settings = KeySettings {
+            sort: TaskSortKey::Time,
+            is_paused: false,
+        };
+        let mut screen = |shows_cpus| {
+            let lines = format_screen_lines(Some(&mut change), &settings, 10, shows_cpus);
+            lines.iter().map(Line::to_string).collect::<Vec<_>>()
+        };
+        let cpu = "CPU 1: 50.0% user, 25.0% system, 0.0% interrupts, 25.0% idle";
+        assert_eq!(screen(true)[2..], [cpu, TASK_TABLE_TITLES]);
+        assert_eq!(screen(false)[2..], [TASK_TABLE_TITLES]);
+    }
 
     #[test]
     fn r4_2_keys_sort_pause_and_quit() {

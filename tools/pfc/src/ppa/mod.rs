@@ -30,12 +30,13 @@ mod values_json;
 
 use std::path::Path;
 
-use ppa::{Device, Info, Task};
+use ppa::{Device, Error, Info, Task};
 use serde_json::json;
 
 use crate::error::Failure;
 use crate::output::{Out, Style};
 use crate::ppa::args::{PpaArgs, PpaCommand};
+use crate::text_file;
 
 pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
@@ -54,6 +55,30 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
 /// `record` do.
 pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
+}
+
+/// Returns the values of a task that was read before. Returns `None` if the task has exited.
+fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
+    match device.task(pid) {
+        Ok(task) => Ok(Some(task)),
+        Err(Error::NoTask(_)) => Ok(None),
+        // A task that has exited is not accounted any longer, but keeps its ID until its parent
+        // reaps it.
+        Err(Error::NotAccounted(_)) if has_exited(pid) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns true if a task does not exist, or has exited and was not reaped yet.
+fn has_exited(pid: u32) -> bool {
+    match text_file::read(format!("/proc/{pid}/stat")) {
+        // The state follows the name of the task. The name is in parentheses, and can contain
+        // parentheses itself.
+        Ok(stat) => stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, state)| state.starts_with(['Z', 'X'])),
+        Err(_) => true,
+    }
 }
 
 /// Prints the tasks that the user selected by ID.
@@ -153,5 +178,26 @@ fn warn_of_incomplete_accounting(info: &Info, tasks: usize) {
             "pfc: the kernel has marked the time stamp counter unstable; times may be wrong until \
              accounting is turned off and on"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{waitid, Pid, WaitId, WaitIdOptions};
+
+    #[test]
+    fn r4_4_task_that_was_not_reaped_has_exited() {
+        assert!(!has_exited(std::process::id()));
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("60").spawn().expect("sleep runs");
+        assert!(!has_exited(child.id()));
+        child.kill().expect("ours");
+        // NOWAIT: waits until the child has exited, and does not reap it.
+        let id = WaitId::Pid(Pid::from_child(&child));
+        waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("ours");
+        assert!(has_exited(child.id()));
+        child.wait().expect("ours");
+        assert!(has_exited(child.id()));
     }
 }

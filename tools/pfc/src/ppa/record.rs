@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ppa::{Device, Error, Info, Task, TASK_ENDED};
+use ppa::{Device, Info, Task};
 use serde_json::{json, Value};
 
 use crate::error::{Failure, TryingTo};
@@ -38,10 +38,8 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         if !event_loop.sleep_until(until).trying_to(WAIT)? {
             break;
         }
-        let task = match device.task(args.pid) {
-            Ok(task) => task,
-            Err(Error::NoTask(_)) => break,
-            Err(error) => return Err(error.into()),
+        let Some(task) = super::read_task_again(&device, args.pid)? else {
+            break;
         };
         // A different start time shows that the recorded task has exited and a later task has the
         // same ID.
@@ -49,9 +47,6 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
             break;
         }
         file.write_line(&task_record_json(&task), 1)?;
-        if task.has_flag(TASK_ENDED) {
-            break;
-        }
     }
     Ok(())
 }

@@ -66,6 +66,11 @@ const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_RAW: u32 = 4;
 
+/// Returns the time at which the sampling rings must be read again.
+fn next_ring_poll_at() -> Option<Instant> {
+    Some(Instant::now() + RING_POLL_INTERVAL)
+}
+
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "record", !args.command.is_empty())?;
     let scope = match target {
@@ -245,7 +250,8 @@ fn build_sampling_config(
                     machine.is_software_event_name(&event.name),
                     &event.missing_reason,
                 ) {
-                    (true, _) => "load the kernel's own events: modprobe pfm_soft",
+                    (true, Some(why)) => why.as_str(),
+                    (true, None) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
                 };
@@ -422,10 +428,9 @@ impl Recording<'_> {
         self.write_failure.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a signal or for readable rings, at most [`RING_POLL_INTERVAL`], and then reads the
+    /// Waits for a signal or for readable rings, at most until the time `until`, and then reads the
     /// rings and writes the records to the file. Returns the reason why the wait ended.
-    fn wait_and_read_rings(&mut self) -> Result<WakeReason, Failure> {
-        let until = Some(Instant::now() + RING_POLL_INTERVAL);
+    fn wait_and_read_rings(&mut self, until: Option<Instant>) -> Result<WakeReason, Failure> {
         let wake = self
             .event_loop
             .wait_for(until, &self.contexts.fds_to_poll())
@@ -494,7 +499,8 @@ impl Recording<'_> {
                 self.contexts.poll();
                 return Ok(status);
             }
-            if let WakeReason::Terminated(signal) = self.wait_and_read_rings()? {
+            let until = child.limit_wait(next_ring_poll_at());
+            if let WakeReason::Terminated(signal) = self.wait_and_read_rings(until)? {
                 child.send_signal(signal);
             }
         }
@@ -524,7 +530,7 @@ impl Recording<'_> {
         mut command: Option<&mut SideCommand>,
     ) -> Result<(), Failure> {
         loop {
-            let wake = self.wait_and_read_rings()?;
+            let wake = self.wait_and_read_rings(next_ring_poll_at())?;
             let has_ended = match (&mut command, wake) {
                 (Some(command), wake) => command.handle(wake)?,
                 (None, WakeReason::Interrupted | WakeReason::Terminated(_)) => true,

@@ -5,14 +5,13 @@
 use perfmon::solve::{solve, Constraint, ScheduleError};
 use perfmon::{Map, PmuDescription, RegisterValue};
 
-use super::events::{Event, EventCode, EventSource};
+use super::event_code::{EventCode, COUNT_KERNEL_BIT, COUNT_USER_BIT};
+use super::events::{Event, EventSource};
 
 /// The number of the PMC that controls Intel's fixed counters, and also the number of the PMD of
 /// the first fixed counter.
 const FIRST_FIXED_REGISTER: u16 = 16;
 
-const PMC_COUNT_USER_BIT: u64 = 1 << 16;
-const PMC_COUNT_KERNEL_BIT: u64 = 1 << 17;
 const PMC_ENABLE_BIT: u64 = 1 << 22;
 
 /// The result of assigning an event to a register.
@@ -160,10 +159,10 @@ fn can_count_on_general_counter(code: EventCode, pmd: u16) -> bool {
 fn general_counter_pmc_value(code: EventCode) -> u64 {
     let mut value = code.select | PMC_ENABLE_BIT;
     if code.counts_user {
-        value |= PMC_COUNT_USER_BIT;
+        value |= COUNT_USER_BIT;
     }
     if code.counts_kernel {
-        value |= PMC_COUNT_KERNEL_BIT;
+        value |= COUNT_KERNEL_BIT;
     }
     value
 }
@@ -338,8 +337,9 @@ impl RegisterAssigner<'_> {
 mod tests {
     use std::path::Path;
 
+    use super::super::event_code::Vendor;
     use super::super::events::tests::make_test_machine;
-    use super::super::events::{Machine, Vendor};
+    use super::super::events::Machine;
     use super::*;
 
     fn assign_named_events(machine: &Machine, words: &[&str]) -> RegisterPlan {

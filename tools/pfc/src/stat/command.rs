@@ -22,6 +22,10 @@ use crate::limits;
 /// The maximum time after which [`FollowedCommand::wait_for_exit_uncounted`] checks whether the
 /// command has exited, even if no SIGCHLD arrives.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The maximum number of state changes of children and tracees that are handled between two waits
+/// for signals. Processes that fork all the time can change their states faster than pfc can handle
+/// the changes.
+const MAX_STATE_CHANGES: usize = 100;
 
 /// Attaches contexts to the threads that a [`FollowedCommand`] follows, for counting or for
 /// sampling.
@@ -77,6 +81,8 @@ pub struct FollowedCommand {
     is_followed_with_ptrace: bool,
     /// The IDs of the threads and processes of the command that are followed.
     followed_tids: BTreeSet<i32>,
+    /// True if state changes may be pending whose SIGCHLD has arrived before.
+    has_pending_changes: bool,
 }
 
 fn create_cloexec_pipe() -> io::Result<(File, File)> {
@@ -155,6 +161,7 @@ impl FollowedCommand {
             has_exited: false,
             is_followed_with_ptrace: true,
             followed_tids: BTreeSet::new(),
+            has_pending_changes: false,
         }))
     }
 
@@ -202,6 +209,7 @@ impl FollowedCommand {
             has_exited: false,
             is_followed_with_ptrace: false,
             followed_tids: BTreeSet::new(),
+            has_pending_changes: false,
         };
         // Waits until the program has been executed or exec has failed.
         child.read_exec_error()?;
@@ -241,20 +249,33 @@ impl FollowedCommand {
         })
     }
 
-    /// Handles all state changes of child processes and tracees since the last call. Returns the
-    /// exit status of the command if the command has exited, else `None`.
+    /// Handles the state changes of child processes and tracees since the last call, at most
+    /// [`MAX_STATE_CHANGES`]. Returns the exit status of the command if the command has exited, else
+    /// `None`. The caller then waits at most until [`Self::limit_wait`], and calls again.
     pub fn handle_state_changes(
         &mut self,
         handler: &mut impl FollowedThreadHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, status)) =
-            process::try_wait_any_child().trying_to("wait for the command")?
-        {
+        for _ in 0..MAX_STATE_CHANGES {
+            let change = process::try_wait_any_child().trying_to("wait for the command")?;
+            self.has_pending_changes = change.is_some();
+            let Some((pid, status)) = change else {
+                return Ok(None);
+            };
             if let Some(status) = self.handle_wait_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the time until which the caller may wait before it calls
+    /// [`Self::handle_state_changes`] again: now if state changes may be pending, else `until`.
+    pub fn limit_wait(&self, until: Option<Instant>) -> Option<Instant> {
+        match self.has_pending_changes {
+            true => Some(Instant::now()),
+            false => until,
+        }
     }
 
     /// Waits until the command has exited, without counting. Traced threads and children of the
@@ -265,8 +286,10 @@ impl FollowedCommand {
             return;
         }
         loop {
-            loop {
-                let (pid, status) = match process::try_wait_any_child() {
+            for _ in 0..MAX_STATE_CHANGES {
+                let change = process::try_wait_any_child();
+                self.has_pending_changes = matches!(change, Ok(Some(_)));
+                let (pid, status) = match change {
                     Ok(Some(change)) => change,
                     Ok(None) => break,
                     Err(_) => return,
@@ -284,7 +307,8 @@ impl FollowedCommand {
                 // reported later.
                 let _ = resumed;
             }
-            let wake = event_loop.wait(Some(Instant::now() + EXIT_CHECK_INTERVAL));
+            let until = Some(Instant::now() + EXIT_CHECK_INTERVAL);
+            let wake = event_loop.wait(self.limit_wait(until));
             if let Ok(WakeReason::Terminated(signal)) = wake {
                 self.send_signal(signal);
             }

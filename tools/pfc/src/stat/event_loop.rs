@@ -97,6 +97,8 @@ fn register_signal_pipe(signal: i32, wake: WakeReason) -> io::Result<(UnixStream
 /// closed, pfc gets SIGHUP, and must complete the output as after SIGTERM. SIGHUP is not caught if
 /// pfc was started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
+    /// The pipes of the caught signals. If several signals are pending, the first one is reported.
+    /// SIGCHLD is the last, because it is always pending if the command forks all the time.
     signal_pipes: Vec<(UnixStream, WakeReason)>,
     /// True if the last SIGINT was sent by a process, and not by the terminal.
     is_sigint_from_process: Arc<AtomicBool>,
@@ -113,7 +115,6 @@ impl EventLoop {
         // set before the event loop wakes.
         let is_sigint_from_process = flag_signal_from_process(SIGINT)?;
         let mut signals = vec![
-            register_signal_pipe(SIGCHLD, WakeReason::Child)?,
             register_signal_pipe(SIGINT, WakeReason::Interrupted)?,
             register_signal_pipe(SIGTERM, WakeReason::Terminated(SIGTERM))?,
         ];
@@ -123,6 +124,7 @@ impl EventLoop {
                 WakeReason::Terminated(SIGTERM),
             )?);
         }
+        signals.push(register_signal_pipe(SIGCHLD, WakeReason::Child)?);
         Ok(Self {
             signal_pipes: signals,
             is_sigint_from_process,
@@ -132,9 +134,8 @@ impl EventLoop {
     /// Makes an event loop that also catches SIGUSR2.
     pub fn with_sigusr2() -> io::Result<Self> {
         let mut event_loop = Self::new()?;
-        event_loop
-            .signal_pipes
-            .push(register_signal_pipe(SIGUSR2, WakeReason::SwitchOutput)?);
+        let sigusr2 = register_signal_pipe(SIGUSR2, WakeReason::SwitchOutput)?;
+        event_loop.signal_pipes.insert(0, sigusr2);
         Ok(event_loop)
     }
 
@@ -143,9 +144,8 @@ impl EventLoop {
     /// program cannot continue without its terminal.
     pub fn for_terminal() -> io::Result<Self> {
         let mut event_loop = Self::with_sighup(true)?;
-        event_loop
-            .signal_pipes
-            .push(register_signal_pipe(SIGWINCH, WakeReason::Resized)?);
+        let sigwinch = register_signal_pipe(SIGWINCH, WakeReason::Resized)?;
+        event_loop.signal_pipes.insert(0, sigwinch);
         Ok(event_loop)
     }
 
@@ -246,6 +246,11 @@ mod tests {
         // This process has sent SIGINT to itself: the terminal has not sent it.
         let wake = raise_and_wait_for_signal(&mut event_loop, SIGINT);
         assert_eq!(wake, WakeReason::Terminated(SIGINT));
+        // The other signal is reported before SIGCHLD.
+        raise(SIGCHLD).expect("it is caught");
+        raise(SIGHUP).expect("it is caught");
+        let wake = event_loop.wait(None).expect("a signal");
+        assert_eq!(wake, WakeReason::Terminated(SIGTERM));
         assert!(!is_ignored(SIGHUP));
         // is_ignored() is true for SIGPIPE, which the standard library ignores in each program.
         assert!(is_ignored(libc::SIGPIPE));

@@ -8,17 +8,15 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
+use super::architectural_events::ArchitecturalEvents;
+use super::event_code::{
+    add_modes_of_libpfm_code, is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name,
+    EventCode, Vendor,
+};
 use super::parse_cpu_list;
 use crate::error::Failure;
 use crate::pmu::read_registers;
 use crate::units::ScaledUnit;
-
-/// The vendor of the processor's PMU description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vendor {
-    Intel,
-    Amd,
-}
 
 /// Properties of the machine on which the meaning of event names depends.
 pub struct Machine {
@@ -28,27 +26,13 @@ pub struct Machine {
     /// family.
     pub family: u32,
     pub model: u32,
+    /// Intel's architectural events that the processor can count.
+    pub architectural_events: ArchitecturalEvents,
     /// True if this process has CAP_PERFMON or CAP_SYS_ADMIN, and may therefore count the kernel
     /// and other users' threads.
     pub is_privileged: bool,
     /// True if CPUs are counted instead of threads.
     pub is_system_wide: bool,
-}
-
-/// The code of an event that a hardware counter counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventCode {
-    /// Event select, unit mask and the other bits of the PMC (control register), without the bits
-    /// of user and kernel mode.
-    pub select: u64,
-    /// The number of the Intel fixed counter that can count the event, if there is such a counter.
-    pub fixed_counter: Option<u16>,
-    /// True if no general counter can count the event.
-    pub is_fixed_only: bool,
-    /// A bit mask of the general counters that can count the event.
-    pub counters: u64,
-    pub counts_user: bool,
-    pub counts_kernel: bool,
 }
 
 /// The source of an event's count.
@@ -91,85 +75,6 @@ impl Event {
     pub fn name_without_modes(&self) -> &str {
         split_mode_suffixes(&self.name).0
     }
-}
-
-/// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
-const NON_EVENT_BITS: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
-
-const fn new_event_code(select: u64) -> EventCode {
-    EventCode {
-        select,
-        fixed_counter: None,
-        is_fixed_only: false,
-        counters: u64::MAX,
-        counts_user: false,
-        counts_kernel: false,
-    }
-}
-
-/// Makes the event code for a raw event select. On Intel, [`EventCode::fixed_counter`] is set if a
-/// fixed counter can count the event, and codes with event number 0 are for fixed counters only.
-fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
-    let mut event_code = new_event_code(select & !NON_EVENT_BITS);
-    if vendor == Vendor::Intel {
-        (event_code.fixed_counter, event_code.is_fixed_only) = match event_code.select {
-            0x00c0 => (Some(0), false),
-            0x003c => (Some(1), false),
-            0x0300 => (Some(2), true),
-            0x0400 => (Some(3), true),
-            _ => (None, false),
-        };
-    }
-    event_code
-}
-
-/// Resolves one of perf's generic names. Returns `Some(None)` if this machine cannot count the
-/// event, and `None` if the name is not a generic name.
-fn resolve_generic_name(
-    name: &str,
-    vendor: Option<Vendor>,
-    family: u32,
-    map: &Map,
-) -> Option<Option<EventCode>> {
-    use Vendor::{Amd, Intel};
-    // AMD's families from 0x17 on are Zen and later processors. AMD's families before 0x17 have
-    // other codes for cache events than Zen.
-    let is_zen = family >= 0x17;
-    // AMD's event for reference cycles exists since PerfMonV2.
-    let has_perfmon_v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
-    let select = match (name, vendor) {
-        ("cycles" | "cpu-cycles", Some(Intel)) => 0x3c,
-        ("cycles" | "cpu-cycles", Some(Amd)) => 0x76,
-        ("instructions", Some(_)) => 0xc0,
-        ("branches" | "branch-instructions", Some(Intel)) => 0xc4,
-        ("branches" | "branch-instructions", Some(Amd)) => 0xc2,
-        ("branch-misses", Some(Intel)) => 0xc5,
-        ("branch-misses", Some(Amd)) => 0xc3,
-        ("cache-references", Some(Intel)) => 0x4f2e,
-        ("cache-references", Some(Amd)) if is_zen => 0xff60,
-        ("cache-references", Some(Amd)) => 0x077d,
-        ("cache-misses", Some(Intel)) => 0x412e,
-        ("cache-misses", Some(Amd)) if is_zen => 0x0964,
-        ("cache-misses", Some(Amd)) => 0x077e,
-        ("ref-cycles", Some(Intel)) => 0x0300,
-        ("ref-cycles", Some(Amd)) if has_perfmon_v2 => 0x1_0000_0120,
-        ("bus-cycles", Some(Intel)) => 0x013c,
-        (
-            "cycles"
-            | "cpu-cycles"
-            | "instructions"
-            | "branches"
-            | "branch-instructions"
-            | "branch-misses"
-            | "cache-references"
-            | "cache-misses"
-            | "ref-cycles"
-            | "bus-cycles",
-            _,
-        ) => return Some(None),
-        _ => return None,
-    };
-    Some(vendor.map(|vendor| new_raw_event_code(select, vendor)))
 }
 
 /// Converts libpfm4's spellings of perf's names, such as `INSTRUCTIONS` and `perf::instructions`,
@@ -239,6 +144,10 @@ impl Machine {
             vendor,
             family: number("cpu family"),
             model: number("model"),
+            architectural_events: match vendor {
+                Some(Vendor::Intel) => ArchitecturalEvents::read(),
+                _ => ArchitecturalEvents::ALL,
+            },
             is_privileged: is_privileged(),
             is_system_wide: counted.is_some(),
         })
@@ -247,8 +156,10 @@ impl Machine {
     /// Returns true if the word names a soft register or an instance of the counter pages, even if
     /// the register or instance is not available.
     pub fn is_software_event_name(&self, word: &str) -> bool {
-        word.starts_with("counter:")
-            || find_soft_register(split_mode_suffixes(word).0, self.is_system_wide).is_some()
+        let name = split_mode_suffixes(word).0;
+        let normalized = normalize_perf_name(name);
+        let name = normalized.as_deref().unwrap_or(name);
+        word.starts_with("counter:") || find_soft_register(name, self.is_system_wide).is_some()
     }
 
     fn has_soft_register(&self, number: u16) -> bool {
@@ -294,7 +205,7 @@ impl Machine {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
         }
-        let (name, requested) = split_mode_suffixes(word);
+        let (name, mut requested) = split_mode_suffixes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
                 "no event name in '{word}'; see pfc stat --help"
@@ -303,19 +214,24 @@ impl Machine {
         let normalized = normalize_perf_name(name);
         let name = normalized.as_deref().unwrap_or(name);
         if let Some(number) = find_soft_register(name, self.is_system_wide) {
-            let source = match self.has_soft_register(number) {
+            let is_one_mode = requested.is_some_and(|modes| modes != (true, true));
+            let source = match self.has_soft_register(number) && !is_one_mode {
                 true => EventSource::Soft(number),
                 false => EventSource::Missing,
             };
             let mut event = Event::new(word, source);
+            event.missing_reason = is_one_mode.then(|| {
+                "the kernel counts it in both modes together; leave out :u or :k".to_owned()
+            });
             if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
                 (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
             }
             return Ok(event);
         }
         let resolved = match resolve_generic_name(name, self.vendor, self.family, &self.map) {
-            Some(resolved) => resolved.ok_or_else(|| self.explain_missing_event("")),
-            None => self.resolve_code(word, name)?,
+            Some(Some(code)) => self.check_architectural_event(code),
+            Some(None) => Err(self.explain_missing_event("")),
+            None => self.resolve_code(word, name, &mut requested)?,
         };
         let resolved = resolved.and_then(|code| self.add_counter_mask(code));
         Ok(self.make_event_with_modes(word, resolved, requested))
@@ -330,9 +246,28 @@ impl Machine {
         }
     }
 
-    /// Resolves a raw code or one of libpfm4's names. An error of the inner `Result` is the reason
-    /// why the event is not available. An error of the outer `Result` ends `pfc`.
-    fn resolve_code(&self, word: &str, name: &str) -> Result<Result<EventCode, String>, Failure> {
+    /// Returns the code with which perf counts one of its generic events on this processor. Returns
+    /// an error with the reason if CPUID says that the processor cannot count the event.
+    fn check_architectural_event(&self, code: EventCode) -> Result<EventCode, String> {
+        let Some(vendor @ Vendor::Intel) = self.vendor else {
+            return Ok(code);
+        };
+        let events = self.architectural_events;
+        let select = events.counted_code(self.family, self.model, code.select);
+        select
+            .map(|select| new_raw_event_code(select, vendor))
+            .ok_or_else(|| "CPUID says that this processor cannot count it".to_owned())
+    }
+
+    /// Resolves a raw code or one of libpfm4's names. Adds the modes inside a name of libpfm4 to the
+    /// modes `requested`. An error of the inner `Result` is the reason why the event is not
+    /// available. An error of the outer `Result` ends `pfc`.
+    fn resolve_code(
+        &self,
+        word: &str,
+        name: &str,
+        requested: &mut Option<(bool, bool)>,
+    ) -> Result<Result<EventCode, String>, Failure> {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.explain_missing_event("")));
         };
@@ -355,7 +290,19 @@ impl Machine {
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = new_raw_event_code(event.select, vendor);
+        if event.kind == libpfm::Kind::Core {
+            *requested = add_modes_of_libpfm_code(event.select, *requested);
+            if *requested == Some((false, false)) {
+                return Err(Failure::Refused(format!(
+                    "no mode is selected in '{word}'; add :u or :k"
+                )));
+            }
+        }
         let result = match (event.kind, event.has_more) {
+            (libpfm::Kind::Core, false) if !is_event_of_fixed_counter(name, code) => Err(format!(
+                "libpfm4's code for it, {:#x}, is that of another event; use the raw code from the processor's manual",
+                code.select
+            )),
             (libpfm::Kind::Core, false) => Ok(code),
             // An event that needs a second register is not supported. If add_counter_mask() finds
             // the second register in its tables, the error names the second register.
@@ -396,6 +343,10 @@ impl Machine {
             Some(Missing::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
+            None if code.is_fixed_only && code.fixed_counter.is_none() => Err(
+                "no fixed counter has its code, and general counters do not count event number 0"
+                    .to_owned(),
+            ),
             None if counters == 0 => Err("no counter of a core can count it".to_owned()),
             None => Ok(EventCode { counters, ..code }),
         }
@@ -464,6 +415,7 @@ pub fn is_privileged() -> bool {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::event_code::NON_EVENT_BITS;
     use super::*;
 
     /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
@@ -504,6 +456,7 @@ pub mod tests {
             vendor: Some(vendor),
             family: 0x17,
             model: 0,
+            architectural_events: ArchitecturalEvents::ALL,
             is_privileged: true,
             is_system_wide: false,
         }
@@ -570,6 +523,23 @@ pub mod tests {
     }
 
     #[test]
+    fn r1_16_raw_codes_of_fixed_counters_are_resolved() {
+        let machine = make_test_machine(Vendor::Intel, 4, false);
+        let code = code_of(&resolve(&machine, "r100"));
+        assert_eq!((code.fixed_counter, code.is_fixed_only), (Some(0), true));
+        let code = code_of(&resolve(&machine, "r200:u"));
+        assert_eq!((code.fixed_counter, code.is_fixed_only), (Some(1), true));
+        for word in ["r0", "r500", "r8000", "r1000100"] {
+            let event = resolve(&machine, word);
+            assert_eq!(event.source, EventSource::Missing, "{word}");
+            let reason = event.missing_reason.expect(word);
+            assert!(reason.contains("event number 0"), "{reason}");
+        }
+        let machine = make_test_machine(Vendor::Amd, 6, false);
+        assert_eq!(code_of(&resolve(&machine, "r100")).select, 0x100);
+    }
+
+    #[test]
     fn r1_16_event_with_second_register_is_missing() {
         let mut machine = make_test_machine(Vendor::Intel, 4, false);
         assert_eq!(code_of(&resolve(&machine, "r1b7")).select, 0x1b7);
@@ -589,10 +559,29 @@ pub mod tests {
         let with = make_test_machine(Vendor::Intel, 4, true);
         let without = make_test_machine(Vendor::Intel, 4, false);
         assert_eq!(resolve(&with, "cs").source, EventSource::Soft(258));
-        assert_eq!(resolve(&with, "faults:u").source, EventSource::Soft(259));
+        assert_eq!(resolve(&with, "faults").source, EventSource::Soft(259));
+        assert_eq!(resolve(&with, "faults:uk").source, EventSource::Soft(259));
         assert_eq!(resolve(&with, "task-clock").unit, "msec");
         assert_eq!(resolve(&without, "cs").source, EventSource::Missing);
         assert_eq!(with.default_events().len(), 8);
         assert_eq!(without.default_events().len(), 4);
+        assert!(with.is_software_event_name("PAGE-FAULTS:u"));
+    }
+
+    #[test]
+    fn r1_16_software_events_of_one_mode_are_missing() {
+        let mut machine = make_test_machine(Vendor::Intel, 4, true);
+        for is_privileged in [true, false] {
+            machine.is_privileged = is_privileged;
+            for word in ["page-faults:u", "page-faults:k", "task-clock:u", "CS:k"] {
+                let event = resolve(&machine, word);
+                assert_eq!(event.source, EventSource::Missing, "{word}");
+                let reason = event.missing_reason.expect(word);
+                assert!(reason.contains("both modes"), "{reason}");
+            }
+            let event = resolve(&machine, "page-faults");
+            assert_eq!(event.source, EventSource::Soft(259));
+            assert_eq!(event.name, "page-faults");
+        }
     }
 }

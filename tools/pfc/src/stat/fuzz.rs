@@ -9,8 +9,8 @@ use std::path::Path;
 use clap::Parser;
 use fuzz::{words, Fuzzer};
 
+use super::event_code::Vendor;
 use super::events::tests::make_test_machine;
-use super::events::Vendor;
 use super::groups::parse_event_groups;
 use super::parse_cpu_list;
 use crate::cli::Cli;

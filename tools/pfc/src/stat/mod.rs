@@ -11,6 +11,8 @@
 //! |---|---|
 //! | `target.rs` | what a run counts: a command, threads or CPUs |
 //! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
+//! | `event_code.rs` | codes of events on hardware counters; the codes of perf's generic names |
+//! | `architectural_events.rs` | Intel's generic events that CPUID reports missing; unsafe |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
 //! | `assign.rs` | assigns events to PMDs and event sets |
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
@@ -22,12 +24,14 @@
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
+mod architectural_events;
 pub mod assign;
 pub mod beside;
 pub mod command;
 pub mod counting;
 mod derived;
 pub mod estimate;
+mod event_code;
 pub mod event_loop;
 pub mod events;
 mod failure;
@@ -281,25 +285,27 @@ fn print_uncountable_events(
     machine: &Machine,
     verbose: bool,
 ) {
-    use assign::EventPlacement::NotSupported;
-    let is_missing = |soft: bool| {
-        events
-            .iter()
-            .zip(&plan.placements)
-            .any(|(event, placement)| {
-                *placement == NotSupported && soft == machine.is_software_event_name(&event.name)
-            })
-    };
-    if is_missing(false) && machine.vendor.is_none() {
+    let not_supported = events
+        .iter()
+        .zip(&plan.placements)
+        .filter(|(_, placement)| **placement == EventPlacement::NotSupported)
+        .map(|(event, _)| event);
+    let (software, hardware): (Vec<&Event>, Vec<&Event>) =
+        not_supported.partition(|event| machine.is_software_event_name(&event.name));
+    let (mut explained, unavailable): (Vec<&Event>, Vec<&Event>) = software
+        .into_iter()
+        .partition(|event| event.missing_reason.is_some());
+    if machine.vendor.is_some() {
+        explained.extend(hardware);
+    } else if !hardware.is_empty() {
         message!(
             "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
         );
-    } else if is_missing(false) {
-        print_uncountable_event_reasons(events, plan, machine, verbose);
     }
-    if is_missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+    print_uncountable_event_reasons(&explained, verbose);
+    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
-    } else if is_missing(true) {
+    } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.has_uncounted_event {
@@ -307,29 +313,16 @@ fn print_uncountable_events(
     }
 }
 
-/// Prints why the processor cannot count some events: one line per event with `-v`, and without
-/// `-v` one line with the number of events that cannot be counted.
-fn print_uncountable_event_reasons(
-    events: &[Event],
-    plan: &RegisterPlan,
-    machine: &Machine,
-    verbose: bool,
-) {
-    let all = events.iter().zip(&plan.placements);
-    let missing: Vec<&Event> = all
-        .filter(|(event, placement)| {
-            **placement == EventPlacement::NotSupported
-                && !machine.is_software_event_name(&event.name)
-        })
-        .map(|(event, _)| event)
-        .collect();
-    if !verbose {
-        let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
+/// Prints why some events cannot be counted: one line per event with `-v`, and without `-v` one
+/// line with the number of events that cannot be counted.
+fn print_uncountable_event_reasons(events: &[&Event], verbose: bool) {
+    if !verbose && !events.is_empty() {
+        let (n, s) = (events.len(), if events.len() == 1 { "" } else { "s" });
         return message!(
             "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
         );
     }
-    for event in missing {
+    for event in events {
         let reason = event.missing_reason.as_deref();
         let reason = reason.unwrap_or("no counter of this processor can count it");
         message!("pfc: '{}': {reason}", event.name_without_modes());
@@ -433,15 +426,20 @@ impl StatSession<'_> {
             if child.has_executed_program() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            match self.event_loop.wait(timer.next_due_at).trying_to(WAIT)? {
-                WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
+            let until = child.limit_wait(timer.next_due_at);
+            let wake = self.event_loop.wait(until).trying_to(WAIT)?;
+            // If the command forks all the time, SIGCHLD ends every wait, so the wait is never ended
+            // by a timeout.
+            timer.print_interval_if_due(group, report)?;
+            match wake {
                 WakeReason::Terminated(signal) => {
                     self.is_interrupted = true;
                     child.send_signal(signal);
                 }
                 // The terminal also sends SIGINT to the command, so pfc does not forward it.
                 WakeReason::Interrupted => self.is_interrupted = true,
-                WakeReason::Child
+                WakeReason::Timeout
+                | WakeReason::Child
                 | WakeReason::SwitchOutput
                 | WakeReason::Resized
                 | WakeReason::Ready => {}

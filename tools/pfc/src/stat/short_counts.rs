@@ -46,7 +46,7 @@ impl MissingCountCauses {
         (
             Self::UNKNOWN_REASON,
             "short",
-            "counting {} ended early: unknown reason; see the kernel log",
+            "counting {} ended early: unknown reason, such as the exec of a set-uid or unreadable program; run pfc as root, or see the kernel log",
         ),
         (
             Self::UNSUITABLE_CPU,

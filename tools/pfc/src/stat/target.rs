@@ -2,6 +2,7 @@
 
 //! The target of a run: the command, existing threads or CPUs.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -56,7 +57,7 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
         };
     }
     if !args.threads.is_empty() {
-        return Ok(Target::Threads(args.threads.clone()));
+        return Ok(Target::Threads(remove_duplicates(args.threads.clone())));
     }
     if args.processes.is_empty() {
         return match has_command {
@@ -79,7 +80,15 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
         threads.extend(tasks.filter_map(number));
     }
-    Ok(Target::Threads(threads))
+    Ok(Target::Threads(remove_duplicates(threads)))
+}
+
+/// Removes repeated threads, because only one context can be attached to a thread. The user may
+/// name a thread twice, or two threads of a process with `-p`.
+fn remove_duplicates(mut threads: Vec<u32>) -> Vec<u32> {
+    let mut seen = BTreeSet::new();
+    threads.retain(|thread| seen.insert(*thread));
+    threads
 }
 
 /// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
@@ -131,5 +140,30 @@ fn describe_target(args: &StatArgs, target: &Target) -> String {
             format!("thread id '{}'", join(&args.targets.threads))
         }
         Target::Threads(_) => format!("process id '{}'", join(&args.targets.processes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_6_repeated_threads_are_counted_once() {
+        let select = |processes: &[u32], threads: &[u32]| {
+            let args = TargetArgs {
+                processes: processes.to_vec(),
+                threads: threads.to_vec(),
+                cpus: None,
+                all_cpus: false,
+            };
+            match select_target(&args, "count", false) {
+                Ok(Target::Threads(threads)) => threads,
+                _ => panic!("no threads"),
+            }
+        };
+        assert_eq!(select(&[], &[7, 5, 7, 5]), [7, 5]);
+        let own = std::process::id();
+        let threads = select(&[own, own], &[]);
+        assert_eq!(threads.iter().filter(|thread| **thread == own).count(), 1);
     }
 }

@@ -14,7 +14,9 @@ use perfcounters::Unit;
 use ppa::Task;
 
 use crate::error::Failure;
-use crate::export::tasks::{TaskMetric, TaskScrape, PER_TASK_METRICS, TASK_TOTAL_METRICS};
+use crate::export::tasks::{
+    TaskMetric, TaskScrape, MISSING_TASK_METRICS, PER_TASK_METRICS, TASK_TOTAL_METRICS,
+};
 
 use super::encode::{Indom, Metric, MetricSemantics, MmvFileContents, VALUE_STRIDE_WORDS};
 use super::layout::MmvFileLayout;
@@ -28,9 +30,11 @@ const TASK_METRICS_CLUSTER: u32 = 1022;
 /// The serial number, in the cluster [`TASK_METRICS_CLUSTER`], of the instance domain (indom) of
 /// tasks.
 const TASK_INDOM_SERIAL: u32 = 1;
-/// PCP item numbers of the first per-task metric and of the first total over all tasks.
+/// PCP item numbers of the first per-task metric, of the first total over all tasks, and of the
+/// first count of missing tasks.
 const FIRST_TASK_METRIC_ITEM: u32 = 1;
 const FIRST_TOTAL_METRIC_ITEM: u32 = 512;
+const FIRST_MISSING_TASK_ITEM: u32 = 768;
 const MIN_FILE_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -104,9 +108,11 @@ impl MappedTaskFile {
         let all = &tasks.all_tasks;
         let mapped = &self.mapped_file;
         let totals = tasks.metric_totals().map(|(_, sum)| sum);
-        let totals = std::iter::once(all.len() as u64).chain(totals);
+        let single_values = std::iter::once(tasks.nr_living() as u64)
+            .chain(tasks.missing_tasks)
+            .chain(totals);
         let mut words = self.mapped_file.first_value_words.iter();
-        for (value, word) in totals.zip(&mut words) {
+        for (value, word) in single_values.zip(&mut words) {
             mapped.store_word(*word, value);
         }
         for (value, first) in PER_TASK_METRICS.iter().zip(words) {
@@ -128,15 +134,28 @@ fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
     // Tasks are named as PCP's process agent names processes: the ID, which identifies the task,
     // and then the task's name.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
-    let mut metrics = vec![Metric {
-        item_number: 0,
-        name: format!("{name}.tasks.accounted"),
-        semantics: MetricSemantics::Instant,
+    let count = |item: u32, word: &str, semantics, short: &str, long: &str| Metric {
+        item_number: item,
+        name: format!("{name}.tasks.{word}"),
+        semantics,
         packed_units: unit(Unit::Events, 0),
         indom_index: None,
-        short_help: "Number of accounted tasks".to_owned(),
-        long_help: "Number of accounted tasks, of which the busiest are exported".to_owned(),
-    }];
+        short_help: short.to_owned(),
+        long_help: long.to_owned(),
+    };
+    let mut metrics = vec![count(
+        0,
+        "accounted",
+        MetricSemantics::Instant,
+        "Number of accounted tasks",
+        "Number of accounted tasks, of which the busiest are exported",
+    )];
+    metrics.extend(
+        MISSING_TASK_METRICS
+            .iter()
+            .zip(FIRST_MISSING_TASK_ITEM..)
+            .map(|((word, help), item)| count(item, word, MetricSemantics::Counter, help, help)),
+    );
     let metric = |(value, item): (&TaskMetric, u32), infix, indom| Metric {
         item_number: item,
         name: format!("{name}.tasks.{infix}{}", value.name),
@@ -172,5 +191,37 @@ fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
             metrics,
         },
         value_sources: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ppa::TASK_ENDED;
+
+    #[test]
+    fn pfc_mmv_counts_living_lost_and_refused_tasks() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut exporter = MmvExporter::open(directory.path(), "pc", true).expect("it is empty");
+        let mut tasks = TaskScrape::default();
+        let task = |pid, flags| Task {
+            pid,
+            flags,
+            ..Task::default()
+        };
+        tasks.all_tasks = vec![task(7, 0), task(8, TASK_ENDED), task(9, TASK_ENDED)];
+        tasks.busiest_pids = [7].into();
+        tasks.missing_tasks = [3, 5];
+        exporter.update_task_file(&tasks, 1).expect("room");
+        let file = &exporter.task_file.as_ref().expect("a task").mapped_file;
+        let metrics = plan_task_file("pc", &[(7, String::new())]).contents.metrics;
+        let value_of = |name: &str| {
+            let index = metrics.iter().position(|m| m.name == name);
+            let word = file.first_value_words[index.expect("a metric")];
+            file.area.words()[word].load_relaxed()
+        };
+        assert_eq!(value_of("pc.tasks.accounted"), 1);
+        assert_eq!(value_of("pc.tasks.lost"), 3);
+        assert_eq!(value_of("pc.tasks.refused"), 5);
     }
 }
