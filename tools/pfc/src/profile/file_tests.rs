@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use perfmon::ring::Sample;
 
+use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
+use super::read::read_profile;
 use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
@@ -167,4 +169,40 @@ fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
     assert_eq!(symbols_at_function_start(&program, false), stacks);
     let reversed = [stacks[1], stacks[0]];
     assert_eq!(symbols_at_function_start(&program, true), reversed);
+}
+
+#[test]
+fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
+    const NR_INHERITED: usize = 1 << 14;
+    let id = |pid, time| SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    };
+    let region = |n: u64| Region {
+        start: n << 12,
+        end: (n + 1) << 12,
+        path: "/nowhere".into(),
+        ..Region::default()
+    };
+    let messages = |nr_forks: usize| {
+        let mut encoder = Encoder::default();
+        for n in 1..=NR_INHERITED as u64 {
+            encoder.mmap2(&region(n), &id(1, 1));
+        }
+        for pid in 2..2 + nr_forks as u32 {
+            encoder.fork((1, 1), &id(pid, 2));
+            encoder.mmap2(&region(0), &id(pid, 3));
+        }
+        let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
+        let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
+        messages
+    };
+    let max_forks = MAX_COPIED_REGIONS / NR_INHERITED;
+    assert_eq!(messages(max_forks), [""; 0]);
+    let lost = messages(max_forks + 1);
+    assert_eq!(lost.len(), 1);
+    assert!(lost[0].contains("more than 1048576 mappings"), "{lost:?}");
 }

@@ -17,7 +17,7 @@ use linux_perf_event_reader::{
     SampleRecord, SamplingPolicy,
 };
 
-use super::address_space::{MappedRegion, Processes};
+use super::address_space::{MappedRegion, Processes, MAX_COPIED_REGIONS};
 use super::check::{check_perf_data_file, PERF_DATA_MAGIC};
 use super::files::FileIdentity;
 #[cfg(test)]
@@ -96,6 +96,12 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
         messages.push(format!(
             "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
             reader.profile.nr_cut_stacks
+        ));
+    }
+    if reader.processes.has_lost_mappings {
+        messages.push(format!(
+            "some functions have no names: child processes have more than {MAX_COPIED_REGIONS} \
+             mappings in all; record fewer processes, or for a shorter time"
         ));
     }
     Ok((reader.profile, messages))
