@@ -279,7 +279,11 @@ test_perf_threads() {
 test_file_of_perf() {
 	perf record -F 500 -g -o theirs.data $program calls $((rounds * factor)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
-	[ "$(percent_of theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
+	[ "$(percent_of theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner' || return 1
+	perf record -e cpu-clock:k -F 500 -o theirs.data cat /proc/kallsyms >/dev/null 2>&1
+	pfc report -i theirs.data >table
+	head -n 20 table
+	grep -q '\[kernel.kallsyms\] *\[k\] [a-z]' table
 }
 test_stdin() { # FILE
 	pfc script --json -i - <$1 >lines || return 1

@@ -339,7 +339,8 @@ fn print_report_table(
         let cells: Vec<String> = cells
             .iter()
             .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
+            // The width may be larger than the largest width of a format string.
+            .map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.chars().count())))
             .collect();
         cells.join("  ").trim_end().to_owned()
     };

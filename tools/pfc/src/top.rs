@@ -31,11 +31,14 @@ use crate::stat::{select_target, syscall_failure, Target, WAIT};
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const TABLE_SORT_KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
-/// The samples of one interval, added up by thread name, object and function.
+/// The samples between two reads of the ring buffers, added up by thread name, object and function.
 struct SampleTable {
     rows: Vec<ReportRow>,
     nr_samples: usize,
     nr_lost: u64,
+    /// The time in which the samples were taken. The first table has a shorter time than the
+    /// interval of updates, and a table after a skipped update has a longer time.
+    duration: Duration,
     /// The time in nanoseconds for which each CPU was not sampled because it was offline.
     offline_ns: BTreeMap<u32, u64>,
 }
@@ -46,6 +49,9 @@ struct LiveProfile {
     reader: Reader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
+    /// The end of the time of the last table, on the clock of [`now`]. For the first table, the
+    /// time at which sampling started.
+    last_until: u64,
 }
 
 impl LiveProfile {
@@ -74,27 +80,33 @@ impl LiveProfile {
             ),
             nr_samples: profile.samples.len(),
             nr_lost: std::mem::take(&mut self.contexts.drained.lost),
+            duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
             offline_ns: std::mem::take(&mut profile.offline_ns),
         };
+        self.last_until = until;
         self.reader.end_table();
         Ok(table)
     }
 
-    fn format_table_title(&self, table: &SampleTable, interval: Duration) -> String {
+    fn format_table_title(&self, table: &SampleTable) -> String {
         let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
-        let mut title = format!(
-            "{} samples of {} in {:.1} s, {} lost",
-            table.nr_samples,
-            names.join(", "),
-            interval.as_secs_f64(),
-            table.nr_lost
-        );
-        for (cpu, ns) in &table.offline_ns {
-            let seconds = *ns as f64 / 1e9;
-            title.push_str(&format!(", CPU {cpu} offline for {seconds:.1} s"));
-        }
-        title
+        format_table_title(&names, table)
     }
+}
+
+fn format_table_title(events: &[&str], table: &SampleTable) -> String {
+    let mut title = format!(
+        "{} samples of {} in {:.1} s, {} lost",
+        table.nr_samples,
+        events.join(", "),
+        table.duration.as_secs_f64(),
+        table.nr_lost
+    );
+    for (cpu, ns) in &table.offline_ns {
+        let seconds = *ns as f64 / 1e9;
+        title.push_str(&format!(", CPU {cpu} offline for {seconds:.1} s"));
+    }
+    title
 }
 
 fn format_table_lines(table: &SampleTable, max_lines: usize) -> Vec<String> {
@@ -149,6 +161,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         attributes,
         reader: Reader::default(),
         records: Vec::new(),
+        last_until: now(),
     };
     if args.plain || !out.is_terminal() {
         return print_plain_tables(&mut profile, args, out);
@@ -182,7 +195,7 @@ fn print_plain_tables(
             }
         }
         let table = live.collect_table()?;
-        writeln!(out, "# {}", live.format_table_title(&table, interval))?;
+        writeln!(out, "# {}", live.format_table_title(&table))?;
         for line in format_table_lines(&table, args.lines) {
             writeln!(out, "{line}")?;
         }
@@ -236,7 +249,7 @@ impl Screen for TopScreen {
         // overflow.
         let table = self.live.collect_table()?;
         if !self.is_paused {
-            self.title_and_lines = vec![self.live.format_table_title(&table, self.interval)];
+            self.title_and_lines = vec![self.live.format_table_title(&table)];
             self.title_and_lines.extend(format_table_lines(&table, 200));
         }
         Ok(ControlFlow::Continue(()))
@@ -254,5 +267,25 @@ fn style_table_line(line: &str, is_coloured: bool) -> Line<'_> {
     match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),
         false => Line::from(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_10_a_title_has_the_time_of_the_samples() {
+        let table = SampleTable {
+            rows: Vec::new(),
+            nr_samples: 7,
+            nr_lost: 1,
+            duration: Duration::from_millis(500),
+            offline_ns: BTreeMap::from([(3, 200_000_000)]),
+        };
+        assert_eq!(
+            format_table_title(&["cycles", "faults"], &table),
+            "7 samples of cycles, faults in 0.5 s, 1 lost, CPU 3 offline for 0.2 s"
+        );
     }
 }

@@ -20,6 +20,8 @@ const RECORD_FORK: u32 = 7;
 pub const RECORD_SAMPLE: u32 = 9;
 const RECORD_MMAP2: u32 = 10;
 const RECORD_BUILD_ID: u32 = 67;
+/// The maximum number of bytes of a build ID in a record of a mapping.
+pub const MAX_RECORDED_BUILD_ID_BYTES: usize = 20;
 
 /// Bits of the field `misc` in a record's header: PERF_RECORD_MISC_*.
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
@@ -232,7 +234,7 @@ impl Encoder {
         self.append_u64(region.end.saturating_sub(region.start));
         self.append_u64(region.offset);
         if has_build_id {
-            let id = &region.build_id[..region.build_id.len().min(20)];
+            let id = &region.build_id[..region.build_id.len().min(MAX_RECORDED_BUILD_ID_BYTES)];
             let mut bytes = [0; 24];
             bytes[0] = id.len() as u8;
             bytes[4..4 + id.len()].copy_from_slice(id);

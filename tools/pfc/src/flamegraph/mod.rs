@@ -175,6 +175,9 @@ pub fn escape_xml(text: &str) -> String {
             '<' => to.push_str("&lt;"),
             '>' => to.push_str("&gt;"),
             '"' => to.push_str("&quot;"),
+            // XML permits neither of these characters, not even as a character reference.
+            '\u{fffe}' => to.push_str("\\u{fffe}"),
+            '\u{ffff}' => to.push_str("\\u{ffff}"),
             c => to.push(c),
         }
     }
@@ -245,7 +248,7 @@ mod tests {
     fn r1_10_function_width_is_its_sample_share() {
         let stacks =
             FoldedStacks::from_lines(&[("sh;main;f<int>", 3), ("sh;main", 1), ("ls;x_[k]", 4)]);
-        let text = render_flamegraph_svg(&stacks, "a & b").expect("a picture");
+        let text = render_flamegraph_svg(&stacks, "a & b\u{ffff}").expect("a picture");
         let line = |name: &str| {
             let title = format!("<title>{name} (");
             text.lines()
@@ -257,7 +260,7 @@ mod tests {
         assert!(line("main").contains("data-x=\"0.5000000\" data-w=\"0.5000000\""));
         assert!(line("f&lt;int&gt;").contains("3 samples, 37.50%"));
         assert!(line("ls").contains("data-x=\"0.0000000\""));
-        assert!(text.contains("a &amp; b"));
+        assert!(text.contains("a &amp; b\\u{ffff}"));
         assert!(text.contains("prefers-color-scheme: dark") && !text.contains("height=\"100%\""));
         assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());
     }

@@ -12,7 +12,7 @@ use super::files::FileIdentity;
 /// 100 MiB. If a process adds a mapping to an address space that it shares, it gets its own copy of
 /// the address space. If the copy would exceed `MAX_COPIED_REGIONS`, the process loses the shared
 /// mappings.
-const MAX_COPIED_REGIONS: usize = 1 << 20;
+pub const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
 #[derive(Clone, Debug)]
@@ -27,7 +27,11 @@ pub struct MappedRegion {
 
 /// The mappings of a process or of the kernel, keyed by start address.
 #[derive(Clone, Debug, Default)]
-pub struct AddressSpace(BTreeMap<u64, MappedRegion>);
+pub struct AddressSpace {
+    regions: BTreeMap<u64, MappedRegion>,
+    /// The number of mappings that were copied to make this address space.
+    nr_copied: usize,
+}
 
 impl AddressSpace {
     /// Adds a mapping. The new mapping replaces those parts of earlier mappings that it overlaps.
@@ -35,35 +39,35 @@ impl AddressSpace {
         if start >= region.end {
             return;
         }
-        let below = self.0.range(..region.end).rev();
+        let below = self.regions.range(..region.end).rev();
         let overlapping: Vec<u64> = below
             .take_while(|(_, r)| r.end > start)
             .map(|(s, _)| *s)
             .collect();
         for other in overlapping {
-            if let Some(old) = self.0.remove(&other) {
+            if let Some(old) = self.regions.remove(&other) {
                 // Keep the parts of the earlier mapping before and after the new mapping.
                 if other < start {
                     let mut left = old.clone();
                     left.end = start;
-                    self.0.insert(other, left);
+                    self.regions.insert(other, left);
                 }
                 if old.end > region.end {
                     let mut right = old.clone();
                     right.file_offset = right
                         .file_offset
                         .wrapping_add(region.end.wrapping_sub(other));
-                    self.0.insert(region.end, right);
+                    self.regions.insert(region.end, right);
                 }
             }
         }
-        self.0.insert(start, region);
+        self.regions.insert(start, region);
     }
 
     /// Returns the mapping that contains an address, and the offset of the address in the mapped
     /// file.
     pub fn find(&self, address: u64) -> Option<(&MappedRegion, u64)> {
-        let (start, region) = self.0.range(..=address).next_back()?;
+        let (start, region) = self.regions.range(..=address).next_back()?;
         let at = address
             .wrapping_sub(*start)
             .wrapping_add(region.file_offset);
@@ -79,15 +83,17 @@ pub struct Processes {
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     thread_names: HashMap<(i32, i32), Rc<str>>,
     pub kernel_mappings: AddressSpace,
-    /// The number of mappings that were copied, at most [`MAX_COPIED_REGIONS`].
-    /// [`Self::remove_processes`] subtracts those that were removed.
+    /// The sum of [`AddressSpace::nr_copied`] over all address spaces, at most
+    /// [`MAX_COPIED_REGIONS`].
     nr_copied_regions: usize,
+    /// True if a process lost the mappings that it shared, because of [`MAX_COPIED_REGIONS`].
+    pub has_lost_mappings: bool,
 }
 
 impl Processes {
     pub fn set_thread_name(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
         if exec {
-            self.address_spaces.remove(&pid);
+            self.remove_address_space(pid);
         }
         self.thread_names.insert((pid, tid), name.into());
     }
@@ -103,6 +109,7 @@ impl Processes {
         }
         if pid != parent {
             let space = self.address_spaces.get(&parent).cloned();
+            self.remove_address_space(pid);
             self.address_spaces.insert(pid, space.unwrap_or_default());
         }
     }
@@ -110,13 +117,26 @@ impl Processes {
     pub fn insert_mapping(&mut self, pid: i32, start: u64, region: MappedRegion) {
         let space = self.address_spaces.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {
-            let nr_copied_regions = self.nr_copied_regions.saturating_add(space.0.len());
-            match nr_copied_regions <= MAX_COPIED_REGIONS {
-                true => self.nr_copied_regions = nr_copied_regions,
-                false => *space = Rc::default(),
+            let nr_copied = space.regions.len();
+            let sum = self.nr_copied_regions.saturating_add(nr_copied);
+            if sum <= MAX_COPIED_REGIONS {
+                self.nr_copied_regions = sum;
+                Rc::make_mut(space).nr_copied = nr_copied;
+            } else {
+                *space = Rc::default();
+                self.has_lost_mappings = true;
             }
         }
         Rc::make_mut(space).insert(start, region);
+    }
+
+    /// Removes the mappings of a process. If no other process shares them, they do not count
+    /// towards [`MAX_COPIED_REGIONS`] any more.
+    fn remove_address_space(&mut self, pid: i32) {
+        let space = self.address_spaces.remove(&pid);
+        if let Some(unshared) = space.and_then(Rc::into_inner) {
+            self.nr_copied_regions = self.nr_copied_regions.saturating_sub(unshared.nr_copied);
+        }
     }
 
     /// Returns the name of a thread. If the thread's name is unknown, returns the name of the
@@ -144,10 +164,9 @@ impl Processes {
     /// Removes the names and mappings of processes.
     pub fn remove_processes(&mut self, pids: &HashSet<i32>) {
         self.thread_names.retain(|(pid, _), _| !pids.contains(pid));
-        self.address_spaces.retain(|pid, _| !pids.contains(pid));
-        let own = self.address_spaces.values();
-        let own = own.filter(|space| Rc::strong_count(space) == 1);
-        self.nr_copied_regions = own.map(|space| space.0.len()).sum();
+        for pid in pids {
+            self.remove_address_space(*pid);
+        }
     }
 
     #[cfg(test)]
@@ -195,7 +214,7 @@ mod tests {
         assert_eq!(find(&space, 0xfff), None);
         space.insert(0, test_region(u64::MAX, 0, "all"));
         assert_eq!(find(&space, 0x2004), Some(("all".into(), 0x2004)));
-        assert_eq!(space.0.len(), 1);
+        assert_eq!(space.regions.len(), 1);
     }
 
     #[test]
@@ -214,5 +233,29 @@ mod tests {
         assert_eq!(&*processes.thread_name(2, 5), "ls");
         assert_eq!(&*processes.thread_name(7, 8), ":8");
         assert_eq!(&*processes.thread_name(0, 0), "swapper");
+    }
+    #[test]
+    fn r1_9_copied_mappings_are_not_counted_after_exec() {
+        const NR_INHERITED: usize = 1 << 14;
+        let mut processes = Processes::default();
+        for n in 1..=NR_INHERITED as u64 {
+            processes.insert_mapping(1, n << 12, test_region((n + 1) << 12, 0, "inherited"));
+        }
+        let fork_and_map = |processes: &mut Processes, pid| {
+            processes.add_forked_thread((pid, pid), (1, 1));
+            processes.insert_mapping(pid, 0, test_region(0x1000, 0, "own"));
+            processes.find_mapping(pid, 0x1000).is_some()
+        };
+        for pid in 2..4 + (MAX_COPIED_REGIONS / NR_INHERITED) as i32 {
+            assert!(fork_and_map(&mut processes, pid), "process {pid}");
+            processes.set_thread_name(pid, pid, "next", true);
+        }
+        assert!(processes.nr_copied_regions == 0 && !processes.has_lost_mappings);
+        let pids = 100..100 + (MAX_COPIED_REGIONS / NR_INHERITED) as i32;
+        assert!(pids.clone().all(|pid| fork_and_map(&mut processes, pid)));
+        assert!(!processes.has_lost_mappings);
+        assert!(!fork_and_map(&mut processes, 99) && processes.has_lost_mappings);
+        processes.remove_processes(&pids.collect());
+        assert_eq!(processes.nr_copied_regions, 0);
     }
 }

@@ -11,28 +11,29 @@ use std::time::Duration;
 
 use perfmon::ring::Sample;
 
+use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
+use super::read::read_profile;
 use super::Profile;
 use crate::data::record::Region;
 use crate::data::{encode_file, Attribute, Encoder, SampleId};
 
-/// Returns an ELF file without a build ID, which has a function of this name at 0x1100.
-fn encode_program_with_function(function: &str) -> Vec<u8> {
+/// Returns an ELF file without a build ID, which has functions of these names at 0x1100, 0x1180 and
+/// so on.
+fn encode_program_with_functions(functions: &[&str]) -> Vec<u8> {
     let mut symbols = vec![0_u8; 24];
-    symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
-    symbols.extend(0x1100_u64.to_le_bytes());
-    symbols.extend(0x80_u64.to_le_bytes());
+    let mut names = vec![0];
+    for (function, address) in functions.iter().zip((0x1100_u64..).step_by(0x80)) {
+        symbols.extend((names.len() as u32).to_le_bytes());
+        symbols.extend([2, 0, 1, 0]);
+        symbols.extend(address.to_le_bytes());
+        symbols.extend(0x80_u64.to_le_bytes());
+        names.extend(format!("{function}\0").into_bytes());
+    }
     encode_elf_file(&[
         (".text", 1, 6, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols),
-        (
-            ".strtab",
-            3,
-            0,
-            0,
-            0,
-            format!("\0{function}\0").into_bytes(),
-        ),
+        (".strtab", 3, 0, 0, 0, names),
     ])
 }
 
@@ -51,7 +52,7 @@ fn sampled_function_name(file: &Path) -> String {
 
 #[test]
 fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
-    let path = write_temporary_file(&encode_program_with_function("first_hot"));
+    let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
     let metadata = fs::metadata(&path).expect("a file");
     let device = metadata.dev();
     let mut encoder = Encoder::default();
@@ -84,7 +85,7 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
     // The kernel may take the time of a file from the last clock tick. Wait, so that the new file
     // gets a later time.
     sleep(Duration::from_millis(50));
-    fs::write(&path, encode_program_with_function("other_hot")).expect("room");
+    fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
     assert_eq!(fs::metadata(&path).expect("a file").ino(), metadata.ino());
     assert_eq!(sampled_function_name(&recorded), "[unknown]");
 }
@@ -115,4 +116,93 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
     assert_eq!(lost(&[]), 3);
     assert_eq!(lost(&lost_samples(3)), 3);
     assert_eq!(lost(&[lost_samples(4), lost_samples(5)].concat()), 9);
+}
+
+/// Returns the symbols of the call stack of each sample in a file with two samples. One sample was
+/// taken at the first byte of the function `next`, and the other sample was taken in a function
+/// whose return address is this byte.
+fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<String> {
+    let mut encoder = Encoder {
+        has_stacks: true,
+        ..Encoder::default()
+    };
+    let region = Region {
+        start: 0x1000,
+        end: 0x2000,
+        path: program.into(),
+        ..Region::default()
+    };
+    let id = SampleId {
+        pid: 10,
+        tid: 10,
+        time: 1,
+        cpu: 0,
+        id: 1,
+    };
+    encoder.mmap2(&region, &id);
+    let mut stacks = [vec![0x1180], vec![0x9000, 0x1180]];
+    if is_return_first {
+        stacks.reverse();
+    }
+    for (frames, time) in stacks.into_iter().zip(2..) {
+        let sample = Sample {
+            ip: frames[0],
+            pid: 10,
+            tid: 10,
+            time,
+            frames,
+            ..Sample::default()
+        };
+        encoder.sample(&sample, 1);
+    }
+    let file = encode_file(&[test_event()], true, &[&encoder.bytes]);
+    let profile = read_test_profile(&file).expect("samples");
+    let symbols = |sample| -> Vec<&str> { profile.stack(sample).map(|f| &*f.symbol).collect() };
+    let stacks = profile.samples.iter().map(symbols);
+    stacks.map(|symbols| symbols.join(" ")).collect()
+}
+
+#[test]
+fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
+    let program = write_temporary_file(&encode_program_with_functions(&["last_call", "next"]));
+    let stacks = ["next", "[unknown] last_call"];
+    assert_eq!(symbols_at_function_start(&program, false), stacks);
+    let reversed = [stacks[1], stacks[0]];
+    assert_eq!(symbols_at_function_start(&program, true), reversed);
+}
+
+#[test]
+fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
+    const NR_INHERITED: usize = 1 << 14;
+    let id = |pid, time| SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    };
+    let region = |n: u64| Region {
+        start: n << 12,
+        end: (n + 1) << 12,
+        path: "/nowhere".into(),
+        ..Region::default()
+    };
+    let messages = |nr_forks: usize| {
+        let mut encoder = Encoder::default();
+        for n in 1..=NR_INHERITED as u64 {
+            encoder.mmap2(&region(n), &id(1, 1));
+        }
+        for pid in 2..2 + nr_forks as u32 {
+            encoder.fork((1, 1), &id(pid, 2));
+            encoder.mmap2(&region(0), &id(pid, 3));
+        }
+        let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
+        let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
+        messages
+    };
+    let max_forks = MAX_COPIED_REGIONS / NR_INHERITED;
+    assert_eq!(messages(max_forks), [""; 0]);
+    let lost = messages(max_forks + 1);
+    assert_eq!(lost.len(), 1);
+    assert!(lost[0].contains("more than 1048576 mappings"), "{lost:?}");
 }

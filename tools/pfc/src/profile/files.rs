@@ -21,6 +21,8 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
+use crate::data::record::MAX_RECORDED_BUILD_ID_BYTES;
+
 /// The reason, in messages, why pfc does not use a file: there is no file at the path.
 pub const ERROR_NOT_FOUND: &str = "not found";
 /// The reason, in messages, why pfc does not use a file: it is not the file that was mapped.
@@ -166,7 +168,9 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
     let file = open_regular(path)?;
     let is_mapped_file = match identity {
         FileIdentity::Any => true,
-        FileIdentity::BuildId(id) => build_id(&file).is_some_and(|found| *found == **id),
+        FileIdentity::BuildId(id) => {
+            build_id(&file).is_some_and(|found| is_recorded_build_id(&found, id))
+        }
         FileIdentity::Inode {
             device,
             inode,
@@ -182,6 +186,12 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
     let mut file = file;
     file.rewind().map_err(|_| "it cannot be read")?;
     read_whole_file(&file, MAX_ELF_FILE_BYTES)
+}
+
+/// Returns whether the build ID of a file is that of a recorded mapping. A record has only the first
+/// bytes of a longer build ID.
+fn is_recorded_build_id(found: &[u8], recorded: &[u8]) -> bool {
+    found[..found.len().min(MAX_RECORDED_BUILD_ID_BYTES)] == *recorded
 }
 
 /// Returns the build ID of an ELF file. Like the kernel, this function reads the build ID from the
@@ -260,6 +270,8 @@ mod tests {
         if let Some(id) = id {
             assert!(read_mapped_file(&path, &FileIdentity::BuildId(id.into())).is_ok());
         }
+        assert!(is_recorded_build_id(&[7; 32], &[7; 20]));
+        assert!(!is_recorded_build_id(&[7; 16], &[7; 20]));
         // Replace the file by a copy with the same contents but another inode.
         let other = directory.path().join("other");
         copy_this_program(&other);

@@ -48,6 +48,35 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     );
 }
 
+/// The name of a process is shown with four characters for each of its bytes, which are not UTF-8.
+#[test]
+fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
+    const NAME_BYTES: usize = 60_000;
+    let mut encoder = Encoder::default();
+    // A COMM record: type, flags and size, process, thread, name, and the identity of a sample.
+    let record_bytes = (8 + 8 + NAME_BYTES + 32) as u16;
+    let header = [
+        &3_u32.to_le_bytes()[..],
+        &[0; 2],
+        &record_bytes.to_le_bytes(),
+    ]
+    .concat();
+    let ids = [1_u32.to_le_bytes(); 2].concat();
+    let mut name = [0xff; NAME_BYTES];
+    name[NAME_BYTES - 8..].fill(0);
+    let record = [&header[..], &ids, &name, &ids, &[0; 24]].concat();
+    encoder.copy_record(&record, 1);
+    let sample = Sample {
+        pid: 1,
+        tid: 1,
+        ..Sample::default()
+    };
+    encoder.sample(&sample, 1);
+    let profile = read_profile_of_records(false, &encoder.bytes);
+    assert!(profile.samples[0].command.len() > usize::from(u16::MAX));
+    show_in_all_formats(&profile, &parse_show_commands());
+}
+
 /// Calls a function in a thread whose stack has the size [`MAIN_THREAD_STACK_BYTES`].
 fn run_with_main_thread_stack(run: impl FnOnce() + Send) {
     std::thread::scope(|scope| {

@@ -54,6 +54,7 @@ impl KernelSymbols {
     /// /proc/modules.
     pub(super) fn parse(text: String, modules: &str) -> Option<Self> {
         let mut functions = Vec::new();
+        let (mut text_start, mut text_end) = (None, None);
         let mut at = 0;
         for line in text.split_inclusive('\n') {
             let begin = at;
@@ -66,18 +67,20 @@ impl KernelSymbols {
             }
             match u64::from_str_radix(address, 16) {
                 Ok(0) | Err(_) => {}
-                Ok(known) => functions.push((known, begin + address.len() + 3)),
+                Ok(known) => {
+                    let name_at = begin + address.len() + 3;
+                    functions.push((known, name_at));
+                    match kallsyms_name_at(&text, name_at) {
+                        "_text" => text_start = text_start.or(Some(known)),
+                        "_etext" => text_end = text_end.or(Some(known)),
+                        _ => {}
+                    }
+                }
             }
         }
         // If several functions have the same address, the first one in the list is kept.
         functions.sort_by_key(|&(address, _)| address);
         functions.dedup_by_key(|&mut (address, _)| address);
-        let address_of = |name: &str| {
-            let mut all = functions.iter();
-            let found = all.find(|&&(_, at)| kallsyms_name_at(&text, at) == name);
-            found.map(|&(address, _)| address)
-        };
-        let (text_start, text_end) = (address_of("_text"), address_of("_etext"));
         (!functions.is_empty()).then_some(Self {
             kallsyms_text: text,
             functions,
@@ -201,7 +204,9 @@ mod tests {
 
     #[test]
     fn r1_9_kernel_functions_are_found_by_module() {
-        let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff82000000 D data\n\
+        // As in a real kernel, other symbols have the addresses of _text and _etext.
+        let text = "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t one\n\
+                    ffffffff82000000 D data\nffffffff81001000 T __static_call_text_end\n\
                     ffffffff81001000 T _etext\nffffffffc0000000 t two\t[mod]\n";
         let modules = "mod 4096 0 - Live 0xffffffffc0000000\n";
         let kernel = KernelSymbols::parse(text.to_owned(), modules).expect("symbols");

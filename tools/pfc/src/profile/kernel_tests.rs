@@ -100,7 +100,7 @@ fn name_on_running_kernel(
     maps: &[(u64, u64, &str)],
 ) -> String {
     let text = format!(
-        "{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
+        "{text_start:x} T _stext\n{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
         text_start + 0x100
     );
     let reader = Reader::with_kernel_symbols(&text, "").with_running_kernel(running);

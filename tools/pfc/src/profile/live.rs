@@ -45,8 +45,8 @@ fn has_process_ended(pid: i32) -> bool {
 }
 
 impl Reader {
-    /// Drops all samples and their frames, which have been shown, and what is known of threads and
-    /// processes that had ended at the previous call.
+    /// Drops all samples and their frames, which have been shown, what is known of threads and
+    /// processes that had ended at the previous call, and symbols that have changed.
     pub fn end_table(&mut self) {
         self.profile.samples.clear();
         self.profile.frames.clear();
@@ -74,16 +74,22 @@ impl Reader {
             self.processes.remove_processes(&removed);
         }
         self.symbolizer.drop_processes(&removed);
+        self.symbolizer
+            .drop_changed_symbols(&mut self.processes.kernel_mappings);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use perfmon::ring::Sample;
 
     use super::*;
     use crate::data::record::Region;
     use crate::data::{encode_file, Attribute, Encoder, SampleId};
+    use crate::record::read_loaded_modules;
 
     /// A process ID that the kernel never gives: the limit is 2^22.
     const FIRST_UNUSED_PID: u32 = 1 << 23;
@@ -184,5 +190,86 @@ mod tests {
         );
         add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "short");
+    }
+    /// Returns the names of the functions in which samples at these addresses were taken, and ends
+    /// the table.
+    fn sampled_function_names(reader: &mut Reader, pid: u32, addresses: &[u64]) -> Vec<String> {
+        let mut encoder = Encoder::default();
+        for ip in addresses {
+            let sample = Sample {
+                ip: *ip,
+                pid,
+                tid: pid,
+                time: 2,
+                ..Sample::default()
+            };
+            encoder.sample(&sample, 1);
+        }
+        add_records(reader, &encoder);
+        let profile = &reader.profile;
+        let frames = profile.samples.iter().map(|s| profile.leaf_frame(s));
+        let names = frames.map(|f| f.symbol.to_string()).collect();
+        reader.end_table();
+        names
+    }
+
+    #[test]
+    fn r1_9_kernel_symbols_are_read_again_after_a_module_was_loaded() {
+        let (kernel_text, module) = (0xffff_ffff_8100_0000, 0xffff_ffff_c000_0000);
+        let kallsyms = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[old]\n";
+        let mut reader = Reader::with_kernel_symbols(kallsyms, "");
+        reader.symbolizer.loaded_modules = read_loaded_modules();
+        let mut encoder = Encoder::default();
+        let name = "[kernel.kallsyms]_text";
+        encoder.kernel_mmap(kernel_text, module, kernel_text, name, 1);
+        encoder.kernel_mmap(module, module + 0x1000, 0, "[old]", 1);
+        add_records(&mut reader, &encoder);
+        reader.end_table();
+        assert!(reader.symbolizer.kernel_symbols.is_some());
+        assert!(reader.processes.kernel_mappings.find(module).is_some());
+        // A module has been unloaded, and another module may have been loaded at its address.
+        let old = ("[old]".to_owned(), module, 0x1000);
+        reader.symbolizer.loaded_modules.push(old);
+        reader.end_table();
+        assert!(reader.symbolizer.kernel_symbols.is_none());
+        assert!(reader.processes.kernel_mappings.find(module).is_none());
+    }
+
+    #[test]
+    fn r1_9_a_perf_map_that_changes_is_read_again() {
+        let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
+        let pid = child.id();
+        let path = format!("/tmp/perf-{pid}.map");
+        let mut reader = Reader::default();
+        let mut encoder = Encoder::default();
+        let region = Region {
+            start: 0x1000,
+            end: 0x3000,
+            path: "//anon".into(),
+            ..Region::default()
+        };
+        encoder.mmap2(&region, &sample_id(pid, pid, 1));
+        add_records(&mut reader, &encoder);
+        let mut names = |text: Option<&str>| {
+            if let Some(text) = text {
+                fs::write(&path, text).expect("room");
+            }
+            sampled_function_names(&mut reader, pid, &[0x1000, 0x2000])
+        };
+        let without_map = names(None);
+        let first = names(Some("1000 10 first\n"));
+        // A changed perf map is read again for the next table.
+        names(Some("1000 10 first\n2000 10 second\n"));
+        let second = names(None);
+        fs::remove_file(&path).expect("a file");
+        let removed = names(None);
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        assert_eq!(without_map, ["[unknown]", "[unknown]"]);
+        assert_eq!(first, ["first", "[unknown]"]);
+        assert_eq!(second, ["first", "second"]);
+        // The perf map of an ended process may be gone before the last samples of the process are
+        // shown.
+        assert_eq!(removed, ["first", "second"]);
     }
 }

@@ -155,7 +155,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// The profile has no event of that name.
+    /// The profile has no event of that name, or no sample of the event.
     pub fn select_event(mut self, event: Option<&str>) -> Result<Self, Failure> {
         if let Some(name) = event {
             let Some(wanted) = self.events.iter().position(|e| e == name) else {
@@ -165,6 +165,11 @@ impl Profile {
                 )));
             };
             self.samples.retain(|s| s.event == wanted);
+            if self.samples.is_empty() {
+                return Err(Failure::NoMatch(format!(
+                    ": there are no samples of the event '{name}'"
+                )));
+            }
         }
         Ok(self)
     }
@@ -175,7 +180,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// The profile has no event of that name.
+    /// The profile has no event of that name, or no sample of the event.
     pub fn select_single_event(self, event: Option<&str>) -> Result<Self, Failure> {
         let mut profile = self.select_event(event)?;
         let events: Vec<usize> = profile.by_event().into_keys().collect();
@@ -293,6 +298,10 @@ pub mod tests {
         let selected = synthetic().select_event(Some("faults")).expect("known");
         assert_eq!(selected.samples.len(), 1);
         assert!(synthetic().select_event(Some("cycle")).is_err());
+        let mut without_faults = synthetic();
+        without_faults.samples.retain(|s| s.event == 0);
+        let no_match = without_faults.select_event(Some("faults")).err();
+        assert!(matches!(no_match, Some(Failure::NoMatch(_))));
         assert_eq!(synthetic().by_event()[&0].len(), 4);
     }
 }

@@ -17,7 +17,7 @@ use linux_perf_event_reader::{
     SampleRecord, SamplingPolicy,
 };
 
-use super::address_space::{MappedRegion, Processes};
+use super::address_space::{MappedRegion, Processes, MAX_COPIED_REGIONS};
 use super::check::{check_perf_data_file, PERF_DATA_MAGIC};
 use super::files::FileIdentity;
 #[cfg(test)]
@@ -31,6 +31,10 @@ use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
 use crate::error::Failure;
 use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
+
+/// The frames of each address. The key has the address and the `lookback` of
+/// [`Reader::find_frames_at`].
+type FramesByAddress = HashMap<(u64, u64), Rc<[usize]>>;
 
 /// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
 /// user space.
@@ -94,6 +98,12 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
             reader.profile.nr_cut_stacks
         ));
     }
+    if reader.processes.has_lost_mappings {
+        messages.push(format!(
+            "some functions have no names: child processes have more than {MAX_COPIED_REGIONS} \
+             mappings in all; record fewer processes, or for a shorter time"
+        ));
+    }
     Ok((reader.profile, messages))
 }
 
@@ -154,7 +164,7 @@ pub struct Reader {
     /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
     /// first, and then the frame of the containing function. The frames of a process are dropped
     /// when its mappings change.
-    pub(super) frames_by_address: HashMap<Option<i32>, HashMap<u64, Rc<[usize]>>>,
+    pub(super) frames_by_address: HashMap<Option<i32>, FramesByAddress>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
     /// The function is part of a frame's key, because two builds of a program may have run at one
     /// path.
@@ -453,7 +463,7 @@ impl Reader {
         if let Some(known) = self
             .frames_by_address
             .get(&process)
-            .and_then(|known| known.get(&address))
+            .and_then(|known| known.get(&(address, lookback)))
         {
             return known.clone();
         }
@@ -480,7 +490,7 @@ impl Reader {
         self.frames_by_address
             .entry(process)
             .or_default()
-            .insert(address, indices.clone());
+            .insert((address, lookback), indices.clone());
         indices
     }
 

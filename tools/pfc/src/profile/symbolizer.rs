@@ -6,17 +6,20 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::address_space::Processes;
+use super::address_space::{AddressSpace, Processes};
 use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
-use super::files::{FileIdentity, ERROR_ANOTHER_BUILD};
+use super::files::{open_regular_in_root, FileIdentity, ERROR_ANOTHER_BUILD};
 use super::kernel::{self, KernelFunction, KernelSymbols};
 use super::symbols::{Symbols, UNKNOWN_NAME};
 use super::Frame;
 use crate::kernel_identity::KernelIdentity;
+use crate::record::read_loaded_modules;
 
 /// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
 /// compiler may write code: anonymous memory, and files that exist only in memory.
@@ -33,6 +36,42 @@ const JIT_MAPPING_PREFIXES: [&str; 6] = [
 /// The maximum number of files whose symbols a live display keeps from one table to the next.
 const MAX_KEPT_SYMBOL_FILES: usize = 1024;
 
+/// The inode, the size and the time of the last change of a perf map.
+type PerfMapVersion = (u64, u64, (i64, i64));
+
+/// The perf map of a process.
+pub struct PerfMap {
+    /// The functions in the perf map; `None` if the perf map could not be read.
+    symbols: Option<Symbols>,
+    version: Option<PerfMapVersion>,
+}
+
+impl PerfMap {
+    fn read(pid: i32) -> Self {
+        // The version is read first. If the perf map changes before it is read, it is read again
+        // for the next table.
+        let version = read_perf_map_version(pid);
+        let symbols = kernel::read_perf_map(pid);
+        Self { symbols, version }
+    }
+}
+
+/// Returns the version of the file that [`kernel::read_perf_map`] reads, or `None` if there is no
+/// such file.
+fn read_perf_map_version(pid: i32) -> Option<PerfMapVersion> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok();
+    let inner = status.and_then(|status| kernel::parse_innermost_pid(&status));
+    let in_container = inner.map(|inner| (format!("/proc/{pid}/root"), inner));
+    let mut places = in_container.into_iter().chain([("/".to_owned(), pid)]);
+    places.find_map(|(root, pid)| {
+        let path = format!("/tmp/perf-{pid}.map");
+        let file = open_regular_in_root(root.as_ref(), path.as_ref()).ok()?;
+        let metadata = file.metadata().ok()?;
+        let time = (metadata.mtime(), metadata.mtime_nsec());
+        Some((metadata.ino(), metadata.len(), time))
+    })
+}
+
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 pub struct Symbolizer {
@@ -42,7 +81,7 @@ pub struct Symbolizer {
     tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
-    pub perf_maps: HashMap<i32, Option<Symbols>>,
+    pub perf_maps: HashMap<i32, PerfMap>,
     vdso_symbols: Option<Option<Symbols>>,
     demangled_names: HashMap<Rc<str>, Rc<str>>,
     /// The path of each mapped file in the form that frames show. All frames of a file share one
@@ -52,6 +91,9 @@ pub struct Symbolizer {
     pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     pub kernel_symbols: Option<Option<KernelSymbols>>,
+    /// The modules that were loaded when `kernel_symbols` was read: the name in brackets, the
+    /// address and the size of each module.
+    pub loaded_modules: Vec<(String, u64, u64)>,
     /// The first address of the kernel's text when the file was written.
     pub recorded_kernel_text_start: Option<u64>,
     /// The kernel on which the file was written, and the running kernel.
@@ -70,6 +112,23 @@ impl Symbolizer {
         if self.symbols_by_file.len() > MAX_KEPT_SYMBOL_FILES {
             self.symbols_by_file.clear();
             self.tried_file_lookups.clear();
+        }
+    }
+
+    /// Drops perf maps that have changed and, if modules were loaded or unloaded, the symbols of
+    /// the kernel and the mappings of modules. The symbols are read again for the next sample that
+    /// needs them.
+    pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
+        self.perf_maps.retain(|pid, known| {
+            // If the process has ended, its perf map may be gone, but samples of the process may
+            // still be in the next table.
+            let now = read_perf_map_version(*pid);
+            known.symbols.is_some() && (now.is_none() || now == known.version)
+        });
+        if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
+            self.kernel_symbols = None;
+            // Without mappings, the symbols of the kernel say in which module an address is.
+            *kernel_mappings = AddressSpace::default();
         }
     }
 
@@ -119,6 +178,9 @@ impl Symbolizer {
             return unknown;
         }
         let is_same_boot = self.recorded_kernel.is_same_boot(self.running_kernel());
+        if self.kernel_symbols.is_none() {
+            self.loaded_modules = read_loaded_modules();
+        }
         let kernel = self
             .kernel_symbols
             .get_or_insert_with(KernelSymbols::read_running_kernel);
@@ -184,10 +246,10 @@ impl Symbolizer {
             let perf_map = self
                 .perf_maps
                 .entry(pid)
-                .or_insert_with(|| kernel::read_perf_map(pid));
-            let perf_map = perf_map.as_ref();
+                .or_insert_with(|| PerfMap::read(pid));
+            let functions = perf_map.symbols.as_ref();
             let at = address.wrapping_sub(lookback);
-            found = perf_map.and_then(|s| s.find(at)).map(owned);
+            found = functions.and_then(|s| s.find(at)).map(owned);
         }
         // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");

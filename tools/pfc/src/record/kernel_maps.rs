@@ -39,7 +39,7 @@ fn read_kernel_text_start() -> Option<u64> {
 }
 
 /// Returns each module's name in brackets, its address and its size in bytes.
-fn read_loaded_modules() -> Vec<(String, u64, u64)> {
+pub fn read_loaded_modules() -> Vec<(String, u64, u64)> {
     parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
 }
 

@@ -49,7 +49,7 @@ use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
 pub use contexts::Contexts;
 use contexts::{SamplingContextConfig, SamplingPmdConfig};
-pub use kernel_maps::parse_modules;
+pub use kernel_maps::{parse_modules, read_loaded_modules};
 pub use tasks::now;
 use tasks::ProcessRecordPosition;
 
