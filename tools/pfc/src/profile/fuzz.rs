@@ -299,6 +299,7 @@ pub fn read_test_profile(bytes: &[u8]) -> Option<Profile> {
 /// Returns the commands that show a profile in all formats.
 pub fn parse_show_commands() -> Vec<Command> {
     let lines = [
+        "pfc report",
         "pfc report -g",
         "pfc report -g --sort pid,tid,cpu,sym",
         "pfc report -g --json",
