@@ -268,7 +268,7 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
             let Some((record, next)) = accounts.index.next_after(place) else {
                 break;
             };
-            if !record.individually_accounted {
+            if record.individually_accounted.load_relaxed() == 0 {
                 record.words.set_latency_hist(wanted.latency_hist);
             }
             place = next;

@@ -106,18 +106,19 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
 fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
-    let done = match all.state() {
+    let accounted = match all.state() {
         // start() accounts the tasks of all entries, including the new entry.
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
     // If the task exited before its record was marked as individually accounted, the exit probe has
     // not queued the worker. Search for the entry again, which fails if the task has exited.
-    let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
+    let done = accounted.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
-        if let (Some(entry), Some(accounts)) = (entry, all.state()) {
-            let _ = accounts.end_individual(TaskRef::of_task(&entry.task));
+        // If the task got no individual record, it keeps the record that it had before.
+        if let (Ok(()), Some(entry), Some(accounts)) = (accounted, entry, all.state()) {
+            accounts.end_individual(TaskRef::of_task(&entry.task));
         }
         mark_removing(all, id);
     }
@@ -137,7 +138,7 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
         if let Some(accounts) = all.state() {
-            accounts.end_individual(TaskRef::of_task(&entry.task))?;
+            accounts.end_individual(TaskRef::of_task(&entry.task));
         }
         mark_removing(all, id);
         return Ok(());

@@ -246,7 +246,7 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         }
         if let Some(record) = here.task() {
             record.save_ids(task::current_task_ref());
-            if record.individually_accounted {
+            if record.individually_accounted.load_relaxed() != 0 {
                 worker::queue_worker();
             }
         }

@@ -207,7 +207,7 @@ impl AccountingState {
         latencies: bool,
     ) -> Result {
         let mut record = self.new_record(task, scaling, latencies)?;
-        record.individually_accounted = true;
+        record.individually_accounted = Word::new(1);
         self.replace_record(task, Some(record));
         Ok(())
     }
@@ -231,26 +231,26 @@ impl AccountingState {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
-    /// common settings continues the task's values. If the task's user would exceed `user_kb`, the
-    /// task gets no new record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
-    pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+    /// common settings continues the task's values. If the task's user would exceed `user_kb` or
+    /// memory is short, the task keeps its record, which has groups of another size. May sleep. The
+    /// caller holds `ACCOUNTING`.
+    pub(crate) fn end_individual(&self, task: TaskRef<'_>) {
         if task.has_ended() {
             // The probe of the task's last switch moves its record to the ended tasks.
-            return Ok(());
+            return;
+        }
+        if !self.all_tasks {
+            return self.replace_record(task, None);
         }
         let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = match self.all_tasks {
-            true => match self.new_record(task, self.cpus_per_group, latencies) {
-                Err(error) if error == EDQUOT => {
-                    add_return(&self.refused, 1);
-                    None
-                }
-                record => Some(record?),
-            },
-            false => None,
-        };
-        self.replace_record(task, record);
-        Ok(())
+        if let Ok(record) = self.new_record(task, self.cpus_per_group, latencies) {
+            return self.replace_record(task, Some(record));
+        }
+        let _preempt = NoPreempt::new();
+        if let Some(record) = self.record_of(task) {
+            record.individually_accounted.store_relaxed(0);
+            record.words.set_latency_hist(latencies);
+        }
     }
 
     /// Replaces the record of a task, or removes it if `record` is `None`. May sleep. The caller

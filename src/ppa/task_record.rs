@@ -31,8 +31,8 @@ pub(crate) struct TaskRecord {
     pub(crate) kernel: bool,
     /// True if the task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
     pub(crate) softirqd: bool,
-    /// True if the task was selected in `/proc/ppa`: it is accounted even if other tasks are not.
-    pub(crate) individually_accounted: bool,
+    /// Nonzero if the task is selected in `/proc/ppa`: it is accounted even if other tasks are not.
+    pub(crate) individually_accounted: Word,
     pub(super) began: u64,
     /// The sums of the task's earlier records; `None` if this is the first record. The lock
     /// `ACCOUNTING` excludes readers while the history is written.
@@ -140,7 +140,7 @@ impl TaskRecord {
                 address: 0,
                 kernel: false,
                 softirqd: false,
-                individually_accounted: false,
+                individually_accounted: Word::new(0),
                 began: 0,
                 history: None,
                 charge: None,
