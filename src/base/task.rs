@@ -135,6 +135,12 @@ impl TaskRef<'_> {
         unsafe { helpers::pfc_in_syscall(self.0.as_ptr()) }
     }
 
+    /// Returns whether the task is exiting (`PF_EXITING`), like [`is_exiting`].
+    pub fn is_exiting(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::pfc_is_exiting(self.0.as_ptr()) }
+    }
+
     /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
     /// follows soon or is over.
     pub fn has_ended(&self) -> bool {

@@ -150,8 +150,21 @@ impl AccountingState {
             return rejected;
         }
         add_return(&self.nr_tasks, 1);
+        self.end_charge_if_exiting(task);
         self.remove_if_dead(task);
         None
+    }
+
+    /// Ends the charge of the record that was just inserted for a task, if the task is exiting: the
+    /// probe of the exit, which ends charges, may have run before the insertion.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
+    fn end_charge_if_exiting(&self, task: TaskRef<'_>) {
+        if task.is_exiting() {
+            if let Some(record) = self.record_of(task) {
+                record.end_charge();
+            }
+        }
     }
 
     /// Removes the record that was just inserted for a task, if the task is dead.
@@ -284,6 +297,7 @@ impl AccountingState {
                         // the new record to the ended tasks.
                         self.remove_if_dead(task);
                     }
+                    self.end_charge_if_exiting(task);
                     self.find_syscall(task);
                     before
                 }
