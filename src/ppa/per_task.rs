@@ -107,8 +107,7 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
     let accounted = match all.state() {
-        // start() accounts the tasks of all entries, including the new entry.
-        None => all.start(),
+        None => start_with_entry(all, id),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
     // If the task exited before its record was marked as individually accounted, the exit probe has
@@ -123,6 +122,17 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         mark_removing(all, id);
     }
     done
+}
+
+/// Starts accounting, which is off, for the tasks of all entries. Returns `EDQUOT` if the user of
+/// the task with the entry `id` would exceed `user_kb`.
+fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
+    all.start()?;
+    // start() has set `removing` if the record of the task was refused.
+    match all.entries.find_even_removing(id) {
+        Some(entry) if entry.removing => Err(EDQUOT),
+        _ => Ok(()),
+    }
 }
 
 /// Sets `removing` in an entry, and queues the worker that removes the entry.

@@ -13,6 +13,7 @@
 #include "ppa_files.h"
 #include <pthread.h>
 
+#define NAMES	"/dev/perfcounters_names"
 #define USER	1000
 #define THREADS	64
 
@@ -99,6 +100,56 @@ static void test_cancelled_at_limit(pid_t tid)
 }
 
 /*
+ * Starts a process of the user that has read the list of counter names. The memory of the list is
+ * charged to the user, so that no record fits into a limit of 1 kB.
+ */
+static pid_t start_names_reader(void)
+{
+	int names = open(NAMES, O_RDONLY | O_CLOEXEC);
+	pid_t child = fork();
+
+	if (!child) {
+		char byte;
+
+		switch_user(USER, -1);
+		if (read(names, &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(names);
+	wait_until(charged_bytes(USER));
+	return child;
+}
+
+/*
+ * Tests selections that begin with a start of accounting. If the user is at the limit, the task is
+ * not selected, and accounting stops again.
+ */
+static void test_start_at_limit(void)
+{
+	pid_t names_reader = start_names_reader(), user = start_process(USER);
+	pid_t tid = start_threads(1);
+
+	set_user_kb(1);
+	is(write_entry(tid, "1 0 0 1"), -EDQUOT,
+	   "9.4 user_kb, accounting off: selecting a task at the limit is EDQUOT");
+	ok(has_stopped() && files_are_gone(tid),
+	   "9.4 user_kb, accounting off: stays off after EDQUOT");
+	set_user_kb(0);
+	is(write_entry(tid, "1 0 0 1"), 0,
+	   "9.4 user_kb, accounting off: the task can be selected below the limit");
+	set_user_kb(1);
+	is(ppa_write(LEVELS, "15"), 0,
+	   "9.4 user_kb: accounting starts again with a selected task at the limit");
+	ok(has_stopped() && files_are_gone(tid),
+	   "9.4 user_kb: the selection of a task ends if a restart refuses its record");
+	kill_child(user);
+	kill_child(names_reader);
+	set_user_kb(0);
+}
+
+/*
  * Chooses the number of records @nr, and returns a limit in whole kilobytes that is enough for @nr
  * records of @bytes bytes and not enough for one record more.
  */
@@ -120,7 +171,7 @@ int main(void)
 	struct ppa_task before;
 	int nr;
 
-	plan(23);
+	plan(28);
 	unload_modules();
 	insmod("perfcounters", "");
 	insmod("ppa", "");
@@ -190,7 +241,7 @@ int main(void)
 	is(charged_bytes(USER), 0,
 	   "9.1 records of a user: nothing is charged when accounting is off");
 	set_user_kb(0);
-	ppa_write(LEVELS, "15");
+	test_start_at_limit();
 	close(dev);
 	unload_modules();
 	return finish();
