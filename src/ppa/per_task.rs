@@ -153,23 +153,23 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
         mark_removing(all, id);
         return Ok(());
     }
-    let accounts = all.state().ok_or_else(enodata)?;
     let before = entry.config;
-    if before.cpus_per_group == wanted.cpus_per_group {
-        let _preempt = NoPreempt::new();
-        if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
-            record.words.set_latency_hist(wanted.latency_hist);
-        }
-    }
     if let Some(entry) = all.entries.find_even_removing(id) {
         entry.config = wanted;
     }
-    if before.cpus_per_group == wanted.cpus_per_group {
-        return Ok(());
-    }
-    let done = match (all.state(), all.entries.find(id)) {
-        (Some(accounts), Ok(entry)) => entry.account(accounts),
-        _ => Ok(()),
+    let done = match all.state() {
+        // Accounting is off although the task is selected: an earlier restart has failed.
+        None => start_with_entry(all, id),
+        Some(accounts) => match all.entries.find(id) {
+            Ok(entry) if before.cpus_per_group == wanted.cpus_per_group => {
+                let _preempt = NoPreempt::new();
+                if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
+                    record.words.set_latency_hist(wanted.latency_hist);
+                }
+                Ok(())
+            }
+            found => found.and_then(|entry| entry.account(accounts)),
+        },
     };
     if done.is_err() {
         if let Some(entry) = all.entries.find_even_removing(id) {
