@@ -133,9 +133,15 @@ impl Elsewhere {
         self.fitting_kind = None;
     }
 
+    /// Stops measuring the run time of the thread. Called when the context can count again, and
+    /// when it is stopped: the thread may move to another CPU before the context is started again.
+    pub(crate) fn stop(&mut self) {
+        self.run_time_before = None;
+    }
+
     /// Resets the measured times. Called when the context is detached.
     pub(crate) fn reset(&mut self) {
-        self.run_time_before = None;
+        self.stop();
         self.time = 0;
     }
 
