@@ -504,6 +504,33 @@ static void test_cores(pid_t pid)
 	pin_to_cpu(0);
 }
 
+/* Tests contexts of one core type that use no hardware register. */
+static void test_cores_soft(pid_t pid)
+{
+	__u64 value;
+	int fd;
+
+	load_module("pfm_soft");
+	fd = create_for_core(PERFMON_FL_CORE, ATOM);
+	pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0);
+	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, core type and no hardware register");
+	pfm_start(fd);
+	spinner_progresses();
+	is(read_pmd_flags(fd, PERFMON_TASK_CLOCK, &value), PERFMON_REGFL_SHORT,
+	   "1.4 TASK_CLOCK alone on another core type: marked as short");
+	is(value, 0, "1.4 TASK_CLOCK alone on another core type: does not count");
+	move_spinner(pid, 1);
+	ok(get_status(fd).elsewhere, "1.4 TASK_CLOCK alone on its core type: time elsewhere");
+	ok(pfm_read_pmd(fd, PERFMON_TASK_CLOCK), "1.4 TASK_CLOCK alone on its core type: counts");
+	close(fd);
+	fd = create_for_core(PERFMON_FL_CORE, 0x30);
+	is(pfm_load(fd, shared->tid), -ENODEV,
+	   "1.4 PERFMON_LOAD, core type of no CPU and no register: ENODEV");
+	close(fd);
+	move_spinner(pid, 0);
+	is(rmmod("pfm_soft"), 0, "1.4 pfm_soft removed");
+}
+
 int main(void)
 {
 	const char *model = getenv("PMU");
@@ -524,7 +551,7 @@ int main(void)
 	nr_common = hybrid ? 6 : 4;
 	last_counter = 7;
 	cpu0_counter = nr_common;
-	plan(hybrid ? 89 : 65);
+	plan(hybrid ? 96 : 65);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pin_to_cpu(0);
@@ -545,6 +572,7 @@ int main(void)
 	if (hybrid) {
 		test_fixed(pid);
 		test_cores(pid);
+		test_cores_soft(pid);
 	}
 	test_hotplug(pid);
 	test_cpu_contexts();
