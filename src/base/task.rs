@@ -305,6 +305,18 @@ pub fn address_space_leader() -> ARef<Task> {
     }
 }
 
+/// Finds the leader of the process whose address space is at the address `mm`. If several processes
+/// share the address space, the result is the leader of the oldest one. The search visits all
+/// threads in the system.
+pub fn find_leader_of_address_space(mm: usize) -> Option<ARef<Task>> {
+    // SAFETY: The callee only compares the address `mm`. The callee returns a reference, which the
+    // result owns; `Task` is a transparent wrapper of `task_struct`.
+    unsafe {
+        let leader = helpers::pfc_get_leader_of_address_space(mm);
+        Some(ARef::from_raw(NonNull::new(leader.cast::<Task>())?))
+    }
+}
+
 /// Returns whether the current thread has a pending fatal signal. A long loop should end early if a
 /// fatal signal is pending.
 pub fn has_fatal_signal() -> bool {

@@ -13,6 +13,7 @@ use trace_rules::abi::{
 };
 
 use crate::buffers::Page;
+use crate::children;
 use crate::clock;
 use crate::ends::{for_each_member, free_trace, LockYielder, MemberSearch};
 use crate::kernel_events::{KernelEvents, MARKERS};
@@ -304,21 +305,21 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
 /// process; `EINTR` or `ENOMEM` if the permission could not be checked.
 pub(crate) fn process_in_any_trace(key: u64) -> Result<abi::Process> {
-    let caller = Caller::new();
-    let (told, leader) = {
-        let mut all = TRACING.lock();
-        let process = all.process(key).map_err(|_| ENOENT)?;
-        if process.has_ended() {
-            return Err(ENOENT);
-        }
-        (
-            process_info(process),
-            process.leader().ok_or(ENOENT)?.clone(),
-        )
-    };
-    match caller.may_trace(&leader)? {
-        true => Ok(told),
-        false => Err(ENOENT),
+    let may_trace = may_trace(&Caller::new(), key)?;
+    let mut all = TRACING.lock();
+    match all.live_process(key) {
+        Ok(process) if may_trace => Ok(process_info(process)),
+        _ => Err(ENOENT),
+    }
+}
+
+/// Returns whether the caller may trace a process; false if the process has ended. Returns `EINTR`
+/// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
+fn may_trace(caller: &Caller, key: u64) -> Result<bool> {
+    match children::get_leader(key) {
+        Ok(leader) => caller.may_trace(&leader),
+        Err(ESRCH) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -373,8 +374,8 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
             return Err(EINTR);
         }
         let found = TRACING.lock().marker_from(key, number);
-        let (found, leader) = found.filter(|(found, _)| found.key < end).ok_or(ENOENT)?;
-        if caller.may_trace(&leader)? {
+        let found = found.filter(|found| found.key < end).ok_or(ENOENT)?;
+        if may_trace(&caller, found.key)? {
             return Ok(found);
         }
         // The caller may not trace this process, so continue with the next process.

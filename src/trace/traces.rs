@@ -406,8 +406,8 @@ impl Tracing {
 
     /// Returns the first registered marker of the process `key` whose number is `number` or higher.
     /// If the process `key` has no registered marker from `number` on, returns the first registered
-    /// marker of a process with a higher key. The leader of the marker's process is returned too.
-    pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
+    /// marker of a process with a higher key.
+    pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<Describe> {
         let (Ok(at) | Err(at)) = search(&self.processes, key, |process| process.key);
         let rest = self.processes.iter().skip(at);
         let mut alive = rest.filter(|process| !process.has_ended());
@@ -415,13 +415,12 @@ impl Tracing {
             let from = if process.key == key { number } else { 0 };
             let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
             let (known, number) = rest.find(|(_, number)| process.refs(*number) != 0)?;
-            let found = Describe {
+            Some(Describe {
                 key: process.key,
                 number: number as u32,
                 refs: process.refs(number),
                 marker: known.marker(number),
-            };
-            Some((found, process.leader()?.clone()))
+            })
         })
     }
 
