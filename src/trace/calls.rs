@@ -264,7 +264,7 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
             .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.check(leader)? {
+        if !asks.recheck(leader)? {
             TRACING.lock().deny(asks.id, key);
         }
     }

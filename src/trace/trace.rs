@@ -56,7 +56,7 @@ pub(crate) struct PermissionCheck {
     allows_all: bool,
     /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
     /// the process wait for room in full buffers.
-    attach: bool,
+    pub(crate) attach: bool,
 }
 
 impl PermissionCheck {
@@ -68,6 +68,20 @@ impl PermissionCheck {
             return Ok(true);
         }
         access::is_access_allowed(access::check_access_as(&self.maker, leader, self.attach))
+    }
+
+    /// Returns whether the trace's creator may still read a process that is in the trace. Returns
+    /// the same errors as [`check`](Self::check).
+    ///
+    /// The security modules are not asked for the permission to stop the process. A process itself
+    /// makes this check while its threads wait, by a kernel worker, and any process may read the
+    /// trace. Yama would require that the worker or the reader, and not the trace's creator, is an
+    /// ancestor of the process.
+    pub(crate) fn recheck(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
+            return Ok(true);
+        }
+        access::is_access_allowed(access::check_access_as(&self.maker, leader, false))
     }
 
     /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
@@ -140,7 +154,7 @@ pub(crate) struct Trace {
     /// True if `reap` has removed a buffer set since the last call of `Tracing::free_unreferenced`.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the trace's creator had lost the permission to
-    /// trace them.
+    /// trace them, and of processes that could not join because the creator may not stop them.
     denied: u64,
     /// Number of processes, markers and buffers that could not be added because memory was short or
     /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
@@ -271,6 +285,11 @@ impl Trace {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
+    /// Counts a process that does not join the trace, because the trace's creator may not stop it.
+    pub(crate) fn count_denied(&mut self) {
+        self.denied = self.denied.wrapping_add(1);
+    }
+
     /// Returns the permission check to make before the trace records a process.
     pub(crate) fn permission_check(&self) -> PermissionCheck {
         PermissionCheck {
@@ -293,7 +312,7 @@ impl Trace {
         if let Some(place) = self.find(key) {
             self.remove(place);
         }
-        self.denied = self.denied.wrapping_add(1);
+        self.count_denied();
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.

@@ -363,8 +363,8 @@ struct perftrace_create {
  * @no_memory: number of buffers, markers, processes and child processes that could not be set up,
  *	because memory was short, a limit was reached, or the permission to trace a process could
  *	not be checked; their events are lost and @lost does not count them
- * @denied: number of processes that the trace no longer records because its creator may no longer
- *	trace them
+ * @denied: number of processes that the trace does not record because its creator may no longer
+ *	trace them or, with PERFTRACE_WAIT, may not stop them
  * @name: name of the trace
  * @markers: patterns of marker names, as in perftrace_create.markers
  */
@@ -496,7 +496,7 @@ struct perftrace_notify {
  * failed with ETIMEDOUT, calls of PERFTRACE_WAIT_ROOM for this buffer fail at once until the reader
  * advances perftrace_buffer.tail. EINTR: a signal was received; the next call does not restart the
  * timeout. ENOENT: the buffer does not exist, or the trace's creator has lost the permission to
- * stop this process, which PERFTRACE_WAIT needs. EINVAL: the trace does not have PERFTRACE_WAIT.
+ * read this process. EINVAL: the trace does not have PERFTRACE_WAIT.
  */
 struct perftrace_room {
 	__u32	slot;
