@@ -10,13 +10,15 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
+use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
-use crate::ends::{LockYielder, MAX_VISITS_PER_LOCK_HOLD};
+use crate::ends::LockYielder;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
+use crate::permission_check::PermissionCheck;
 use crate::process::Process;
 use crate::sorted::search;
-use crate::trace::{PermissionCheck, Trace};
+use crate::trace::Trace;
 use crate::traced::log_unchecked;
 use crate::traces::{Tracing, TRACING};
 use base::account::MemoryCharge;
