@@ -497,7 +497,7 @@ impl Tracing {
     pub(super) fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
         let clock = clock::trace_clock();
         let info = trace.info(sums);
-        let unstable = if clock.is_unstable() {
+        let unstable = if clock.is_unstable() || clock::has_clock_restarted() {
             flag::UNSTABLE
         } else {
             0

@@ -64,7 +64,7 @@
 #define PERFTRACE_KEEP		0x10	/* the trace continues when its last file is closed */
 #define PERFTRACE_PAUSED	0x20	/* no events are written to the trace */
 #define PERFTRACE_ALL_USERS	0x40	/* trace processes of all users; needs CAP_PERFMON */
-#define PERFTRACE_UNSTABLE	0x80	/* out: the kernel has marked the TSC unstable */
+#define PERFTRACE_UNSTABLE	0x80	/* out: the TSC is unstable or has restarted */
 
 /**
  * struct perftrace_slot - the state of a trace, for the processes that the trace records
@@ -343,7 +343,7 @@ struct perftrace_create {
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
  *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number to be returned
  * @flags: perftrace_create.flags of the trace; also PERFTRACE_FILTERED if the trace has a filter,
- *	and PERFTRACE_UNSTABLE if the kernel has marked the TSC unstable
+ *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*

@@ -51,7 +51,7 @@ fn missing_event_messages(totals: &Totals, info: &Info) -> Vec<String> {
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.has_flag(UNSTABLE).then(|| {
-        "the kernel has marked the time stamp counter unstable; times of different CPUs may disagree"
+        "the time stamp counter is unstable or has restarted in a suspend; times of different CPUs, or before and after the suspend, may disagree"
             .to_owned()
     });
     counted
