@@ -16,17 +16,19 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #define USER		1000
-#define PROGRAMS	5
+#define PROGRAMS	6
 
 /*
  * Kinds of traced programs. A BUSY program writes an event each millisecond, and a FORKED program
  * does so in a child of fork(). An IDLE program sleeps in epoll_wait() and writes an event only
  * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall(). A
- * HIDDEN program is a BUSY program whose mount namespace has an empty /dev.
+ * HIDDEN program is a BUSY program whose mount namespace has an empty /dev. A LIMITED program is a
+ * BUSY program that may open no file.
  */
-enum { BUSY, FORKED, IDLE, LOCKED, HIDDEN };
+enum { BUSY, FORKED, IDLE, LOCKED, HIDDEN, LIMITED };
 
 /*
  * @events counts the events of a program. @evaluated counts those events whose arguments the macro
@@ -80,6 +82,18 @@ static void hide_device(void)
 		_exit(96);
 }
 
+/* Sets the soft limit of a process for open files. */
+static void limit_files(pid_t pid, rlim_t max)
+{
+	struct rlimit limit;
+
+	if (prlimit(pid, RLIMIT_NOFILE, NULL, &limit))
+		bail("prlimit");
+	limit.rlim_cur = max;
+	if (prlimit(pid, RLIMIT_NOFILE, &limit, NULL))
+		bail("prlimit");
+}
+
 static void run_program(int n)
 {
 	shared = perftrace_map_inherited(sizeof(*shared));
@@ -89,6 +103,8 @@ static void run_program(int n)
 		_exit(97);
 	if (n == HIDDEN)
 		hide_device();
+	if (n == LIMITED)
+		limit_files(getpid(), 0);
 	shared->programs[n].pid = getpid();
 	shared->programs[n].ready = 1;
 	if (n == IDLE || n == LOCKED)
@@ -247,6 +263,7 @@ static void test_started_before_module(void)
 	for (int n = BUSY; n <= FORKED; n++)
 		start_program(n);
 	start_program(HIDDEN);
+	start_program(LIMITED);
 	trace_load();
 	fd = trace_create("late", "late:*", 0, 0, &slot);
 	usleep(50000);
@@ -258,10 +275,14 @@ static void test_started_before_module(void)
 	ok(is_seen(fd, FORKED),
 	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
 	test_cannot_attach(HIDDEN, "/dev without the device");
+	test_cannot_attach(LIMITED, "no free descriptor");
 	show_device();
+	limit_files(shared->programs[LIMITED].pid, 1024);
 	write_wake_file(PERFTRACE_WAKE | 2 << 16);
 	ok(is_seen(fd, HIDDEN),
 	   "3.8 late attach, device in /dev again: traced after the next PERFTRACE_WAKE");
+	ok(is_seen(fd, LIMITED),
+	   "3.8 late attach, free descriptors again: traced after the next PERFTRACE_WAKE");
 	start_program(IDLE);
 	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,
@@ -376,7 +397,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		run_program(argv[1][0] - '0');
 	restart_untraced(argv);
-	plan(36);
+	plan(38);
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
 	write_wake_file(0);

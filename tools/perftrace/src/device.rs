@@ -91,11 +91,6 @@ pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
 
-/// Returns true if the error means that `/dev/perftrace` does not exist at present.
-pub(crate) fn is_device_absent(Errno(error): Errno) -> bool {
-    matches!(error, libc::ENOENT | libc::ENODEV | libc::ENXIO)
-}
-
 /// Returns the id of the calling process.
 pub(crate) fn getpid() -> u32 {
     // SAFETY: getpid() takes no arguments and cannot fail.

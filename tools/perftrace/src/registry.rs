@@ -87,8 +87,8 @@ enum AttachState {
     New,
     /// The process is traced.
     Attached,
-    /// The device did not exist at the last attempt to attach. The process will attach at its next
-    /// event after an announcement of the device in the wake file.
+    /// The last attempt to attach failed, for example because the device did not exist. The process
+    /// tries again at its first event after the next announcement of the device in the wake file.
     Waiting,
     /// The process is not traced, and will not attach.
     Off,
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn register_module(module: *mut MarkerModule) {
         let announcement = registry.wake_file.last_announcement;
         match registry.attach_state {
             AttachState::New => registry.init_and_attach(),
-            // The device may have appeared since the last attempt to attach.
+            // The cause of the last failure may be gone: the device may have appeared.
             AttachState::Waiting => return registry.reattach(announcement),
             AttachState::Attached if state::is_mapping_released() => {
                 return registry.reattach(announcement)
@@ -277,8 +277,7 @@ impl Registry {
             Ok(mappings) => self.finish_attach(mappings, announcement),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
-                let is_absent = device::is_device_absent(error);
-                self.attach_state = match is_absent && self.wait_for_device(announcement) {
+                self.attach_state = match self.wait_for_device(announcement) {
                     true => AttachState::Waiting,
                     false => AttachState::Off,
                 };
@@ -290,7 +289,7 @@ impl Registry {
     /// file cannot be mapped.
     fn wait_for_device(&mut self, announcement: u32) -> bool {
         if let Err(Errno(error)) = self.wake_file.select_word(announcement) {
-            // Do not report a missing wake file: the missing device was reported already.
+            // Do not report a missing wake file: the failure to attach was reported already.
             if error != libc::ENOENT {
                 self.log_error(c"/run/perftrace/wake", error);
             }
