@@ -39,4 +39,22 @@ static void write_wake_file(__u32 word)
 	close(fd);
 }
 
+/*
+ * Repeats PERFTRACE_RELEASE for some seconds, until no process uses the device. Returns the number
+ * of processes that use the device after the last PERFTRACE_RELEASE, or a negative errno.
+ */
+static inline int release_device(void)
+{
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc = 0;
+	struct perftrace_release release = { sizeof(release), 0, wake, 77 };
+
+	for (int i = 0; i < 5000 && !rc && release.left; i++) {
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
+		usleep(1000);
+	}
+	close(fd);
+	close(wake);
+	return rc ? rc : (int)release.left;
+}
+
 #endif

@@ -250,8 +250,7 @@ impl Registry {
         // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
         // processes do not check.
-        self.shares_buffers =
-            env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
+        self.shares_buffers = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq();
         self.attach_process(self.wake_file.last_announcement);
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
@@ -343,10 +342,8 @@ impl Registry {
                 AttachState::Off
             }
         };
-        if let Some(control) =
-            state::control_page().filter(|_| self.attach_state == AttachState::Attached)
-        {
-            thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
+        if self.attach_state == AttachState::Attached {
+            thread::detect_rseq();
         }
     }
 
