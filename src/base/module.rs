@@ -3,6 +3,7 @@
 //! This module, references to it, and requests to load other modules.
 
 use kernel::bindings;
+use kernel::error::to_result;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::types::Opaque;
@@ -68,8 +69,13 @@ impl Drop for ModuleRef {
 }
 
 /// Requests that user space loads the module with the alias `alias`, and waits until modprobe has
-/// ended. Errors are ignored. May sleep.
-pub fn request_module(alias: &CStr) {
+/// ended. May sleep.
+///
+/// # Errors
+///
+/// An error means that modprobe was not executed to its end, for example because memory is short.
+/// If modprobe ends without loading a module, the result is `Ok`.
+pub fn request_module(alias: &CStr) -> Result {
     // SAFETY: The format string takes one argument, a C string, and `alias` is a C string.
-    let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
+    to_result(unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) })
 }

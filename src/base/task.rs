@@ -135,6 +135,12 @@ impl TaskRef<'_> {
         unsafe { helpers::pfc_in_syscall(self.0.as_ptr()) }
     }
 
+    /// Returns whether the task is exiting (`PF_EXITING`), like [`is_exiting`].
+    pub fn is_exiting(&self) -> bool {
+        // SAFETY: The task is valid by the type's invariant.
+        unsafe { helpers::pfc_is_exiting(self.0.as_ptr()) }
+    }
+
     /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
     /// follows soon or is over.
     pub fn has_ended(&self) -> bool {
@@ -296,6 +302,18 @@ pub fn address_space_leader() -> ARef<Task> {
     // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe {
         ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_address_space_leader()).cast())
+    }
+}
+
+/// Finds the leader of the process whose address space is at the address `mm`. If several processes
+/// share the address space, the result is the leader of the oldest one. The search visits all
+/// threads in the system.
+pub fn find_leader_of_address_space(mm: usize) -> Option<ARef<Task>> {
+    // SAFETY: The callee only compares the address `mm`. The callee returns a reference, which the
+    // result owns; `Task` is a transparent wrapper of `task_struct`.
+    unsafe {
+        let leader = helpers::pfc_get_leader_of_address_space(mm);
+        Some(ARef::from_raw(NonNull::new(leader.cast::<Task>())?))
     }
 }
 

@@ -78,7 +78,7 @@ impl CpuKind {
     /// Returns whether a CPU of this kind can count for a context that uses the registers `uses`
     /// and counts only on cores of the type `core` (0: any type).
     pub(crate) fn fits(&self, uses: &RegisterMask, core: u32) -> bool {
-        uses.is_none() || (uses.is_within(&self.registers()) && (core == 0 || core == self.core))
+        uses.is_within(&self.registers()) && (core == 0 || core == self.core)
     }
 }
 
@@ -133,9 +133,15 @@ impl Elsewhere {
         self.fitting_kind = None;
     }
 
+    /// Stops measuring the run time of the thread. Called when the context can count again, and
+    /// when it is stopped: the thread may move to another CPU before the context is started again.
+    pub(crate) fn stop(&mut self) {
+        self.run_time_before = None;
+    }
+
     /// Resets the measured times. Called when the context is detached.
     pub(crate) fn reset(&mut self) {
-        self.run_time_before = None;
+        self.stop();
         self.time = 0;
     }
 
@@ -163,6 +169,7 @@ impl Elsewhere {
 pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
     match cpu {
         Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
-        None => uses.is_none() || iter().any(|(_, kind)| kind.fits(uses, core)),
+        // Without a description of the hardware PMU, iter() returns no CPU.
+        None => (uses.is_none() && core == 0) || iter().any(|(_, kind)| kind.fits(uses, core)),
     }
 }

@@ -108,6 +108,7 @@ pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
             CString::try_from_fmt(fmt!("perfmon-format-{n:032x}"))?
         }
     };
-    request_module(&alias);
+    // After an error the format is not registered, unless another task has loaded its module.
+    let _ = request_module(&alias);
     find_registered(wanted).ok_or(ENOENT)
 }

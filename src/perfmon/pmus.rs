@@ -496,16 +496,20 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     }
 }
 
-/// If no description of the hardware PMU is registered, requests the module for the PMU of this
-/// processor. If no description of virtual registers is registered, requests the module of the soft
-/// registers. Each module is requested only once, because an administrator may have unloaded the
-/// module after the first request. May sleep.
+/// If no usable description of the hardware PMU is registered, requests the module for the PMU of
+/// this processor. If no usable description of virtual registers is registered, requests the module
+/// of the soft registers. A description is not usable while its module is being loaded. Each module
+/// is requested until modprobe has been executed for it, and not again afterwards, because an
+/// administrator may have unloaded the module. May sleep.
+///
+/// Several callers may request a module at the same time. Each of them then waits until the module
+/// is loaded, because modprobe waits for a load of the same module that has already begun.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
-        let found = pmus.all.iter().any(|d| (d.first() == 0) == hardware);
-        found
+        let mut of_kind = pmus.all.iter().filter(|d| (d.first() == 0) == hardware);
+        of_kind.any(|d| d.pin().is_some())
     };
     let of_vendor = match &cpuid::vendor_string() {
         b"GenuineIntel" => c"perfmon-GenuineIntel",
@@ -516,9 +520,10 @@ pub(crate) fn request_modules() {
         (&TRIED[0], true, of_vendor),
         (&TRIED[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: the flag only prevents a second request, and publishes no other data.
-        if !there(hardware) && tried.xchg(1, Relaxed) == 0 {
-            request_module(alias);
+        // Relaxed: the flag only prevents further requests, and publishes no other data. The flag
+        // is set after the request, so that a task that sees the flag need not wait for modprobe.
+        if tried.load(Relaxed) == 0 && !there(hardware) && request_module(alias).is_ok() {
+            tried.store(1, Relaxed);
         }
     }
 }

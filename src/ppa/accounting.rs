@@ -159,6 +159,9 @@ impl Accounting {
             hooks.attach_seccomp()?;
         }
         let accounts = probes.state();
+        // Account the selected tasks first, so that other tasks of their users do not use up the
+        // memory that the selected tasks may have.
+        self.entries.account(accounts)?;
         let mut refused = 0;
         for _ in 0..MAX_ATTACH_PASSES {
             let added = match on {
@@ -170,7 +173,6 @@ impl Accounting {
             }
         }
         add_return(&accounts.refused, refused);
-        self.entries.account(accounts)?;
         accounts.begin();
         self.probes = Some(probes);
         self.hooks = Some(hooks);
@@ -268,7 +270,7 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
             let Some((record, next)) = accounts.index.next_after(place) else {
                 break;
             };
-            if !record.individually_accounted {
+            if record.individually_accounted.load_relaxed() == 0 {
                 record.words.set_latency_hist(wanted.latency_hist);
             }
             place = next;

@@ -9,7 +9,7 @@ use kernel::task::Task;
 
 use crate::config::AccountingConfig;
 use crate::state::{add_return, AccountingState};
-use crate::worker::Directory;
+use crate::worker::{self, Directory};
 use base::task::{self, TaskRef};
 
 /// A task that is accounted individually.
@@ -88,18 +88,24 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries when accounting is started. Skips a task whose
-    /// user would exceed `user_kb`: an error for one task would prevent the start for all users.
-    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
-        self.iter()
-            .filter(|entry| !entry.removing && !entry.has_ended())
-            .try_for_each(|entry| match entry.account(accounts) {
+    /// Starts to account the tasks of all entries when accounting is started. If the user of a task
+    /// would exceed `user_kb`, sets `removing` in the entry of the task and continues: an error for
+    /// one task would prevent the start for all users.
+    pub(crate) fn account(&mut self, accounts: &AccountingState) -> Result {
+        for entry in self.all.iter_mut().flatten() {
+            if entry.removing || entry.has_ended() {
+                continue;
+            }
+            match entry.account(accounts) {
                 Err(error) if error == EDQUOT => {
                     add_return(&accounts.refused, 1);
-                    Ok(())
+                    entry.removing = true;
+                    worker::queue_worker();
                 }
-                done => done,
-            })
+                done => done?,
+            }
+        }
+        Ok(())
     }
 
     /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being

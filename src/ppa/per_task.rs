@@ -106,22 +106,33 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
 fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
-    let done = match all.state() {
-        // start() accounts the tasks of all entries, including the new entry.
-        None => all.start(),
+    let accounted = match all.state() {
+        None => start_with_entry(all, id),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
     // If the task exited before its record was marked as individually accounted, the exit probe has
     // not queued the worker. Search for the entry again, which fails if the task has exited.
-    let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
+    let done = accounted.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
-        if let (Some(entry), Some(accounts)) = (entry, all.state()) {
-            let _ = accounts.end_individual(TaskRef::of_task(&entry.task));
+        // If the task got no individual record, it keeps the record that it had before.
+        if let (Ok(()), Some(entry), Some(accounts)) = (accounted, entry, all.state()) {
+            accounts.end_individual(TaskRef::of_task(&entry.task));
         }
         mark_removing(all, id);
     }
     done
+}
+
+/// Starts accounting, which is off, for the tasks of all entries. Returns `EDQUOT` if the user of
+/// the task with the entry `id` would exceed `user_kb`.
+fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
+    all.start()?;
+    // start() has set `removing` if the record of the task was refused.
+    match all.entries.find_even_removing(id) {
+        Some(entry) if entry.removing => Err(EDQUOT),
+        _ => Ok(()),
+    }
 }
 
 /// Sets `removing` in an entry, and queues the worker that removes the entry.
@@ -137,28 +148,28 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
         if let Some(accounts) = all.state() {
-            accounts.end_individual(TaskRef::of_task(&entry.task))?;
+            accounts.end_individual(TaskRef::of_task(&entry.task));
         }
         mark_removing(all, id);
         return Ok(());
     }
-    let accounts = all.state().ok_or_else(enodata)?;
     let before = entry.config;
-    if before.cpus_per_group == wanted.cpus_per_group {
-        let _preempt = NoPreempt::new();
-        if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
-            record.words.set_latency_hist(wanted.latency_hist);
-        }
-    }
     if let Some(entry) = all.entries.find_even_removing(id) {
         entry.config = wanted;
     }
-    if before.cpus_per_group == wanted.cpus_per_group {
-        return Ok(());
-    }
-    let done = match (all.state(), all.entries.find(id)) {
-        (Some(accounts), Ok(entry)) => entry.account(accounts),
-        _ => Ok(()),
+    let done = match all.state() {
+        // Accounting is off although the task is selected: an earlier restart has failed.
+        None => start_with_entry(all, id),
+        Some(accounts) => match all.entries.find(id) {
+            Ok(entry) if before.cpus_per_group == wanted.cpus_per_group => {
+                let _preempt = NoPreempt::new();
+                if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
+                    record.words.set_latency_hist(wanted.latency_hist);
+                }
+                Ok(())
+            }
+            found => found.and_then(|entry| entry.account(accounts)),
+        },
     };
     if done.is_err() {
         if let Some(entry) = all.entries.find_even_removing(id) {

@@ -16,7 +16,8 @@
 //!   charges the record's memory to the user of the task under `users_lock`, and inserts the record
 //!   under `index_lock`, a raw spinlock that is taken with interrupts off;
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
-//! - `sched_process_exit` queues a worker if the task is accounted individually.
+//! - `sched_process_exit` ends the charge of the record's memory under `users_lock`, and queues a
+//!   worker if the task is accounted individually.
 //!
 //! The probes of page faults, signals and `sys_exit` may arm a notifier of the return to user mode
 //! (`user_return.rs`).
@@ -244,9 +245,12 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         if here.words.is_user_time() && !task::current_task_ref().is_kernel() {
             self.enter_kernel(here);
         }
-        if let Some(record) = here.task() {
+        // Search the index: while the record is being inserted or replaced, `here.task()` may not
+        // be the record that readers will get.
+        if let Some(record) = self.record_of(task::current_task_ref()) {
             record.save_ids(task::current_task_ref());
-            if record.individually_accounted {
+            record.end_charge();
+            if record.individually_accounted.load_relaxed() != 0 {
                 worker::queue_worker();
             }
         }

@@ -150,8 +150,21 @@ impl AccountingState {
             return rejected;
         }
         add_return(&self.nr_tasks, 1);
+        self.end_charge_if_exiting(task);
         self.remove_if_dead(task);
         None
+    }
+
+    /// Ends the charge of the record that was just inserted for a task, if the task is exiting: the
+    /// probe of the exit, which ends charges, may have run before the insertion.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
+    fn end_charge_if_exiting(&self, task: TaskRef<'_>) {
+        if task.is_exiting() {
+            if let Some(record) = self.record_of(task) {
+                record.end_charge();
+            }
+        }
     }
 
     /// Removes the record that was just inserted for a task, if the task is dead.
@@ -207,7 +220,7 @@ impl AccountingState {
         latencies: bool,
     ) -> Result {
         let mut record = self.new_record(task, scaling, latencies)?;
-        record.individually_accounted = true;
+        record.individually_accounted = Word::new(1);
         self.replace_record(task, Some(record));
         Ok(())
     }
@@ -231,26 +244,26 @@ impl AccountingState {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
-    /// common settings continues the task's values. If the task's user would exceed `user_kb`, the
-    /// task gets no new record. May sleep. Returns `ENOMEM`. The caller holds `ACCOUNTING`.
-    pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+    /// common settings continues the task's values. If the task's user would exceed `user_kb` or
+    /// memory is short, the task keeps its record, which has groups of another size. May sleep. The
+    /// caller holds `ACCOUNTING`.
+    pub(crate) fn end_individual(&self, task: TaskRef<'_>) {
         if task.has_ended() {
             // The probe of the task's last switch moves its record to the ended tasks.
-            return Ok(());
+            return;
+        }
+        if !self.all_tasks {
+            return self.replace_record(task, None);
         }
         let latencies = self.latency_hist.load_relaxed() != 0;
-        let record = match self.all_tasks {
-            true => match self.new_record(task, self.cpus_per_group, latencies) {
-                Err(error) if error == EDQUOT => {
-                    add_return(&self.refused, 1);
-                    None
-                }
-                record => Some(record?),
-            },
-            false => None,
-        };
-        self.replace_record(task, record);
-        Ok(())
+        if let Ok(record) = self.new_record(task, self.cpus_per_group, latencies) {
+            return self.replace_record(task, Some(record));
+        }
+        let _preempt = NoPreempt::new();
+        if let Some(record) = self.record_of(task) {
+            record.individually_accounted.store_relaxed(0);
+            record.words.set_latency_hist(latencies);
+        }
     }
 
     /// Replaces the record of a task, or removes it if `record` is `None`. May sleep. The caller
@@ -284,6 +297,7 @@ impl AccountingState {
                         // the new record to the ended tasks.
                         self.remove_if_dead(task);
                     }
+                    self.end_charge_if_exiting(task);
                     self.find_syscall(task);
                     before
                 }

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "memory of records, freed by RCU")]
 
+use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::ptr::NonNull;
 
@@ -31,15 +32,18 @@ pub(crate) struct TaskRecord {
     pub(crate) kernel: bool,
     /// True if the task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
     pub(crate) softirqd: bool,
-    /// True if the task was selected in `/proc/ppa`: it is accounted even if other tasks are not.
-    pub(crate) individually_accounted: bool,
+    /// Nonzero if the task is selected in `/proc/ppa`: it is accounted even if other tasks are not.
+    pub(crate) individually_accounted: Word,
     pub(super) began: u64,
     /// The sums of the task's earlier records; `None` if this is the first record. The lock
     /// `ACCOUNTING` excludes readers while the history is written.
     pub(crate) history: Option<Arc<TaskHistory<KVVec<Word>>>>,
-    /// The memory of the record, charged to the user of the task; `None` before the record belongs
-    /// to a task.
-    charge: Option<MemoryCharge>,
+    /// The memory of the record, charged to the user of the task until the task exits; `None`
+    /// before the record belongs to a task. Other threads change `charge` only in
+    /// [`end_charge`](Self::end_charge).
+    charge: UnsafeCell<Option<MemoryCharge>>,
+    /// Nonzero when `end_charge` has been called.
+    charge_ended: Word,
     /// The ids and the name that the task had when the record was filled or, later, when it exited.
     /// Word 0 holds the ids of the user and the parent process, word 1 those of the thread and the
     /// process. Words 2 and 3 hold the name.
@@ -54,8 +58,9 @@ pub(crate) struct TaskRecord {
 // SAFETY: Any thread may access the fields of a record other than `rcu`, and may drop `charge` and
 // `history`. Only RCU accesses `rcu`.
 unsafe impl Send for TaskRecord {}
-// SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu`, and all
-// other fields do not change while the record is shared.
+// SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu`. While the
+// record is shared, only one call of `end_charge` accesses `charge`, and all other fields do not
+// change.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
@@ -140,10 +145,11 @@ impl TaskRecord {
                 address: 0,
                 kernel: false,
                 softirqd: false,
-                individually_accounted: false,
+                individually_accounted: Word::new(0),
                 began: 0,
                 history: None,
-                charge: None,
+                charge: UnsafeCell::new(None),
+                charge_ended: Word::new(0),
                 saved: Default::default(),
                 hash_next: Word::new(0),
                 list_next: Word::new(0),
@@ -204,7 +210,8 @@ impl TaskRecord {
     /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
     /// unchanged.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
-        self.charge = Some(MemoryCharge::of_task(task, self.bytes() as usize)?);
+        let charge = MemoryCharge::of_task(task, self.bytes() as usize)?;
+        *self.charge.get_mut() = Some(charge);
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
@@ -213,6 +220,18 @@ impl TaskRecord {
         // `sched_process_exit` may have run before the record could be found.
         self.save_ids(task);
         Ok(())
+    }
+
+    /// Ends the charge of the record's memory, and drops the credentials that the charge holds.
+    /// Called when the task exits. The record of an ended task may wait long for a reader, and must
+    /// not keep the keyrings and the user namespace of the credentials, which count towards limits
+    /// of the user. Must not be called under a run-queue lock.
+    pub(crate) fn end_charge(&self) {
+        if self.charge_ended.try_cmpxchg_release(0, 1) {
+            // SAFETY: `charge_ended` changes from 0 to 1 only once, so no other call accesses
+            // `charge`. The caller keeps the record from being freed.
+            drop(unsafe { (*self.charge.get()).take() });
+        }
     }
 
     /// Saves the ids and the name of the task, which are needed after the task has ended.

@@ -79,10 +79,14 @@ fn attach_without_counting_failures(
             key
         }
         own => {
-            let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
+            let key = own?;
+            let mut all = TRACING.lock();
+            let was_shared = all.live_process(key)?.shared;
+            let joined = join(&mut all, key, mapping, shared)?;
+            drop(all);
             // If no earlier call for the process had `shared` set, the process can join shared
             // traces from this call on.
-            if shared {
+            if shared && !was_shared {
                 join_traces(joined.0);
             }
             return Ok(joined);
@@ -275,7 +279,7 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 /// # Errors
 ///
 /// `EINVAL` if the trace was created without `flag::WAIT`, `ENOENT` if the buffer does not exist or
-/// the trace's creator has lost the permission to stop the process, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
+/// the trace's creator has lost the permission to read the process, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
@@ -297,7 +301,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     if buffer.is_stalled() {
         return Err(ETIMEDOUT);
     }
-    may_still_stop_process(key, id, false)?;
+    may_still_trace_process(key, id, false)?;
     loop {
         let left = end.saturating_sub(clock::monotonic_ns());
         let some = left.min(PERMISSION_RECHECK_NS);
@@ -308,23 +312,23 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
             buffer.record_wait_timeout();
             return Err(ETIMEDOUT);
         }
-        may_still_stop_process(key, id, true)?;
+        may_still_trace_process(key, id, true)?;
     }
 }
 
 /// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
-/// creator still has the permission to stop the thread.
+/// creator still has the permission to read the thread's process.
 const PERMISSION_RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether the creator of a trace still has the permission to stop threads of the calling
-/// process. The function checks if `anyhow` is true, or if the credentials or the dumpability of
-/// the process have changed.
+/// Checks whether the creator of a trace, who had the permission to stop the calling process when
+/// the process joined the trace, still has the permission to read it. The function checks if
+/// `anyhow` is true, or if the credentials or the dumpability of the process have changed.
 ///
 /// # Errors
 ///
 /// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
 /// `EINTR`, `ENOMEM`.
-fn may_still_stop_process(key: u64, id: u64, anyhow: bool) -> Result {
+fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
         let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
@@ -339,7 +343,7 @@ fn may_still_stop_process(key: u64, id: u64, anyhow: bool) -> Result {
             process.leader().ok_or(ENOENT)?.clone(),
         )
     };
-    if asks.check(&leader)? {
+    if asks.recheck(&leader)? {
         return Ok(());
     }
     TRACING.lock().deny(id, key);

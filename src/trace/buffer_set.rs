@@ -5,11 +5,22 @@
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use trace_rules::abi::KEY_SHARED;
 
 use crate::buffers::{Buffer, Page, GFP_NO_OOM, PAGE};
 use crate::sorted::allocate_list_for_more_than;
 use base::account::MemoryCharge;
 use base::cpu;
+
+/// Maximum number of buffers that are visited without releasing `TRACING`. A trace can have a
+/// buffer for each CPU and each of 65,536 processes.
+const MAX_BUFFERS_PER_LOCK_HOLD: usize = 256;
+
+/// Returns the maximum number of buffer sets that are visited without releasing `TRACING`.
+pub(crate) fn sets_per_lock_hold() -> usize {
+    let cpus = cpu::nr_cpu_ids().max(1) as usize;
+    (MAX_BUFFERS_PER_LOCK_HOLD / cpus).max(1)
+}
 
 /// The buffers of a process in a trace, by CPU. The page fault of the first write to a buffer
 /// creates the buffer.
@@ -55,6 +66,25 @@ impl BufferSet {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
         self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
+    }
+
+    /// Returns whether the process has ended and all of its data were read, at the beginning of a
+    /// pass of the reader over all buffers. `is_shared` is set for a shared trace, and
+    /// `was_complete` if the previous pass is complete.
+    ///
+    /// The records of a process in a shared trace are in the buffers of all processes, which other
+    /// processes may fill all the time. Such records were read if the process ended before the last
+    /// complete pass began.
+    pub(crate) fn is_read(&mut self, is_shared: bool, was_complete: bool) -> bool {
+        if self.ended.is_none() {
+            return false;
+        }
+        let is_read = match is_shared {
+            true => was_complete && self.ended_before_pass,
+            false => self.iter().all(|buffer| buffer.unread().is_none()),
+        };
+        self.ended_before_pass = true;
+        is_read
     }
 
     /// Returns the size in bytes of the buffers and of the state of an ended process, or `None` if
@@ -154,5 +184,27 @@ impl LossCounts {
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
         }
+    }
+}
+
+/// Sums over the buffer sets of a trace, for `PERFTRACE_INFO`.
+#[derive(Default)]
+pub(crate) struct SetSums {
+    /// The counts of lost data.
+    pub(crate) losses: LossCounts,
+    /// The size in bytes of the buffer sets, and of the state of ended processes.
+    pub(crate) memory: u64,
+    /// The number of processes.
+    pub(crate) processes: u64,
+}
+
+impl SetSums {
+    /// Adds a buffer set.
+    pub(crate) fn add(&mut self, set: &BufferSet) {
+        self.losses.add(set);
+        self.memory = self.memory.wrapping_add(set.memory());
+        self.memory = self.memory.wrapping_add(set.ended.unwrap_or(0));
+        let is_process = u64::from(set.key > KEY_SHARED);
+        self.processes = self.processes.wrapping_add(is_process);
     }
 }

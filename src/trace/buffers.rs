@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use crate::clock::trace_clock;
+use crate::clock::{has_clock_restarted, trace_clock};
 use crate::helpers;
 
 /// Size of a page in bytes.
@@ -263,7 +263,8 @@ impl Buffer {
         let before = trace_clock().user_readable_ticks();
         let claimed = self.unchecked_lost_count();
         let after = trace_clock().user_readable_ticks();
-        let ticks = after.saturating_sub(self.plausible_at.load_relaxed());
+        let since = self.plausible_at.load_relaxed();
+        let ticks = trace_buffer::elapsed_ticks(since, after, has_clock_restarted());
         match trace_buffer::plausible_lost(plausible, claimed, ticks) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);

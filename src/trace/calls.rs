@@ -11,10 +11,13 @@ use protocols::filter;
 use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
+use trace_rules::sorted::LimitedSearch;
 
+use crate::buffer_set::SetSums;
 use crate::buffers::Page;
+use crate::children;
 use crate::clock;
-use crate::ends::{for_each_member, free_trace, LockYielder, MemberSearch};
+use crate::ends::{for_each_member, free_trace, reap, LockYielder};
 use crate::kernel_events::{KernelEvents, MARKERS};
 use crate::marker;
 use crate::membership::{add_processes, set_all_marker_bits_of_process};
@@ -107,7 +110,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     trace.files = trace.files.wrapping_add(1);
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    let info = all.info(trace);
+    // `PERFTRACE_OPEN` returns no sums over the buffers of the trace.
+    let info = all.info(trace, &SetSums::default());
     Ok((all.new_ref(id, signal), info))
 }
 
@@ -165,36 +169,61 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     while from < end && !has_fatal_signal() {
         let next = TRACING.lock().find_member_from(from, slot);
         from = match next {
-            MemberSearch::Found(key) => {
+            LimitedSearch::Found(key) => {
                 set_all_marker_bits_of_process(id, key, &mut call);
                 key.wrapping_add(1)
             }
-            MemberSearch::From(key) => key,
-            MemberSearch::None => break,
+            LimitedSearch::From(key) => key,
+            LimitedSearch::End => break,
         };
     }
     Ok(())
 }
 
-/// Returns the data of `PERFTRACE_INFO`.
+/// Returns the data of `PERFTRACE_INFO`. While the sums over the trace's buffers are computed,
+/// `TRACING` is released again and again.
+///
+/// # Errors
+///
+/// `EINVAL` if no trace has the id `id`, `EINTR` if the caller is being killed.
 pub(crate) fn info(id: u64) -> Result<Info> {
-    let all = TRACING.lock();
-    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    Ok(all.info(trace))
+    let mut call = LockYielder::new();
+    let (mut from, mut sums) = (0u64, SetSums::default());
+    loop {
+        let all = TRACING.lock();
+        let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+        match trace.add_sets(from, &mut sums) {
+            Some(next) => from = next,
+            None => return Ok(all.info(trace, &sums)),
+        }
+        drop(all);
+        if has_fatal_signal() {
+            return Err(EINTR);
+        }
+        call.sleep_if_busy();
+    }
 }
 
 /// Searches the slots from `slot` on for a trace that the caller may open, and returns its data
-/// (`PERFTRACE_INFO`). Returns `ENOENT` if no such trace exists.
+/// (`PERFTRACE_INFO`). Returns `ENOENT` if no such trace exists, `EINTR` if the caller is being
+/// killed.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
-    let all = TRACING.lock();
-    let from = slot as usize;
-    let mut rest = all.slots.iter().skip(from);
-    rest.find_map(|id| {
-        let trace = all.traces.iter().find(|t| t.id == *id)?;
-        caller.may_open(trace).then(|| all.info(trace))
-    })
-    .ok_or(ENOENT)
+    for slot in slot as usize..NR_TRACES {
+        let mut all = TRACING.lock();
+        let trace = all.in_slot(slot).filter(|trace| caller.may_open(trace));
+        let Some(id) = trace.map(|trace| trace.id) else {
+            continue;
+        };
+        drop(all);
+        match info(id) {
+            Ok(info) if info.slot as usize == slot => return Ok(info),
+            Err(EINTR) => return Err(EINTR),
+            // The trace has ended since it was found in the slot.
+            _ => {}
+        }
+    }
+    Err(ENOENT)
 }
 
 /// Returns the next buffer of a trace with unread data, in order of process keys and CPUs, after
@@ -204,7 +233,7 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 /// # Errors
 ///
 /// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
-/// order of keys and CPUs has unread data.
+/// order of keys and CPUs has unread data, `EINTR` if the caller is being killed.
 pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
     let FileTraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -217,12 +246,23 @@ pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
     }
     if key == 0 {
         trace.signal.clear_pending();
-        // Remove ended processes from this trace only. A reader that has read a record from another
-        // trace may still request the names of the record's process and marker.
-        all.reap(id);
-        all.free_unreferenced();
     }
-    all.trace(id)?.next(key, cpu).ok_or(ENOENT)
+    drop(all);
+    let mut call = LockYielder::new();
+    if key == 0 {
+        reap(id, &mut call);
+    }
+    let (mut key, mut cpu) = (key, cpu);
+    while !has_fatal_signal() {
+        let found = TRACING.lock().trace(id)?.next(key, cpu);
+        match found {
+            LimitedSearch::Found(unread) => return Ok(unread),
+            LimitedSearch::From(next) => (key, cpu) = (next, u32::MAX),
+            LimitedSearch::End => return Err(ENOENT),
+        }
+        call.sleep_if_busy();
+    }
+    Err(EINTR)
 }
 
 /// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
@@ -232,17 +272,22 @@ pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
 /// checked, the permission is checked once more. The data were copied before this check, so changes
 /// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &FileTraceRef, key: u64) -> Result<bool> {
-    let mut after = 0u64;
+    let mut from = 0u64;
+    let mut call = LockYielder::new();
     loop {
-        let changed = TRACING.lock().changed(held.id, key, after);
-        let Some((changed, leader)) = changed else {
-            break;
+        let found = TRACING.lock().changed(held.id, key, from);
+        from = match found {
+            LimitedSearch::Found((changed, leader)) => {
+                recheck_trace_permissions(changed, &leader)?;
+                changed.wrapping_add(1)
+            }
+            LimitedSearch::From(next) => next,
+            LimitedSearch::End => break,
         };
         if has_fatal_signal() {
             return Err(EINTR);
         }
-        recheck_trace_permissions(changed, &leader)?;
-        after = changed;
+        call.sleep_if_busy();
     }
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
@@ -263,7 +308,7 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
             .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.check(leader)? {
+        if !asks.recheck(leader)? {
             TRACING.lock().deny(asks.id, key);
         }
     }
@@ -304,21 +349,21 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
 /// process; `EINTR` or `ENOMEM` if the permission could not be checked.
 pub(crate) fn process_in_any_trace(key: u64) -> Result<abi::Process> {
-    let caller = Caller::new();
-    let (told, leader) = {
-        let mut all = TRACING.lock();
-        let process = all.process(key).map_err(|_| ENOENT)?;
-        if process.has_ended() {
-            return Err(ENOENT);
-        }
-        (
-            process_info(process),
-            process.leader().ok_or(ENOENT)?.clone(),
-        )
-    };
-    match caller.may_trace(&leader)? {
-        true => Ok(told),
-        false => Err(ENOENT),
+    let may_trace = may_trace(&Caller::new(), key)?;
+    let mut all = TRACING.lock();
+    match all.live_process(key) {
+        Ok(process) if may_trace => Ok(process_info(process)),
+        _ => Err(ENOENT),
+    }
+}
+
+/// Returns whether the caller may trace a process; false if the process has ended. Returns `EINTR`
+/// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
+fn may_trace(caller: &Caller, key: u64) -> Result<bool> {
+    match children::get_leader(key) {
+        Ok(leader) => caller.may_trace(&leader),
+        Err(ESRCH) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -368,17 +413,24 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
     let end = TRACING.lock().next_key;
+    let mut call = LockYielder::new();
     loop {
         if has_fatal_signal() {
             return Err(EINTR);
         }
         let found = TRACING.lock().marker_from(key, number);
-        let (found, leader) = found.filter(|(found, _)| found.key < end).ok_or(ENOENT)?;
-        if caller.may_trace(&leader)? {
-            return Ok(found);
-        }
-        // The caller may not trace this process, so continue with the next process.
-        (key, number) = (found.key.wrapping_add(1), 0);
+        (key, number) = match found {
+            LimitedSearch::Found(found) if found.key < end => {
+                if may_trace(&caller, found.key)? {
+                    return Ok(found);
+                }
+                // The caller may not trace this process, so continue with the next process.
+                (found.key.wrapping_add(1), 0)
+            }
+            LimitedSearch::From(next) => (next, 0),
+            _ => return Err(ENOENT),
+        };
+        call.sleep_if_busy();
     }
 }
 

@@ -6,7 +6,8 @@
 //! mappings of the device, but with no pages mapped (`VM_WIPEONFORK`). A child of fork() becomes a
 //! separate traced process when it first accesses a page of its mappings of the device or makes an
 //! ioctl. The child need not open the device, whose node may be missing in the child's mount
-//! namespace.
+//! namespace. When fork() copies the mappings, the child's task does not exist yet, so the child is
+//! first recorded with the identity of its parent (see [`get_leader`]).
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
 //! parent's memory, including the `struct perftrace_thread` of the parent's thread. A child that
@@ -16,17 +17,21 @@
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
 
 use crate::clock::trace_clock;
 use crate::membership::join_traces;
-use crate::process::{ForkedChildMemory, Process};
-use crate::process_memory::ForkedChildPages;
+use crate::process::Process;
+use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
 use crate::traced::{queue_shared_work, replace_thread_words};
 use crate::traces::{add, end_process, may_attach, with_capacity, TRACING};
 use base::address_space::Mm;
+use base::credentials::Identity;
 use base::global_mutex::global_mutex;
-use base::task::TaskRef;
+use base::process_id::Pid;
+use base::task::{find_leader_of_address_space, TaskRef};
 use base::tracepoint::TaskNew;
 use base::tracepoint::{Handler, Probes};
 
@@ -141,7 +146,7 @@ fn insert_forked_child(
         may_attach(all)?;
         let key = all.next_key;
         let parent = all.live_process(parent)?;
-        if !room.fits(parent) {
+        if !room.fits(parent.inherited_markers_and_bytes()) {
             return Err(EAGAIN);
         }
         let child = parent.child(key, mm, room);
@@ -149,6 +154,33 @@ fn insert_forked_child(
         add(all, KBox::write(place, child))?;
         Ok(key)
     })
+}
+
+/// Returns the leader of a traced process. If the process is a child of fork() that still has the
+/// identity of its parent, this function finds the child's leader by the child's address space, and
+/// records the identity of the child. May sleep; the caller does not hold `TRACING`.
+///
+/// # Errors
+///
+/// `ESRCH` if the process has ended, or if no task has its address space: fork() has not created
+/// the child yet, or the process is exiting.
+pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
+    let mm = {
+        let mut all = TRACING.lock();
+        let process = all.live_process(key)?;
+        if !process.has_parents_identity {
+            return Ok(process.leader().ok_or(ESRCH)?.clone());
+        }
+        process.mm
+    };
+    let leader = find_leader_of_address_space(mm).ok_or(ESRCH)?;
+    let pid = Pid::of_process(&leader).ok_or(ESRCH)?;
+    let live = LiveProcess::of_leader(leader.clone())?;
+    // The process has not ended, so `mm` was the address of its address space during the search.
+    let mut all = TRACING.lock();
+    let process = all.live_process(key)?;
+    process.identify_child(Identity::of_task(&leader), pid, live);
+    Ok(leader)
 }
 
 /// Makes a child of fork() a separate traced process. Called when the child accesses a page of its

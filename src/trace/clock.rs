@@ -5,6 +5,7 @@
 use kernel::sync::atomic::{Atomic, Relaxed};
 
 use base::clock::Clock;
+use base::power::PowerCallbacks;
 
 /// Returns the clock of all traces. The clock is chosen at the first call and does not change,
 /// because the time stamps in records and the readers of records depend on it.
@@ -28,4 +29,35 @@ pub(crate) fn trace_clock() -> Clock {
         khz: chosen as u32,
         tsc: chosen & TSC != 0,
     }
+}
+
+/// The time of the clock of traces at the last suspend, in ticks.
+static SUSPENDED_AT: Atomic<u64> = Atomic::new(0);
+/// 1 if the clock of traces was earlier at a resume than at the suspend before: many processors
+/// restart the TSC then.
+static HAS_RESTARTED: Atomic<u64> = Atomic::new(0);
+
+/// The suspend and resume callbacks of tracing, which detect that the TSC restarts.
+pub(crate) struct Power;
+
+impl PowerCallbacks for Power {
+    fn suspend() {
+        // Relaxed: suspend and resume run one after the other, on the only CPU that is online.
+        SUSPENDED_AT.store(trace_clock().user_readable_ticks(), Relaxed);
+    }
+
+    fn resume() {
+        // Relaxed: see `suspend`.
+        if trace_clock().user_readable_ticks() < SUSPENDED_AT.load(Relaxed) {
+            // Relaxed: no other memory depends on `HAS_RESTARTED`.
+            HAS_RESTARTED.store(1, Relaxed);
+        }
+    }
+}
+
+/// Returns whether the TSC, as the clock of traces, has restarted in a suspend since the module was
+/// loaded.
+pub(crate) fn has_clock_restarted() -> bool {
+    // Relaxed: no other memory depends on `HAS_RESTARTED`.
+    HAS_RESTARTED.load(Relaxed) != 0
 }

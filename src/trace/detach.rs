@@ -10,7 +10,10 @@
 //! replaced only in the context of that process.
 
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
 
+use crate::children::get_leader;
 use crate::detach_mappings::{detach_later, DeviceOps, WakeMappingFile};
 use crate::traces::TRACING;
 use base::task::has_fatal_signal;
@@ -32,7 +35,7 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
     loop {
         let mut all = TRACING.lock();
         let next = all.next_process_where(after, |process| !process.has_ended());
-        let Some((key, leader)) = next.and_then(|p| Some((p.key, p.leader()?.clone()))) else {
+        let Some(key) = next.map(|process| process.key) else {
             return Ok(left);
         };
         (after, left) = (key, left.wrapping_add(1));
@@ -42,8 +45,10 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
         // Set `is_detaching` before the work is queued: the work may fail at once.
         let told = core::mem::replace(&mut all.live_process(key)?.is_detaching, true);
         drop(all);
-        // If memory for the task work is short, the next call of `release` asks the process again.
-        if !told && detach_later(device, (key, &leader), wake).is_err() {
+        // If the process has no task yet or memory is short, the next call of `release` asks the
+        // process again.
+        let ask = |leader: ARef<Task>| detach_later(device, (key, &leader), wake);
+        if !told && get_leader(key).and_then(ask).is_err() {
             detach_failed(key);
         }
     }

@@ -10,14 +10,13 @@ use kernel::alloc::KBox;
 use kernel::time::delay::fsleep;
 use kernel::time::Delta;
 
+use trace_rules::sorted::{LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
+
 use crate::process::Process;
-use crate::sorted::search;
 use crate::trace::Trace;
 use crate::traces::{DropAfterUnlock, Tracing, TRACING};
 use base::clock;
 
-/// Maximum number of processes or markers that are visited without releasing `TRACING`.
-pub(super) const MAX_VISITS_PER_LOCK_HOLD: usize = 64;
 /// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
 const MAX_BUSY_NS: u64 = 300_000;
 /// The duration of such a sleep.
@@ -45,14 +44,6 @@ impl LockYielder {
     }
 }
 
-/// The result of [`Tracing::find_member_from`]: the key of a process in the trace, the key from
-/// which to continue the search, or the end of the list of processes.
-pub(super) enum MemberSearch {
-    Found(u64),
-    From(u64),
-    None,
-}
-
 /// Calls `what` for each process in the trace whose slot is `slot`, until `what` returns false.
 /// `TRACING` is released and taken again between two processes.
 pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
@@ -61,14 +52,41 @@ pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u6
     loop {
         let mut all = TRACING.lock();
         from = match all.find_member_from(from, slot) {
-            MemberSearch::Found(key) => match what(&mut all, key) {
+            LimitedSearch::Found(key) => match what(&mut all, key) {
                 true => key.wrapping_add(1),
                 false => return,
             },
-            MemberSearch::From(key) => key,
-            MemberSearch::None => return,
+            LimitedSearch::From(key) => key,
+            LimitedSearch::End => return,
         };
         drop(all);
+        call.sleep_if_busy();
+    }
+}
+
+/// Removes from a trace the ended processes whose data were all read. Called when the reader begins
+/// a pass over all buffers. Processes are not removed from other traces: a reader that has read a
+/// record from another trace may still request the names of the record's process and marker.
+pub(super) fn reap(id: u64, call: &mut LockYielder) {
+    let Ok(was_complete) = TRACING.lock().trace(id).map(Trace::begin_pass) else {
+        return;
+    };
+    let mut from = 0u64;
+    loop {
+        let mut all = TRACING.lock();
+        let Ok(trace) = all.trace(id) else { return };
+        let read = trace.take_read_set(from, was_complete);
+        from = match &read {
+            LimitedSearch::Found(set) => set.key.wrapping_add(1),
+            LimitedSearch::From(key) => *key,
+            LimitedSearch::End => return,
+        };
+        let process = match &read {
+            LimitedSearch::Found(set) => all.take_unreferenced(set.key),
+            _ => None,
+        };
+        drop(all);
+        drop((read, process));
         call.sleep_if_busy();
     }
 }
@@ -141,21 +159,12 @@ impl Tracing {
         }
     }
 
-    /// Finds the process with the lowest key, `from` or higher, that is in the trace of a slot. If
-    /// none of the next [`MAX_VISITS_PER_LOCK_HOLD`] processes is in the trace, returns the key
-    /// from which to continue the search.
-    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> MemberSearch {
-        let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
-        let mut rest = self.processes.iter().skip(place);
-        for process in rest.by_ref().take(MAX_VISITS_PER_LOCK_HOLD) {
-            if process.is_in_slot(slot) {
-                return MemberSearch::Found(process.key);
-            }
-        }
-        match rest.next() {
-            Some(process) => MemberSearch::From(process.key),
-            None => MemberSearch::None,
-        }
+    /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes for the process with the lowest
+    /// key, `from` or higher, that is in the trace of a slot.
+    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> LimitedSearch<u64> {
+        self.search_processes(from, |process| {
+            process.is_in_slot(slot).then_some(process.key)
+        })
     }
 
     /// Removes an ended process from the list of processes if the process is in no trace, and

@@ -28,6 +28,7 @@ mod mapping;
 mod marker;
 mod membership;
 mod open_file;
+mod permission_check;
 mod process;
 mod process_memory;
 mod range;
@@ -50,11 +51,12 @@ module! {
 }
 
 /// The state of perftrace.ko while the module is loaded. When the module is unloaded, the fields
-/// are dropped in the order of their declaration: first the device, then the statistics. When the
-/// fields are dropped, no file of the device is open, because each open file holds a reference to
-/// the module.
+/// are dropped in the order of their declaration: first the device, then the suspend and resume
+/// callbacks, then the statistics. When the fields are dropped, no file of the device is open,
+/// because each open file holds a reference to the module.
 struct PerfTrace {
     _device: device::TraceDevice,
+    _power: base::power::PowerRegistration<clock::Power>,
     _stats: stats::TraceStats,
     _works: base::task::TaskWorks,
 }
@@ -67,6 +69,7 @@ impl kernel::Module for PerfTrace {
         let this = Self {
             _works: base::task::TaskWorks,
             _stats: stats,
+            _power: base::power::PowerRegistration::register()?,
             _device: device::TraceDevice::register()?,
         };
         device::MODULE_READY.set();

@@ -10,13 +10,15 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::flag;
+use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
-use crate::ends::{LockYielder, MAX_VISITS_PER_LOCK_HOLD};
+use crate::ends::LockYielder;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
+use crate::permission_check::PermissionCheck;
 use crate::process::Process;
 use crate::sorted::search;
-use crate::trace::{PermissionCheck, Trace};
+use crate::trace::Trace;
 use crate::traced::log_unchecked;
 use crate::traces::{Tracing, TRACING};
 use base::account::MemoryCharge;
@@ -154,9 +156,17 @@ pub(crate) fn join_traces(key: u64) {
 
 /// Returns whether a trace's creator may trace the process with this thread-group leader. A process
 /// whose check could not be made does not join the trace: the process is logged, and counted in the
-/// trace. May sleep; the caller does not hold `TRACING`.
+/// trace. A process that the creator may not stop is counted too, because a user may expect that it
+/// joins: Yama may refuse the permission for the user's own processes. May sleep; the caller does
+/// not hold `TRACING`.
 fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
-    asks.check(leader).unwrap_or_else(|error| {
+    let checked = asks.check(leader);
+    if asks.attach && checked == Ok(false) {
+        if let Ok(trace) = TRACING.lock().trace(asks.id) {
+            trace.count_denied();
+        }
+    }
+    checked.unwrap_or_else(|error| {
         // After `EINTR` the current task is being killed, and either the traced process ends or the
         // creation of the trace ends early.
         if error != EINTR {

@@ -16,7 +16,6 @@
 
 use core::cmp::Ordering;
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -28,11 +27,11 @@ use crate::buffers::{Page, PAGE};
 use crate::clock::trace_clock;
 use crate::marker::RegisteredMarker;
 use crate::process_memory::{
-    ForkedChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+    count_process_of_caller, max_processes_per_user, ForkedChildMemory, ForkedChildPages,
+    LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
 };
 use crate::range::process_range_start;
 use crate::sorted::move_to_larger_list;
-use crate::traced::max_traced;
 use base::access::AccessSnapshot;
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::address_space::{Mapping, Mm};
@@ -66,41 +65,6 @@ const MAX_LIBRARY_COPIES: usize = 4;
 /// unused element has 0 files.
 pub(crate) type LibraryCopies = [(i64, u32); MAX_LIBRARY_COPIES];
 
-/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
-/// user.
-pub(crate) struct ForkedChildMemory {
-    markers: KVVec<Arc<RegisteredMarker>>,
-    refs: KVVec<u32>,
-    order: KVVec<u16>,
-    charge: MemoryCharge,
-    share: ResourceCharge,
-    pid: Pid,
-    live: LiveProcess,
-}
-
-impl ForkedChildMemory {
-    /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
-    pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
-        let alive = LiveProcess::new()?;
-        Ok(Self {
-            share: count_process_of_caller()?,
-            charge: MemoryCharge::of_caller(bytes)?,
-            markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
-            live: alive,
-        })
-    }
-
-    /// Returns whether the memory is enough for a child of `parent`.
-    pub(crate) fn fits(&self, parent: &Process) -> bool {
-        let (markers, bytes) = parent.inherited_markers_and_bytes();
-        let least = self.refs.capacity().min(self.order.capacity());
-        self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
-    }
-}
-
 /// A process that is traced, or that has ended and is still in a trace.
 pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
@@ -120,6 +84,9 @@ pub(crate) struct Process {
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
     pub(crate) forked_by: u32,
+    /// True for a child of fork() whose `who`, `pid` and `live` are those of its parent, because
+    /// the child did not exist yet when they were recorded.
+    pub(crate) has_parents_identity: bool,
     /// The thread-group leader. `Tracing::keep_ended` sets `live` to `None` when the process has
     /// ended: the leader's task, signals and credentials need more memory than all other fields.
     live: Option<LiveProcess>,
@@ -165,16 +132,6 @@ pub(crate) struct Process {
     share: Option<ResourceCharge>,
 }
 
-/// Returns the maximum number of processes of one user: a quarter of `max_traced`.
-fn max_processes_per_user() -> usize {
-    max_traced() / 4
-}
-
-/// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
-fn count_process_of_caller() -> Result<ResourceCharge> {
-    ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_processes_per_user(), ENOSPC)
-}
-
 impl Process {
     /// Number of bytes that are charged for a process without markers.
     const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
@@ -202,6 +159,7 @@ impl Process {
             base_key: key,
             threads: [(0, 0); MAX_LIBRARY_COPIES],
             forked_by: 0,
+            has_parents_identity: false,
             live: Some(awake.live),
             slots: 0,
             mapped_slots: 0,
@@ -244,6 +202,7 @@ impl Process {
                 0 => process_id::thread_number(),
                 inherited => inherited,
             },
+            has_parents_identity: true,
             live: Some(room.live),
             slots: 0,
             mapped_slots: 0,
@@ -271,12 +230,23 @@ impl Process {
         !self.has_ended() && self.control.is_none()
     }
 
+    /// Replaces the identity that a child of fork() has from its parent. Does nothing if the child
+    /// already has an identity of its own.
+    pub(crate) fn identify_child(&mut self, who: Identity, pid: Pid, live: LiveProcess) {
+        if core::mem::take(&mut self.has_parents_identity) {
+            self.who = who;
+            self.pid = pid;
+            self.live = Some(live);
+        }
+    }
+
     /// Gives a child of fork() an identity and pages of its own when the child first accesses its
     /// mappings. Returns false if the child already has pages or has ended.
     pub(crate) fn attach_child(&mut self, awake: ForkedChildPages) -> bool {
         if !self.is_unattached() {
             return false;
         }
+        self.has_parents_identity = false;
         self.who = awake.who;
         self.pid = awake.pid;
         self.live = Some(awake.live);

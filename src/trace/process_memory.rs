@@ -3,6 +3,7 @@
 //! The parts of a traced process's state that are created before `TRACING` is taken: pages,
 //! identity and memory for markers.
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -13,8 +14,9 @@ use trace_rules::abi::{self, Control, NR_MARKERS};
 use crate::buffers::{Page, GFP_NO_OOM, PAGE};
 use crate::marker::RegisteredMarker;
 use crate::sorted::allocate_list_for_more_than;
+use crate::traced::max_traced;
 use base::access::AccessSnapshot;
-use base::account::MemoryCharge;
+use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};
 use base::credentials::Identity;
 use base::process_id::Pid;
@@ -62,9 +64,59 @@ impl LiveProcess {
     /// Returns the leader of the calling process, and the present credentials and dumpability of
     /// this leader.
     pub(crate) fn new() -> Result<Self> {
-        let leader = task::address_space_leader();
+        Self::of_leader(task::address_space_leader())
+    }
+
+    /// Takes the leader of a process, and the present credentials and dumpability of this leader.
+    /// Returns `ESRCH` if the leader has exited.
+    pub(crate) fn of_leader(leader: ARef<Task>) -> Result<Self> {
         let seen = AccessSnapshot::of_task(&leader)?;
         Ok(Self { leader, seen })
+    }
+}
+
+/// Returns the maximum number of processes of one user: a quarter of `max_traced`.
+pub(crate) fn max_processes_per_user() -> usize {
+    max_traced() / 4
+}
+
+/// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
+pub(crate) fn count_process_of_caller() -> Result<ResourceCharge> {
+    ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_processes_per_user(), ENOSPC)
+}
+
+/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
+/// user. `pid` and `live` are those of the parent.
+pub(crate) struct ForkedChildMemory {
+    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
+    pub(crate) refs: KVVec<u32>,
+    pub(crate) order: KVVec<u16>,
+    pub(crate) charge: MemoryCharge,
+    pub(crate) share: ResourceCharge,
+    pub(crate) pid: Pid,
+    pub(crate) live: LiveProcess,
+}
+
+impl ForkedChildMemory {
+    /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
+    pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
+        let alive = LiveProcess::new()?;
+        Ok(Self {
+            share: count_process_of_caller()?,
+            charge: MemoryCharge::of_caller(bytes)?,
+            markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
+            live: alive,
+        })
+    }
+
+    /// Returns whether the memory is enough for a child that inherits `markers` markers and `bytes`
+    /// charged bytes.
+    pub(crate) fn fits(&self, (markers, bytes): (usize, usize)) -> bool {
+        let least = self.refs.capacity().min(self.order.capacity());
+        self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
     }
 }
 

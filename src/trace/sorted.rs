@@ -6,23 +6,9 @@
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 
-use crate::buffers::GFP_NO_OOM;
+pub(crate) use trace_rules::sorted::search;
 
-/// Searches a list that is sorted by key. Returns the index of the element with this key, or else
-/// the index at which such an element must be inserted. Page faults call this function: unlike
-/// `binary_search`, it has no panic path.
-pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
-    let (mut from, mut to) = (0usize, all.len());
-    while from < to {
-        let middle = from.wrapping_add(to.wrapping_sub(from) / 2);
-        match all.get(middle).map(&key_of) {
-            Some(found) if found == key => return Ok(middle),
-            Some(found) if found < key => from = middle.wrapping_add(1),
-            _ => to = middle,
-        }
-    }
-    Err(from)
-}
+use crate::buffers::GFP_NO_OOM;
 
 /// Moves the elements of a list into the larger list `room`, which was allocated before the lock of
 /// the list was taken.

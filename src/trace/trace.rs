@@ -9,17 +9,19 @@ use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use kernel::task::Task;
 use protocols::filter;
 use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
+use trace_rules::sorted::{search_limited, LimitedSearch};
 
-use crate::buffer_set::{BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory};
+use crate::buffer_set::{
+    sets_per_lock_hold, BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory, SetSums,
+};
 use crate::buffers::{Buffer, Page, PAGE};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
+use crate::permission_check::PermissionCheck;
 use crate::process::{Process, Slot};
-use crate::process_memory::LiveProcess;
 use crate::signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
 use crate::trace_state::TraceState;
@@ -46,37 +48,6 @@ const DEFAULT_WAIT_MS: u32 = 10_000;
 /// Flags that cannot be combined, because processes of different users must not write into one
 /// buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
-
-/// A check whether the creator of a trace may trace a process.
-pub(crate) struct PermissionCheck {
-    pub(crate) id: u64,
-    /// The credentials of the trace's creator.
-    maker: ARef<Credential>,
-    /// True if the trace's creator may trace all processes, so that nothing is checked.
-    allows_all: bool,
-    /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
-    /// the process wait for room in full buffers.
-    attach: bool,
-}
-
-impl PermissionCheck {
-    /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
-    /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
-    /// hold `TRACING`.
-    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
-        if self.allows_all {
-            return Ok(true);
-        }
-        access::is_access_allowed(access::check_access_as(&self.maker, leader, self.attach))
-    }
-
-    /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
-    /// ran at the last permission check. The security modules are not asked. Used after the process
-    /// has ended or has executed another program.
-    pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
-        self.allows_all || access::ptrace_rule_allows_cred(&self.maker, &alive.leader, &alive.seen)
-    }
-}
 
 /// A buffer with unread data: the key of its process, its CPU, the buffer, the range of the unread
 /// data, and the count of lost events.
@@ -137,10 +108,8 @@ pub(crate) struct Trace {
     freed_losses: LossCounts,
     /// Number of ended processes that were removed although they had unread data.
     dropped: u64,
-    /// True if `reap` has removed a buffer set since the last call of `Tracing::free_unreferenced`.
-    pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the trace's creator had lost the permission to
-    /// trace them.
+    /// trace them, and of processes that could not join because the creator may not stop them.
     denied: u64,
     /// Number of processes, markers and buffers that could not be added because memory was short or
     /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
@@ -208,7 +177,6 @@ impl Trace {
             signal: ReaderSignal::new()?,
             freed_losses: LossCounts::default(),
             dropped: 0,
-            sets_removed: false,
             denied: 0,
             no_memory: 0,
             charge,
@@ -271,6 +239,11 @@ impl Trace {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
+    /// Counts a process that does not join the trace, because the trace's creator may not stop it.
+    pub(crate) fn count_denied(&mut self) {
+        self.denied = self.denied.wrapping_add(1);
+    }
+
     /// Returns the permission check to make before the trace records a process.
     pub(crate) fn permission_check(&self) -> PermissionCheck {
         PermissionCheck {
@@ -293,7 +266,7 @@ impl Trace {
         if let Some(place) = self.find(key) {
             self.remove(place);
         }
-        self.denied = self.denied.wrapping_add(1);
+        self.count_denied();
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.
@@ -436,66 +409,74 @@ impl Trace {
         }
     }
 
-    /// Returns the next buffer of the trace with unread data, in order of process keys and CPUs,
-    /// after the buffer of process `key` and CPU `cpu`. If there is no such buffer, the reader's
-    /// pass over all buffers is complete.
-    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> Option<Unread> {
-        for set in self.sets.iter().filter(|set| set.key >= key) {
-            for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
+    /// Searches for the next buffer of the trace with unread data, in order of process keys and
+    /// CPUs, after the buffer of process `key` and CPU `cpu`. If `cpu` is `u32::MAX`, the search
+    /// begins with the first buffer of process `key`. If the result is `End`, the reader's pass
+    /// over all buffers is complete.
+    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> LimitedSearch<Unread> {
+        let unread = |set: &BufferSet| {
+            let mut buffers = set.buffers.iter().zip(0u32..u32::MAX);
+            buffers.find_map(|(place, number)| {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
-                let Some(buffer) = place.as_ref().filter(|_| after) else {
-                    continue;
-                };
-                if let Some(span) = buffer.unread() {
-                    return Some((set.key, number, buffer.clone(), span, buffer.lost()));
-                }
-            }
+                let buffer = place.as_ref().filter(|_| after)?;
+                let span = buffer.unread()?;
+                Some((set.key, number, buffer.clone(), span, buffer.lost()))
+            })
+        };
+        let found = search_limited(&self.sets, key, sets_per_lock_hold(), |set| set.key, unread);
+        if matches!(found, LimitedSearch::End) {
+            self.is_pass_complete = true;
         }
-        self.is_pass_complete = true;
-        None
+        found
     }
 
-    fn remove(&mut self, place: usize) {
-        if let Ok(set) = self.sets.remove(place) {
-            self.freed_losses.add(&set);
-            self.charge.uncharge(set.memory() as usize);
-            if let Some(bytes) = set.ended() {
-                self.ended_nr = self.ended_nr.wrapping_sub(1);
-                self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
-            }
-        }
-    }
-
-    /// Removes the buffer sets of ended processes if all their data were read. Called when the
-    /// reader begins a pass over all buffers.
-    pub(crate) fn reap(&mut self) {
-        let was_complete = core::mem::take(&mut self.is_pass_complete);
-        if self.has_flag(flag::FLIGHT) || self.ended_nr == 0 {
-            return;
-        }
-        let is_shared = self.has_flag(flag::SHARED);
-        self.sets.retain(|set| {
-            let Some(bytes) = set.ended() else {
-                return true;
-            };
-            // The records of a process in a shared trace are in the buffers of all processes, which
-            // other processes may fill all the time. Such records were read if the process ended
-            // before the last complete pass began.
-            let is_read = match is_shared {
-                true => was_complete && set.ended_before_pass,
-                false => set.iter().all(|buffer| buffer.unread().is_none()),
-            };
-            if !is_read {
-                set.ended_before_pass = true;
-                return true;
-            }
-            self.sets_removed = true;
-            self.freed_losses.add(set);
-            self.charge.uncharge(set.memory() as usize);
+    /// Removes and returns the buffer set at an index of `sets`.
+    fn remove(&mut self, place: usize) -> Option<BufferSet> {
+        let set = self.sets.remove(place).ok()?;
+        self.freed_losses.add(&set);
+        self.charge.uncharge(set.memory() as usize);
+        if let Some(bytes) = set.ended() {
             self.ended_nr = self.ended_nr.wrapping_sub(1);
             self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
-            false
-        });
+        }
+        Some(set)
+    }
+
+    /// Records that the reader begins a pass over all buffers. Returns whether its previous pass is
+    /// complete.
+    pub(crate) fn begin_pass(&mut self) -> bool {
+        core::mem::take(&mut self.is_pass_complete)
+    }
+
+    /// Searches for the buffer set of an ended process whose data were all read, from the key
+    /// `from` on, and removes the set. Called when the reader begins a pass over all buffers.
+    /// `was_complete` is the result of [`begin_pass`](Self::begin_pass).
+    pub(crate) fn take_read_set(
+        &mut self,
+        from: u64,
+        was_complete: bool,
+    ) -> LimitedSearch<BufferSet> {
+        if self.has_flag(flag::FLIGHT) || self.ended_nr == 0 {
+            return LimitedSearch::End;
+        }
+        let is_shared = self.has_flag(flag::SHARED);
+        let (Ok(at) | Err(at)) = search(&self.sets, from, |set| set.key);
+        let end = at.wrapping_add(sets_per_lock_hold());
+        for place in at..end {
+            let Some(set) = self.sets.get_mut(place) else {
+                return LimitedSearch::End;
+            };
+            if !set.is_read(is_shared, was_complete) {
+                continue;
+            }
+            let next = set.key.wrapping_add(1);
+            return match self.remove(place) {
+                Some(set) => LimitedSearch::Found(set),
+                None => LimitedSearch::From(next),
+            };
+        }
+        let next = self.sets.get(end);
+        next.map_or(LimitedSearch::End, |set| LimitedSearch::From(set.key))
     }
 
     /// Counts an ended process and its memory: the process's buffers, and `bytes` for its other
@@ -533,16 +514,29 @@ impl Trace {
         }
     }
 
-    /// Returns the data of `PERFTRACE_INFO`. The caller fills in the clocks and the slot.
-    pub(crate) fn info(&self) -> Info {
-        let mut losses = self.freed_losses;
-        let (mut memory, mut processes) = (0u64, 0u64);
-        for set in &self.sets {
-            losses.add(set);
-            memory = memory.wrapping_add(set.memory());
-            memory = memory.wrapping_add(set.ended.unwrap_or(0));
-            processes = processes.wrapping_add(u64::from(set.key > KEY_SHARED));
+    /// Adds the next buffer sets to `sums`, from the key `from` on. Returns the key from which to
+    /// continue, or `None` after the last set. The first call, with `from` 0, also adds the losses
+    /// of the sets that were removed from the trace.
+    ///
+    /// The losses of a set that is removed between two calls are added at most once: they may be
+    /// missing in `sums`.
+    pub(crate) fn add_sets(&self, from: u64, sums: &mut SetSums) -> Option<u64> {
+        if from == 0 {
+            sums.losses = self.freed_losses;
         }
+        let add = |set: &BufferSet| -> Option<()> {
+            sums.add(set);
+            None
+        };
+        match search_limited(&self.sets, from, sets_per_lock_hold(), |set| set.key, add) {
+            LimitedSearch::From(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Returns the data of `PERFTRACE_INFO`, with the sums over all buffer sets. The caller fills
+    /// in the clocks and the slot.
+    pub(crate) fn info(&self, sums: &SetSums) -> Info {
         Info {
             size: size_of::<Info>() as u32,
             flags: self.flags,
@@ -550,13 +544,13 @@ impl Trace {
             nr_cpus: cpu::nr_cpu_ids(),
             uid: self.owner,
             began: self.began,
-            nr_processes: processes,
-            memory,
-            lost: losses.lost,
-            cut: losses.cut,
+            nr_processes: sums.processes,
+            memory: sums.memory,
+            lost: sums.losses.lost,
+            cut: sums.losses.cut,
             dropped: self.dropped,
             denied: self.denied,
-            no_memory: losses.no_memory.wrapping_add(self.no_memory),
+            no_memory: sums.losses.no_memory.wrapping_add(self.no_memory),
             name: self.name,
             markers: self.globs,
             ..Info::ZERO

@@ -8,7 +8,9 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
+use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
+use crate::buffer_set::{BufferSet, SetSums};
 use crate::buffers::Page;
 use crate::clock;
 use crate::kernel_events::KernelEvents;
@@ -315,31 +317,6 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes ended processes that are in no trace from the list of processes. Does nothing if
-    /// [`reap`](Self::reap) has removed no process since the last call of this function.
-    pub(super) fn free_unreferenced(&mut self) {
-        let mut news = false;
-        for trace in &mut self.traces {
-            news |= core::mem::take(&mut trace.sets_removed);
-        }
-        if !news {
-            // `reap` has removed no process since the last call, so every ended process is still in
-            // a trace.
-            return;
-        }
-        self.processes.retain(|process| {
-            let is_in = |trace: &KBox<Trace>| trace.set(process.key).is_some();
-            !process.has_ended() || self.traces.iter().any(is_in)
-        });
-    }
-
-    /// Removes from a trace the ended processes whose events were all read.
-    pub(super) fn reap(&mut self, id: u64) {
-        for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
-            trace.reap();
-        }
-    }
-
     /// Counts an ended process in each trace that contains the process. Removes the oldest ended
     /// processes of a trace in which the ended processes exceed a limit (count or memory).
     pub(crate) fn limit_ended(&mut self, key: u64) {
@@ -385,7 +362,7 @@ impl Tracing {
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. Permission for the previous program is checked by the
     /// ptrace rule alone, with the present credentials of the process (see
-    /// [`crate::trace::PermissionCheck::may_permission_still_hold`]).
+    /// [`crate::permission_check::PermissionCheck::may_permission_still_hold`]).
     pub(super) fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
@@ -404,47 +381,62 @@ impl Tracing {
         }
     }
 
-    /// Returns the first registered marker of the process `key` whose number is `number` or higher.
-    /// If the process `key` has no registered marker from `number` on, returns the first registered
-    /// marker of a process with a higher key. The leader of the marker's process is returned too.
-    pub(super) fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
-        let (Ok(at) | Err(at)) = search(&self.processes, key, |process| process.key);
-        let rest = self.processes.iter().skip(at);
-        let mut alive = rest.filter(|process| !process.has_ended());
-        alive.find_map(|process| {
+    /// Searches for the first registered marker of the process `key` whose number is `number` or
+    /// higher. If this process has no such marker, the first registered marker of a process with a
+    /// higher key is wanted.
+    pub(super) fn marker_from(&self, key: u64, number: usize) -> LimitedSearch<Describe> {
+        let registered = |process: &KBox<Process>| {
             let from = if process.key == key { number } else { 0 };
             let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
-            let (known, number) = rest.find(|(_, number)| process.refs(*number) != 0)?;
-            let found = Describe {
+            let (known, number) = rest
+                .find(|(_, number)| process.refs(*number) != 0)
+                .filter(|_| !process.has_ended())?;
+            Some(Describe {
                 key: process.key,
                 number: number as u32,
                 refs: process.refs(number),
                 marker: known.marker(number),
-            };
-            Some((found, process.leader()?.clone()))
-        })
+            })
+        };
+        self.search_processes(key, registered)
     }
 
-    /// Returns a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked, or `None` if there is no such process. If the trace is shared, the
-    /// result is the process with the lowest key that is greater than `after`, of those that have
-    /// changed. If the trace is not shared, only the process `key` can be the result.
-    pub(super) fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
+    /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes from the key `from` on.
+    pub(super) fn search_processes<R>(
+        &self,
+        from: u64,
+        wanted: impl FnMut(&KBox<Process>) -> Option<R>,
+    ) -> LimitedSearch<R> {
+        let key_of = |process: &KBox<Process>| process.key;
+        search_limited(
+            &self.processes,
+            from,
+            MAX_VISITS_PER_LOCK_HOLD,
+            key_of,
+            wanted,
+        )
+    }
+
+    /// Searches for a process whose credentials or dumpability have changed since the permission to
+    /// trace it was checked. If the trace is shared, the process with the lowest key, `from` or
+    /// higher, is wanted. If the trace is not shared, only the process `key` can be the result.
+    pub(super) fn changed(&self, id: u64, key: u64, from: u64) -> LimitedSearch<(u64, ARef<Task>)> {
         let have_credentials_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
             let changed = !process.has_ended() && process.have_credentials_changed();
             let leader = process.leader().filter(|_| changed)?;
             Some((key, leader.clone()))
         };
-        let trace = self.traces.iter().find(|trace| trace.id == id)?;
-        match trace.has_flag(flag::SHARED) {
-            true => {
-                let mut rest = trace.sets.iter().filter(|set| set.key > after);
-                rest.find_map(|set| have_credentials_changed(set.key))
-            }
-            false if key > after => have_credentials_changed(key),
-            false => None,
+        let Some(trace) = self.traces.iter().find(|trace| trace.id == id) else {
+            return LimitedSearch::End;
+        };
+        if trace.has_flag(flag::SHARED) {
+            let changed = |set: &BufferSet| have_credentials_changed(set.key);
+            let most = MAX_VISITS_PER_LOCK_HOLD;
+            return search_limited(&trace.sets, from, most, |set| set.key, changed);
         }
+        let changed = have_credentials_changed(key).filter(|_| key >= from);
+        changed.map_or(LimitedSearch::End, LimitedSearch::Found)
     }
 
     /// Removes a process from a trace whose creator has no permission to trace the process any
@@ -501,11 +493,11 @@ impl Tracing {
         self.next_id
     }
 
-    /// Returns the data of `PERFTRACE_INFO`.
-    pub(super) fn info(&self, trace: &Trace) -> Info {
+    /// Returns the data of `PERFTRACE_INFO`, with the sums over the trace's buffers.
+    pub(super) fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
         let clock = clock::trace_clock();
-        let info = trace.info();
-        let unstable = if clock.is_unstable() {
+        let info = trace.info(sums);
+        let unstable = if clock.is_unstable() || clock::has_clock_restarted() {
             flag::UNSTABLE
         } else {
             0

@@ -64,7 +64,7 @@
 #define PERFTRACE_KEEP		0x10	/* the trace continues when its last file is closed */
 #define PERFTRACE_PAUSED	0x20	/* no events are written to the trace */
 #define PERFTRACE_ALL_USERS	0x40	/* trace processes of all users; needs CAP_PERFMON */
-#define PERFTRACE_UNSTABLE	0x80	/* out: the kernel has marked the TSC unstable */
+#define PERFTRACE_UNSTABLE	0x80	/* out: the TSC is unstable or has restarted */
 
 /**
  * struct perftrace_slot - the state of a trace, for the processes that the trace records
@@ -343,7 +343,7 @@ struct perftrace_create {
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
  *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number to be returned
  * @flags: perftrace_create.flags of the trace; also PERFTRACE_FILTERED if the trace has a filter,
- *	and PERFTRACE_UNSTABLE if the kernel has marked the TSC unstable
+ *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
@@ -363,8 +363,8 @@ struct perftrace_create {
  * @no_memory: number of buffers, markers, processes and child processes that could not be set up,
  *	because memory was short, a limit was reached, or the permission to trace a process could
  *	not be checked; their events are lost and @lost does not count them
- * @denied: number of processes that the trace no longer records because its creator may no longer
- *	trace them
+ * @denied: number of processes that the trace does not record because its creator may no longer
+ *	trace them or, with PERFTRACE_WAIT, may not stop them
  * @name: name of the trace
  * @markers: patterns of marker names, as in perftrace_create.markers
  */
@@ -496,7 +496,7 @@ struct perftrace_notify {
  * failed with ETIMEDOUT, calls of PERFTRACE_WAIT_ROOM for this buffer fail at once until the reader
  * advances perftrace_buffer.tail. EINTR: a signal was received; the next call does not restart the
  * timeout. ENOENT: the buffer does not exist, or the trace's creator has lost the permission to
- * stop this process, which PERFTRACE_WAIT needs. EINVAL: the trace does not have PERFTRACE_WAIT.
+ * read this process. EINVAL: the trace does not have PERFTRACE_WAIT.
  */
 struct perftrace_room {
 	__u32	slot;

@@ -104,7 +104,9 @@ struct ppa_task {
 
 /*
  * Indices of a CPU's values in /proc/rawsysppa. The values PPA_CPU_SYSCALLS and PPA_CPU_*_COUNT are
- * counts; all other values are times in ticks.
+ * counts; all other values are times in ticks. While only selected tasks are accounted, the values
+ * include all tasks, but some system time of tasks that are not selected is in PPA_CPU_USER, and
+ * the softirqs of ksoftirqd threads that are not selected are in PPA_CPU_INTERRUPTS.
  */
 enum ppa_cpu_value {
 	PPA_CPU_USER,

@@ -5,7 +5,6 @@
 //! of CPUs.
 
 use crate::contexts::context::{Context, ContextState};
-use crate::cpu_kinds::Elsewhere;
 use crate::per_cpu;
 use base::{cpu, task};
 
@@ -20,19 +19,15 @@ impl Context {
     /// Compares the registers that the context needs with the registers of this CPU, and returns
     /// whether this CPU has them. Called after the thread has moved to a CPU of another kind, and
     /// after registers were written. If this CPU lacks registers of the context, the run time of
-    /// the thread is added to [`Elsewhere::time`] from now on.
+    /// the thread is added to [`ContextState::elsewhere`] from now on.
     #[cold]
     fn update_fit(&self, state: &mut ContextState) -> bool {
         let kind = per_cpu::cpu_kind(cpu::this_cpu());
-        self.sync_elsewhere(state);
-        let Elsewhere {
-            required: uses,
-            core,
-            ..
-        } = &state.elsewhere;
-        if kind.fits(uses, *core) {
+        let fits = kind.fits(&state.elsewhere.required, state.elsewhere.core);
+        self.add_elsewhere_time(state, !fits);
+        if fits {
             state.elsewhere.fitting_kind = Some(kind.id);
-            state.elsewhere.run_time_before = None;
+            state.elsewhere.stop();
             return true;
         }
         state.elsewhere.fitting_kind = None;
@@ -64,22 +59,28 @@ impl Context {
         state.update_self_page(false);
     }
 
-    /// Updates [`Elsewhere::time`] while the thread is on a CPU that lacks registers of the
+    /// Updates [`ContextState::elsewhere`] while the thread is on a CPU that lacks registers of the
     /// context. If the context is started and not masked, adds the time that the thread has run
     /// since the last update, and marks the values of the context as short (incomplete).
     #[cold]
     pub(crate) fn sync_elsewhere(&self, state: &mut ContextState) {
+        if state.elsewhere.is_elsewhere() {
+            let cpu = state.thread.as_ref().map(|t| task::running_cpu(t));
+            self.add_elsewhere_time(state, cpu.flatten().is_some());
+        }
+    }
+
+    /// Implements [`sync_elsewhere`](Self::sync_elsewhere). `runs`: the thread is running on a CPU
+    /// that lacks registers of the context, so it misses events even if its run time, which is
+    /// updated at timer ticks, has not changed.
+    fn add_elsewhere_time(&self, state: &mut ContextState, runs: bool) {
         let Some(since) = state.elsewhere.run_time_before else {
             return;
         };
         let now = Self::cpu_time_ns(state);
         state.elsewhere.run_time_before = Some(now);
         let ran = now.wrapping_sub(since);
-        let runs = state.thread.as_ref().map(|t| task::running_cpu(t));
-        if state.phase.is_started()
-            && !state.sampling.masked
-            && (ran != 0 || runs.flatten().is_some())
-        {
+        if state.phase.is_started() && !state.sampling.masked && (ran != 0 || runs) {
             state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
             self.mark_incomplete(state);
         }

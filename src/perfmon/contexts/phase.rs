@@ -33,7 +33,8 @@ pub(crate) enum Target {
     /// The context is attached to the CPU with this number.
     Cpu(u32),
     /// The context has ended but is not detached yet: the thread has exited, the CPU is offline, or
-    /// another reason has ended the context, such as a lost permission.
+    /// another reason has ended the context, such as a lost permission. Until the context is
+    /// detached, it keeps the registers that it has claimed, unless it was evicted.
     Dead,
 }
 

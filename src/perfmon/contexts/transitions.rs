@@ -103,11 +103,10 @@ impl Context {
 
     /// Starts the context: from now on it counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut ContextState) {
-        // Discard the time that the thread spent, before this start, on CPUs that lack registers of
-        // the context.
-        self.sync_elsewhere(state);
         self.start_virtual(state);
         state.phase.start();
+        // If the context was stopped only for a write of registers, and its thread runs on a CPU
+        // that lacks registers of the context, mark the values that were written.
         self.sync_elsewhere(state);
     }
 
@@ -152,6 +151,7 @@ impl Context {
                 done = Err(Error::NotLoaded);
             }
             self.stop_counting(state);
+            state.elsewhere.stop();
         })
         .and(done)
         .map_err(to_kernel_error)

@@ -118,6 +118,17 @@ void pfm_unmask_lvtpc(void)
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
 
+/*
+ * Returns true if this CPU's performance counter interrupt is an NMI. With its mediated PMU
+ * (enable_mediated_pmu), KVM sets another delivery mode while the counters hold the values of a
+ * guest.
+ */
+static bool is_lvtpc_nmi(void)
+{
+	return !boot_cpu_has(X86_FEATURE_APIC) ||
+	       (apic->read(APIC_LVTPC) & APIC_DM_FIXED_MASK) == APIC_DM_NMI;
+}
+
 static int nmi_handler(unsigned int command, struct pt_regs *regs)
 {
 	/*
@@ -127,6 +138,12 @@ static int nmi_handler(unsigned int command, struct pt_regs *regs)
 	 */
 	if (!smp_load_acquire(&handles_overflows))
 		return pfm_take_stale_nmi();
+	/*
+	 * While the counters hold the values of a guest, no NMI is that of an overflow. Like perf's
+	 * handler, leave the registers of the guest unchanged.
+	 */
+	if (!is_lvtpc_nmi())
+		return NMI_DONE;
 	return pfm_handle_nmi(regs, &global);
 }
 

@@ -306,23 +306,68 @@ static bool is_not_accounted(void)
 	       note_unless(!*accounted_text(), "it has files in /proc/ppa");
 }
 
-static void stop_accounting(void)
+static const char *own_ppactl(void)
 {
-	char path[40];
-	int ppactl, i;
+	static char path[40];
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppactl", getpid());
-	ppactl = open(path, O_WRONLY | O_CLOEXEC);
-	if (!note_unless(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
-		exit(1);
+	return path;
+}
+
+static bool write_own_ppactl(const char *values)
+{
+	int ppactl = open(own_ppactl(), O_WRONLY | O_CLOEXEC), len = strlen(values);
+	bool written = write(ppactl, values, len) == len;
+
 	close(ppactl);
-	for (i = 0; i < 5000 && !access(path, F_OK); i++)
+	return written;
+}
+
+static void stop_accounting(void)
+{
+	if (!note_unless(write_own_ppactl("0 0 0 1"), "accounting of the task does not end"))
+		exit(1);
+	for (int i = 0; i < 5000 && !access(own_ppactl(), F_OK); i++)
 		sleep_ms(1);
 }
 
 static const struct operation accounting_operation = {
 	"account one task", do_nothing, account_self, is_not_accounted, is_accounted,
 	stop_accounting, 15, false, 0
+};
+
+static void start_accounting(void)
+{
+	if (access(own_ppactl(), F_OK) && account_self())
+		bail("accounting of the task");
+}
+
+/* Changes the levels of accounting, which stops accounting and starts it again. */
+static int restart_accounting(void)
+{
+	static int other = 7;
+	int levels = open("/proc/sys/kernel/ppa_levels", O_WRONLY | O_CLOEXEC);
+	char text[4];
+	int len = snprintf(text, sizeof(text), "%d", other), ret = 0;
+
+	if (write(levels, text, len) != len)
+		ret = -errno;
+	close(levels);
+	other = 15 + 7 - other;
+	return ret;
+}
+
+/* After a failed restart, the files of the task still exist, and start accounting again. */
+static bool can_be_started_again(void)
+{
+	return note_unless(!strstr(accounted_text(), "All results"), "it is still accounted") &
+	       note_unless(write_own_ppactl("1 1 0 1"), "its ppactl starts no accounting") &
+	       is_accounted();
+}
+
+static const struct operation restart_operation = {
+	"restart accounting of one task", start_accounting, restart_accounting,
+	can_be_started_again, is_accounted, stop_accounting, 15, false, 0
 };
 
 /*
@@ -382,13 +427,14 @@ static void test_all(void)
 	test_failures(&disk_operation, "");
 	load_module("ppa");
 	test_failures(&accounting_operation, "");
+	test_failures(&restart_operation, "");
 	test_failures(&tracing_operation, "");
 	test_failures(&touching_operation, "");
 }
 
 int main(void)
 {
-	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 1 + 2 + 1);
+	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 2 + 2 + 1);
 	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)

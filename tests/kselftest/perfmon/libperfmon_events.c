@@ -6,15 +6,17 @@
  *
  * pfm_write_pmcs() of libperfmon must refuse an event that the chosen counter cannot count.
  * libperfmon knows such events from the event tables of pfc stat. On the emulated Haswell only
- * counter 2 counts event 0x0148, and event 0x01b7 needs a second register. The ioctl
- * PERFMON_WRITE_PMCS does not check events: it accepts an event that the counter cannot count, and
- * the counter then counts nothing.
+ * counter 2 counts event 0x0148, and event 0x01b7 needs a second register. Event 0x0300 is the code
+ * of a fixed counter: general counters do not count event number 0. The ioctl PERFMON_WRITE_PMCS
+ * does not check events: it accepts an event that the counter cannot count, and the counter then
+ * counts nothing.
  */
 #include "pmu.h"
 #include <perfmon/perfmon.h>
 
 #define PENDING		0x0148	/* L1D_PEND_MISS.PENDING */
 #define OFFCORE		0x01b7	/* OFFCORE_RESPONSE_0 */
+#define FIXED		0x0300	/* the pseudo-encoding of the fixed counter of reference cycles */
 #define USER		(1ULL << 16)
 #define ENABLE		(1ULL << 22)
 
@@ -49,7 +51,7 @@ int main(void)
 	pfarg_ctx_t ctx = { 0 };
 	int fd;
 
-	plan(8);
+	plan(9);
 	pin_to_cpu(0);
 	load_modules("");
 	load_module("perfmon");
@@ -68,6 +70,9 @@ int main(void)
 	second = make_pmc(1, OFFCORE);
 	is(write_pmcs(fd, &second, 1), -EINVAL,
 	   "1.16 pfm_write_pmcs: an event that needs a second register is EINVAL");
+	second = make_pmc(1, FIXED);
+	is(write_pmcs(fd, &second, 1), -EINVAL,
+	   "1.16 pfm_write_pmcs: event number 0 on a general counter is EINVAL");
 	both[0] = good;
 	both[0].reg_value &= ~ENABLE;
 	both[1] = bad;

@@ -7,6 +7,10 @@
  * Samples of a thread that runs a KVM guest have PERFMON_IN_GUEST instead of an address, because
  * the registers at the interrupt only show where the host entered the guest. The tests run without
  * KVM: a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
+ *
+ * KVM's mediated PMU sets another delivery mode than NMI in the local APIC's entry for performance
+ * counters (LVTPC) while the counters belong to a guest. The NMI handler must then not change the
+ * LVTPC entry. The test sets the LVTPC entry itself.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -19,6 +23,9 @@
  * throttling skips most of them.
  */
 #define MIN_SAMPLES	10
+/* Values of the LVTPC entry: delivery mode NMI, and a masked interrupt with a vector. */
+#define LVTPC_NMI	0x400
+#define LVTPC_GUEST	0x100ee
 
 struct sample_counts {
 	int samples, marked, frames;
@@ -60,6 +67,24 @@ static int create_sampling(__u64 modes)
 	return fd;
 }
 
+/* Sends an NMI while the LVTPC entry is that of a guest of KVM. A context has reserved the PMU. */
+static void test_mediated_pmu(void)
+{
+	int fd = create_sampling(0);
+
+	msr_raw_load();
+	insmod("nmi_unknown", "");
+	msr_raw("nmis; lvtpc %#x", LVTPC_GUEST);
+	write_file("/sys/module/nmi_unknown/parameters/send", "1");
+	wait_until(msr_raw("nmis"));
+	is(msr_raw("read_lvtpc"), LVTPC_GUEST,
+	   "1.4 NMI while KVM uses the PMU: the handler leaves the LVTPC entry unchanged");
+	msr_raw("lvtpc %#x", LVTPC_NMI);
+	rmmod("nmi_unknown");
+	pfm_stop(fd);
+	close(fd);
+}
+
 int main(void)
 {
 	struct sample_counts t;
@@ -68,7 +93,8 @@ int main(void)
 	load_modules("");
 	load_module("perfmon");
 	load_sampling_modules(guest_model());
-	plan(8);
+	plan(10);
+	test_mediated_pmu();
 	fd = create_sampling(PFM_KERNEL);
 	driver_cmd("vcpu " VCPU_ROUNDS);
 	pfm_stop(fd);

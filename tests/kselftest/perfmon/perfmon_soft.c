@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static void burn(__u64 ns)
@@ -432,15 +433,71 @@ static void test_shared_context(void)
 	   "1.2 descriptor sent over a socket: after both closes the thread can have another context");
 }
 
+/* Files of the script that test_autoload() uses instead of modprobe. */
+#define SCRIPT		"/tmp/wait_modprobe"
+#define REQUESTS	"/tmp/requests"
+#define GO		"/tmp/go"
+
 /*
- * The first PERFMON_CREATE loads the PMU descriptions. Later calls of PERFMON_CREATE do not try to
- * load the descriptions again.
+ * The script adds a byte to the file REQUESTS when it is called for pfm_soft. Then it waits until
+ * it can remove the directory GO, and loads the module.
+ */
+static const char script[] =
+	"#!/bin/sh\n"
+	"case \"$*\" in *perfmon-soft*)\n"
+	"	echo >>" REQUESTS "\n"
+	"	until rmdir " GO " 2>/dev/null; do sleep 0.1; done ;;\n"
+	"esac\n"
+	"exec /bin/modprobe \"$@\"\n";
+
+static int nr_requests(void)
+{
+	char text[10];
+
+	return strlen(read_file(REQUESTS, text, sizeof(text)));
+}
+
+/* Starts a child whose exit status is 0 if its new context has the registers of pfm_soft. */
+static pid_t fork_creator(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		int fd = pfm_create(0);
+
+		_exit(fd < 0 || pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0));
+	}
+	return pid;
+}
+
+/*
+ * The first PERFMON_CREATE loads the PMU descriptions, and a second PERFMON_CREATE waits until they
+ * are loaded. Later calls of PERFMON_CREATE do not try to load the descriptions again.
  */
 static void test_autoload(void)
 {
-	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
+	int file = open(SCRIPT, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+	int status, nr_failed = 0, i;
+	pid_t first, second;
+
+	if (write(file, script, strlen(script)) != (ssize_t)strlen(script))
+		bail(SCRIPT);
+	close(file);
 	ok(!is_loaded("pfm_soft"), "1.1 autoload: pfm_soft is not loaded at first");
-	close(pfm_create(0));
+	write_file("/proc/sys/kernel/modprobe", "\n");
+	is(pfm_create(0), -EBUSY, "1.1 autoload: a context without modprobe is EBUSY");
+	write_file("/proc/sys/kernel/modprobe", SCRIPT);
+	first = fork_creator();
+	wait_until(nr_requests() == 1 || task_state(first) == 'Z');
+	second = fork_creator();
+	wait_until(nr_requests() == 2 || task_state(second) == 'Z');
+	for (i = 0; i < 2; i++) {
+		mkdir(GO, 0700);
+		waitpid(-1, &status, 0);
+		nr_failed += !!status;
+	}
+	is(nr_failed, 0, "1.1 autoload: two contexts at once both have the registers of pfm_soft");
+	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
 	ok(is_loaded("pfm_soft"), "1.1 autoload: the first context loads pfm_soft");
 	is(rmmod("pfm_soft"), 0, "1.1 autoload: rmmod of pfm_soft succeeds");
 	is(pfm_create(0), -EBUSY,
@@ -450,7 +507,7 @@ static void test_autoload(void)
 
 int main(void)
 {
-	plan(52);
+	plan(54);
 	load_modules("");
 	load_module("perfmon");
 	test_autoload();

@@ -55,15 +55,22 @@ static bool spinner_progresses(void)
 	return shared->rounds > rounds + 100;
 }
 
-/* Binds process @pid to CPU @cpu, and returns when the process runs there. */
-static void move_spinner(pid_t pid, int cpu)
+static void bind_spinner(pid_t pid, int cpu)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set) || !spinner_progresses())
+	if (sched_setaffinity(pid, sizeof(set), &set))
 		bail("sched_setaffinity");
+}
+
+/* Binds process @pid to CPU @cpu, and returns when the process runs there. */
+static void move_spinner(pid_t pid, int cpu)
+{
+	bind_spinner(pid, cpu);
+	if (!spinner_progresses())
+		bail("a process that runs");
 }
 
 static int read_pmd_flags(int fd, __u16 number, __u64 *value)
@@ -237,6 +244,50 @@ static void test_cpu0_counter(pid_t pid)
 	is(get_status(fd).elsewhere, 0,
 	   "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
 	move_spinner(pid, 0);
+	close(fd);
+}
+
+/*
+ * Stops the thread on CPU 1, writes the PMD of cpu0_counter, and wakes the thread on CPU 0. Returns
+ * the flags that the PMD has then.
+ */
+static int wake_on_cpu0(pid_t pid, int fd)
+{
+	__u64 value;
+
+	move_spinner(pid, 1);
+	kill(pid, SIGSTOP);
+	wait_until(task_state(pid) == 'T');
+	/* Repeat the write in case that the thread, which has stopped, still occupies CPU 1. */
+	wait_until(!pfm_write_pmd(fd, cpu0_counter, 0) &&
+		   !read_pmd_flags(fd, cpu0_counter, &value));
+	bind_spinner(pid, 0);
+	kill(pid, SIGCONT);
+	spinner_progresses();
+	return read_pmd_flags(fd, cpu0_counter, &value);
+}
+
+/* No event is missed if the thread leaves CPU 1 while it sleeps or while the context is stopped. */
+static void test_silent_moves(pid_t pid)
+{
+	int fd = start_counting(cpu0_counter, shared->tid), flags, i;
+	__u64 value;
+
+	move_spinner(pid, 1);
+	pfm_stop(fd);
+	move_spinner(pid, 0);
+	pfm_write_pmd(fd, cpu0_counter, 0);
+	pfm_start(fd);
+	spinner_progresses();
+	is(read_pmd_flags(fd, cpu0_counter, &value), 0,
+	   "1.4 context stopped on CPU 1 and started on CPU 0: not marked as short");
+	/*
+	 * If a timer interrupt arrives after the switch to the thread and before its context is
+	 * loaded, the value is marked: the kernel cannot know on which CPU the thread has run.
+	 */
+	for (i = 0, flags = 1; i < 20 && flags; i++)
+		flags = wake_on_cpu0(pid, fd);
+	is(flags, 0, "1.4 thread sleeps on CPU 1 and is woken on CPU 0: not marked as short");
 	close(fd);
 }
 
@@ -453,6 +504,33 @@ static void test_cores(pid_t pid)
 	pin_to_cpu(0);
 }
 
+/* Tests contexts of one core type that use no hardware register. */
+static void test_cores_soft(pid_t pid)
+{
+	__u64 value;
+	int fd;
+
+	load_module("pfm_soft");
+	fd = create_for_core(PERFMON_FL_CORE, ATOM);
+	pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0);
+	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, core type and no hardware register");
+	pfm_start(fd);
+	spinner_progresses();
+	is(read_pmd_flags(fd, PERFMON_TASK_CLOCK, &value), PERFMON_REGFL_SHORT,
+	   "1.4 TASK_CLOCK alone on another core type: marked as short");
+	is(value, 0, "1.4 TASK_CLOCK alone on another core type: does not count");
+	move_spinner(pid, 1);
+	ok(get_status(fd).elsewhere, "1.4 TASK_CLOCK alone on its core type: time elsewhere");
+	ok(pfm_read_pmd(fd, PERFMON_TASK_CLOCK), "1.4 TASK_CLOCK alone on its core type: counts");
+	close(fd);
+	fd = create_for_core(PERFMON_FL_CORE, 0x30);
+	is(pfm_load(fd, shared->tid), -ENODEV,
+	   "1.4 PERFMON_LOAD, core type of no CPU and no register: ENODEV");
+	close(fd);
+	move_spinner(pid, 0);
+	is(rmmod("pfm_soft"), 0, "1.4 pfm_soft removed");
+}
+
 int main(void)
 {
 	const char *model = getenv("PMU");
@@ -473,7 +551,7 @@ int main(void)
 	nr_common = hybrid ? 6 : 4;
 	last_counter = 7;
 	cpu0_counter = nr_common;
-	plan(hybrid ? 87 : 63);
+	plan(hybrid ? 96 : 65);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pin_to_cpu(0);
@@ -488,11 +566,13 @@ int main(void)
 	wait_until(shared->tid);
 	test_common_counter(pid);
 	test_cpu0_counter(pid);
+	test_silent_moves(pid);
 	test_many_moves(pid);
 	test_self_page();
 	if (hybrid) {
 		test_fixed(pid);
 		test_cores(pid);
+		test_cores_soft(pid);
 	}
 	test_hotplug(pid);
 	test_cpu_contexts();

@@ -218,8 +218,9 @@ static bool is_about(long long got, long long want)
 }
 
 /*
- * Runs pfc stat -i for a program that the user nobody may execute but not read. Counting must end
- * at the exec, and the count must be marked as short.
+ * Runs pfc stat -i and pfc record -i for a program that the user nobody may execute but not read.
+ * Counting and sampling must end at the exec, the count must be marked as short, and a message must
+ * say so.
  */
 static void test_unreadable_program(void)
 {
@@ -235,6 +236,13 @@ static void test_unreadable_program(void)
 	is(rc, 0, "9.6 pfc stat -i of an unreadable program: count is marked as short");
 	rc = system("grep -q '^pfc: counting thread [0-9]* ended early: .* set-uid' counts");
 	is(rc, 0, "9.6 pfc stat -i of an unreadable program: a message says that the count ended");
+	insmod("pfm_ring", "");
+	rc = system("chmod 1777 /tmp && su nobody -s /bin/sh -c 'cd /tmp && pfc record -i -m 8 -c 10000 -o unreadable.data -e instructions:u ./unreadable spin 1000000' 2>words");
+	is(rc, 0, "9.6 pfc record -i of an unreadable program: exit status is that of the program");
+	rc = system("sed 's,^,# ,' words; grep -q '^pfc: sampling thread [0-9]* ended early: .* set-uid' words");
+	is(rc, 0, "9.6 pfc record -i of an unreadable program: a message says that sampling ended");
+	rmmod("pfm_ring");
+	unlink("/tmp/unreadable.data");
 	unlink("/tmp/unreadable");
 }
 
@@ -254,7 +262,7 @@ int main(int argc, char **argv)
 	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
-	plan(14);
+	plan(16);
 	pfm_load_modules(m);
 	is(count_growth("", "spin", ""), 4000000,
 	   "1.6 pfc stat: a followed program is counted exactly");

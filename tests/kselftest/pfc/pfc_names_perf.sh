@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # guest: debian
-# timeout: 900
+# timeout: 600
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
-# Compares the names that pfc and linux-perf give to the same samples, for each kind of code. The
-# samples are in files that pfc record has written. The compared name is that of the function with
-# the most samples, as pfc script and perf script print it. If pfc or perf prints no name, the
-# compared name is "-".
+# Compares the names that pfc and linux-perf give to the same samples, for each kind of code. Each
+# kind runs in a program with a name of its own. The samples are in files that pfc record has
+# written. The compared name is that of the function with the most samples, as pfc script and perf
+# script print it. If pfc or perf prints no name, the compared name is "-".
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -33,138 +33,125 @@ deleted program that still runs   alpha_hot                        -
 program that was replaced         -                                -
 stripped                          -                                -
 stripped, with a debug link       alpha_hot                        (another function)
-stripped, debug file by build ID  alpha_hot                        (another function)
+stripped, debug file by build ID  betaa_hot                        (another function)
 EOF
 }
 
 dir=/tmp/names
-a=$dir/a b=$dir/b
+a=$dir/a b=$dir/b a_noid=$dir/a_noid
 ms=100
+debug_file=""
 
 # Prints the most frequent line of the input, or "-" if the most frequent line is not a name.
 most_frequent() {
 	sort | uniq -c | sort -rn | awk '{ sub(/^ *[0-9]+ /, ""); print /^(\[unknown\]|0x[0-9a-f]*)?$/ ? "-" : $0; exit }'
 }
-# pfc_name and perf_name leave out samples outside of the object file $object, unless $object is
-# empty.
-object=""
-pfc_name() {
-	pfc script --json -i x 2>>words | jq -r --arg object "$object" '.stack[0] | select($object == "" or .object == $object) | .symbol // "[unknown]"' | most_frequent
+# pfc_name and perf_name print the name of the function with the most samples of PROGRAM. If OBJECT
+# is given, samples outside of this object file are left out.
+pfc_name() { # PROGRAM [OBJECT]
+	jq -r --arg program $1 --arg object "${2:-}" 'select(.command == $program) | .stack[0] | select($object == "" or .object == $object) | .symbol // "[unknown]"' by_pfc | most_frequent
 }
-perf_name() {
-	perf script -i x -F "ip,sym${object:+,dso}" >frames 2>>words
-	# In a file with stacks, an empty line follows each stack.
-	if grep -q '^$' frames; then awk 'NF && !inner { print } { inner = NF }' frames; else cat frames; fi |
-		grep -F -e "$object" | sed -E 's/^[[:space:]]*[0-9a-f]+ //; s/ \((inlined|\[vdso\])\)$//' | most_frequent
+perf_name() { # PROGRAM [OBJECT]
+	awk -v program=$1 -v object="${2:-}" '$1 == program && index($0, "(" object)' by_perf |
+		sed -E 's/^ *[^ ]+[[:space:]]+[0-9a-f]+ //; s/ \([^ ]*( \(deleted\))?\)$//' | most_frequent
+}
+# read_samples FILE: lists the samples of a recording, as pfc prints them and as perf prints them.
+# Lists of perf have one line for each sample: program, address, function and object file.
+read_samples() {
+	pfc script --json -i $1 >by_pfc && perf script -i $1 -F comm,ip,sym,dso >frames || return 1
+	# In a file with stacks, the line of the program has no function. The line of the innermost
+	# function follows.
+	awk 'NF == 1 { program = $1; inner = 1; next } program == "" { print } inner { print program, $0; inner = 0 }' frames >by_perf
 }
 # Succeeds if the table of names has a line for CODE that contains the name from pfc and the name
-# from perf for the samples in file x.
-same_names() { # CODE
-	local pfc perf
-	: >words
-	pfc=$(pfc_name)
-	perf=$(perf_name)
+# from perf for the samples of PROGRAM.
+has_names() { # CODE PROGRAM [OBJECT]
+	local code=$1 pfc perf
+	shift
+	pfc=$(pfc_name "$@")
+	perf=$(perf_name "$@")
 	# For some programs, perf prints a wrong name of the function. For a stripped program, the
 	# order of functions in the program decides which wrong name perf prints. In place of a
 	# wrong name from perf, the table has words in parentheses.
-	case "$1 $perf" in
+	case "$code $perf" in
 	*' _R'*) perf="(mangled)" ;;
-	stripped*' alpha_hot' | stripped*' -') ;;
+	stripped*' alpha_hot' | stripped*' betaa_hot' | stripped*' -') ;;
 	stripped*) perf="(another function)" ;;
 	esac
-	echo "$1  $pfc  $perf"
-	head -n 3 frames
-	cat words
-	names | awk -F '  +' -v code="$1" -v pfc="$pfc" -v perf="$perf" '$1 == code && $2 == pfc && $3 == perf { found = 1 } END { exit !found }'
+	echo "$code  $pfc  $perf"
+	grep -w -m 3 $1 by_perf
+	names | awk -F '  +' -v code="$code" -v pfc="$pfc" -v perf="$perf" '$1 == code && $2 == pfc && $3 == perf { found = 1 } END { exit !found }'
 }
-test_command() { # CODE COMMAND...
-	local code=$1
-	shift
-	pfc record -F 1000 -o x "$@" || return 1
-	same_names "$code"
+check_names() { # CODE PROGRAM [OBJECT]
+	check "1.9 names by pfc and perf: $1" has_names "$@"
 }
-test_stacks() { # CODE COMMAND...
-	local code=$1
-	shift
-	pfc record -g -F 1000 -o x "$@" || return 1
-	same_names "$code"
+
+# Makes a stripped copy of a program, and its debug file.
+strip_program() { # PROGRAM COPY DEBUG_FILE
+	cp $1 $2
+	objcopy --only-keep-debug $1 $3
+	strip $2
 }
-# Samples a process that is still alive when its samples are read.
-test_process() { # CODE PID
-	within 60 has_cpu_ns $2 1000000
-	pfc record -p $2 -F 1000 -o x sh -c "$run_for" $2 $ms || return 1
-	same_names "$1"
+make_programs() {
+	/tests/pfc_names copy $a && /tests/pfc_names twin $b && /tests/pfc_names copy_noid $a_noid || return 1
+	for name in static bare vdso jit_anon jit_memfd jit_zero jit_sysv; do ln -s a $dir/$name; done
+	cp $a $dir/deleted
+	cp $a $dir/replaced
+	strip_program $a_noid $dir/stripped /dev/null
+	strip_program $a_noid $dir/linked $dir/linked.debug
+	(cd $dir && objcopy --add-gnu-debuglink=linked.debug linked) || return 1
+	# perf uses the debug file for all programs with this build ID, so that no other program has it.
+	id=$(readelf -n $b | awk '/Build ID/ { print $3 }')
+	debug_file=/usr/lib/debug/.build-id/$(echo $id | cut -c 1-2)/$(echo $id | cut -c 3-).debug
+	mkdir -p "${debug_file%/*}"
+	strip_program $b $dir/with_id $debug_file
 }
-test_container() { # CODE
-	local child rc
+# Runs the programs whose samples can be read after they have ended.
+run_programs() {
+	for program in static bare vdso stripped linked with_id replaced; do
+		case $program in
+		bare | vdso) step=$program ;;
+		*) step=spin ;;
+		esac
+		echo "$dir/$program $step $ms"
+	done
+	for memory in anon memfd zero sysv; do echo "$dir/jit_$memory compiled $memory $ms"; done
+	echo "/tests/examples/mangled $ms; /tests/examples/constrained $ms"
+}
+record_programs() {
+	pfc record -F 1000 -o x sh -c "$(run_programs)" || return 1
+	cp $b $dir/new
+	mv $dir/new $dir/replaced
+	read_samples x
+}
+record_stacks() {
+	pfc record -g -F 1000 -o x /tests/examples/inlined $ms && read_samples x
+}
+# Records two processes that are still alive when their samples are read.
+record_processes() {
 	mkdir -p $dir/tmp
-	$a pidns bind $dir/tmp /tmp compiled anon 1000000 &
-	victim=$!
-	within 60 has_child $victim || return 1
-	read -r child <"/proc/$victim/task/$victim/children"
-	test_process "$1" ${child%% *}
+	ln -s a $dir/container
+	$dir/container pidns bind $dir/tmp /tmp compiled anon 1000000 &
+	container=$!
+	$dir/deleted spin 1000000 &
+	deleted=$!
+	within 60 has_child $container || return 1
+	read -r child <"/proc/$container/task/$container/children"
+	child=${child%% *}
+	within 60 has_cpu_ns $child 1000000
+	within 60 has_cpu_ns $deleted 1000000
+	rm $dir/deleted
+	pfc record -p $child,$deleted -F 1000 -o x sh -c "$run_for" $child $ms && read_samples x
 	rc=$?
-	kill -9 ${child%% *}
-	wait $victim
+	kill -9 $child $deleted
+	wait $container $deleted
 	return $rc
 }
 has_child() { # PID
 	grep -q . "/proc/$1/task/$1/children"
 }
-test_deleted() { # CODE
-	local rc
-	cp $a $dir/deleted
-	$dir/deleted spin 1000000 &
-	victim=$!
-	within 60 has_cpu_ns $victim 1000000
-	rm $dir/deleted
-	test_process "$1" $victim
-	rc=$?
-	kill -9 $victim
-	wait $victim
-	return $rc
-}
-test_replaced() { # CODE
-	cp $a $dir/it
-	pfc record -F 1000 -o x $dir/it spin $ms || return 1
-	cp $b $dir/new
-	mv $dir/new $dir/it
-	same_names "$1"
-}
-# Makes a stripped copy of a program in $dir/stripped, and its debug file.
-strip_program() { # PROGRAM DEBUG_FILE
-	cp $1 $dir/stripped
-	objcopy --only-keep-debug $1 $2
-	strip $dir/stripped
-}
-test_debug_link() { # CODE
-	strip_program $dir/a_noid $dir/stripped.debug
-	(cd $dir && objcopy --add-gnu-debuglink=stripped.debug stripped) || return 1
-	test_command "$1" $dir/stripped spin $ms
-}
-test_debug_directory() { # CODE
-	local id
-	rm -f $dir/stripped.debug
-	id=$(readelf -n $a | awk '/Build ID/ { print $3 }')
-	file=/usr/lib/debug/.build-id/$(echo $id | cut -c 1-2)/$(echo $id | cut -c 3-).debug
-	mkdir -p "${file%/*}"
-	strip_program $a $file
-	test_command "$1" $dir/stripped spin $ms
-	rc=$?
-	rm $file
-	return $rc
-}
-test_stripped() { # CODE
-	strip_program $a /dev/null
-	test_command "$1" $dir/stripped spin $ms
-}
-check_kind() { # CODE COMMAND...
-	local code=$1
-	shift
-	check "1.9 names by pfc and perf: $code" "$@"
-}
 
-plan 17
+plan 20
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
@@ -173,38 +160,24 @@ insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 rm -rf $dir
 mkdir -p $dir
-/tests/pfc_names copy $a && /tests/pfc_names twin $b && /tests/pfc_names copy_noid $dir/a_noid
-static="static program"
-check_kind "$static" test_command "$static" $a spin $ms
-rust="static PIE in Rust"
-check_kind "$rust" test_command "$rust" /tests/examples/mangled $ms
-cxx="C++20 constraints"
-check_kind "$cxx" test_command "$cxx" /tests/examples/constrained $ms
-inlined="inlined function, in a stack"
-check_kind "$inlined" test_stacks "$inlined" /tests/examples/inlined $ms
-bare="assembler without .type"
-check_kind "$bare" test_command "$bare" $a bare $ms
-vdso="vDSO"
-object="[vdso]"
-check_kind "$vdso" test_command "$vdso" $a vdso $ms
-object=""
-for memory in anon memfd zero sysv; do
-	code="JIT compiler, $memory"
-	check_kind "$code" test_command "$code" $a compiled $memory $ms
-done
-container="JIT compiler in a container"
-check_kind "$container" test_container "$container"
-deleted="deleted program that still runs"
-check_kind "$deleted" test_deleted "$deleted"
-replaced="program that was replaced"
-check_kind "$replaced" test_replaced "$replaced"
-stripped="stripped"
-check_kind "$stripped" test_stripped "$stripped"
-link="stripped, with a debug link"
-check_kind "$link" test_debug_link "$link"
-directory="stripped, debug file by build ID"
-check_kind "$directory" test_debug_directory "$directory"
+make_programs
+check "1.9 pfc and perf read samples of ended programs" record_programs
+check_names "static program" static
+check_names "static PIE in Rust" mangled
+check_names "C++20 constraints" constrained
+check_names "assembler without .type" bare
+check_names "vDSO" vdso '[vdso]'
+for memory in anon memfd zero sysv; do check_names "JIT compiler, $memory" jit_$memory; done
+check_names "program that was replaced" replaced
+check_names "stripped" stripped
+check_names "stripped, with a debug link" linked
+check_names "stripped, debug file by build ID" with_id
+check "1.9 pfc and perf read samples with call stacks" record_stacks
+check_names "inlined function, in a stack" inlined
+check "1.9 pfc and perf read samples of running programs" record_processes
+check_names "JIT compiler in a container" container
+check_names "deleted program that still runs" deleted
 check "1.2 no context is left" busybox rmmod pfm_ring
-rm -rf $dir /tmp/perf-*.map x frames words said last_words
+rm -rf $dir $debug_file /tmp/perf-*.map x frames by_pfc by_perf said last_words
 unload_modules
 exit $failed

@@ -9,7 +9,6 @@
 #define SIGNALS	5
 
 static int dev;
-static struct ppa_info info;
 
 /*
  * Contents of the file rawppa: the values of each group of CPUs, then the values of the whole task.

@@ -10,9 +10,10 @@
  */
 #include "capabilities.h"
 #include "memory.h"
-#include "ppa.h"
+#include "ppa_files.h"
 #include <pthread.h>
 
+#define NAMES	"/dev/perfcounters_names"
 #define USER	1000
 #define THREADS	64
 
@@ -20,8 +21,6 @@ static struct shared {
 	volatile int nr_wanted, nr_started, nr_ended;
 	volatile pid_t tids[THREADS];
 } *shared;
-
-static int dev;
 
 static void *sleep_thread(void *number)
 {
@@ -78,6 +77,78 @@ static int get_task(pid_t tid)
 	return ppa_get_task(dev, tid, &task);
 }
 
+/* Returns true if a task is accounted, with values that continue those in @before. */
+static bool is_continued(pid_t tid, const struct ppa_task *before)
+{
+	struct ppa_task now;
+
+	return !ppa_get_task(dev, tid, &now) && now.counted >= before->counted &&
+	       now.values[PPA_SCHEDOUTCNT] >= before->values[PPA_SCHEDOUTCNT];
+}
+
+/* Selects a task while all tasks are accounted, and cancels the selection at the limit. */
+static void test_cancelled_at_limit(pid_t tid)
+{
+	struct ppa_task before;
+
+	is(write_entry(tid, "1 0 0 1"), 0, "9.4 user_kb: a task is selected below the limit");
+	before = ppa_task(dev, tid);
+	set_user_kb(1);
+	is(write_entry(tid, "0 0 0 1"), 0, "9.4 user_kb: a selection is cancelled at the limit");
+	ok(is_continued(tid, &before),
+	   "9.4 user_kb: a task whose selection is cancelled at the limit keeps its values");
+}
+
+/*
+ * Starts a process of the user that has read the list of counter names. The memory of the list is
+ * charged to the user, so that no record fits into a limit of 1 kB.
+ */
+static pid_t start_names_reader(void)
+{
+	int names = open(NAMES, O_RDONLY | O_CLOEXEC);
+	pid_t child = fork();
+
+	if (!child) {
+		char byte;
+
+		switch_user(USER, -1);
+		if (read(names, &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(names);
+	wait_until(charged_bytes(USER));
+	return child;
+}
+
+/*
+ * Tests selections that begin with a start of accounting. If the user is at the limit, the task is
+ * not selected, and accounting stops again.
+ */
+static void test_start_at_limit(void)
+{
+	pid_t names_reader = start_names_reader(), user = start_process(USER);
+	pid_t tid = start_threads(1);
+
+	set_user_kb(1);
+	is(write_entry(tid, "1 0 0 1"), -EDQUOT,
+	   "9.4 user_kb, accounting off: selecting a task at the limit is EDQUOT");
+	ok(has_stopped() && files_are_gone(tid),
+	   "9.4 user_kb, accounting off: stays off after EDQUOT");
+	set_user_kb(0);
+	is(write_entry(tid, "1 0 0 1"), 0,
+	   "9.4 user_kb, accounting off: the task can be selected below the limit");
+	set_user_kb(1);
+	is(ppa_write(LEVELS, "15"), 0,
+	   "9.4 user_kb: accounting starts again with a selected task at the limit");
+	ok(has_stopped() && files_are_gone(tid),
+	   "9.4 user_kb: the selection of a task ends if a restart refuses its record");
+	kill_child(user);
+	kill_child(names_reader);
+	set_user_kb(0);
+}
+
 /*
  * Chooses the number of records @nr, and returns a limit in whole kilobytes that is enough for @nr
  * records of @bytes bytes and not enough for one record more.
@@ -95,13 +166,12 @@ static __u64 choose_limit(int *nr, __u64 bytes)
 
 int main(void)
 {
-	static struct ppa_task tasks[4096];
 	__u64 one, kb, refused;
 	pid_t user, stranger, last;
-	char text[32];
+	struct ppa_task before;
 	int nr;
 
-	plan(18);
+	plan(28);
 	unload_modules();
 	insmod("perfcounters", "");
 	insmod("ppa", "");
@@ -129,15 +199,19 @@ int main(void)
 	is(get_task(last), -ENODATA, "9.4 user_kb: the first task beyond the limit is ENODATA");
 	is(charged_bytes(USER), nr * one, "9.4 user_kb: no more is charged beyond the limit");
 	is(ppa_info(dev).refused, refused + 1, "9.6 user_kb: the task beyond the limit is counted");
-	snprintf(text, sizeof(text), "%d 1 0 0 1", last);
-	is(ppa_write("/proc/ppa/ppactl", text), -EDQUOT,
+	is(write_entry(last, "1 0 0 1"), -EDQUOT,
 	   "9.4 user_kb: accounting the refused task individually is EDQUOT");
+	before = ppa_task(dev, shared->tids[1]);
+	is(write_entry(shared->tids[1], "1 0 0 1"), -EDQUOT,
+	   "9.4 user_kb: accounting an accounted task individually is EDQUOT");
+	ok(is_continued(shared->tids[1], &before),
+	   "9.4 user_kb: an accounted task keeps its values after EDQUOT");
 
-	/* Ends a thread and reads its record; from then on the record is not charged. */
+	/* Ends a thread; from then on its record is not charged, although no program reads it. */
 	shared->nr_ended = 1;
-	wait_until((ppa_tasks(dev, tasks, 4096), charged_bytes(USER)) == (nr - 1) * one);
+	wait_until(charged_bytes(USER) == (nr - 1) * one);
 	is(charged_bytes(USER), (nr - 1) * one,
-	   "9.1 ended thread: its record is not charged after it was read");
+	   "9.1 ended thread: its unread record is not charged");
 	is(get_task(start_threads(nr + 2)), 0,
 	   "9.4 user_kb: a task is accounted again after another one has ended");
 
@@ -151,6 +225,9 @@ int main(void)
 	   "9.4 user_kb: the limit holds for tasks that exist at the start");
 	is(ppa_info(dev).refused, 2,
 	   "9.6 user_kb: tasks beyond the limit at the start are counted");
+	set_user_kb(0);
+	test_cancelled_at_limit(start_threads(nr + 3));
+	set_user_kb(kb);
 	kill_child(user);
 	stranger = start_process(USER + 1);
 	is(get_task(start_threads(1)), 0, "9.1 user_kb: a task of another user is accounted");
@@ -164,7 +241,7 @@ int main(void)
 	is(charged_bytes(USER), 0,
 	   "9.1 records of a user: nothing is charged when accounting is off");
 	set_user_kb(0);
-	ppa_write(LEVELS, "15");
+	test_start_at_limit();
 	close(dev);
 	unload_modules();
 	return finish();

@@ -12,6 +12,8 @@
 #include <grp.h>
 #include <sys/resource.h>
 
+static struct ppa_info info;
+
 static void test_bad_input(void)
 {
 	int pid = getpid();

@@ -10,6 +10,7 @@
  */
 #include "memory.h"
 #include "ppa.h"
+#include <linux/keyctl.h>
 #include <pthread.h>
 
 #define NR_CHILDREN	20
@@ -130,8 +131,8 @@ static void test_two_readers(void)
 }
 
 /*
- * Tests that the record of an ended task is charged to the user of the task until each reader has
- * got the record or has closed its file.
+ * Tests that the record of an ended task is kept until each reader has got the record or has closed
+ * its file.
  */
 static void test_closed_reader(void)
 {
@@ -153,12 +154,58 @@ static void test_closed_reader(void)
 	waitpid(pid, NULL, 0);
 	sleep_ms(50);
 	ppa_tasks(first, tasks, MAX_TASKS);
-	ok(charged_bytes(1000) > 0,
+	ok(charged_bytes_in(RECORDS, 1000) > 0,
 	   "9.1 record of an ended task: is kept while a reader has not got it");
 	close(second);
-	is(charged_bytes(1000), 0,
+	is(charged_bytes_in(RECORDS, 1000), 0,
 	   "9.1 record of an ended task: is freed when the only reader without it closes its file");
 	close(first);
+}
+
+/* Returns the number of keys of a user, including keyrings. */
+static int nr_keys(int user)
+{
+	FILE *f = fopen("/proc/key-users", "r");
+	int uid, nr, found = 0;
+	char line[100];
+
+	if (!f)
+		bail("/proc/key-users");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%d: %*d %d/", &uid, &nr) == 2 && uid == user)
+			found = nr;
+	fclose(f);
+	return found;
+}
+
+/* Creates a session keyring, and a child that has this keyring, too, and ends at once. */
+static int end_child_with_keyring(void)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0)
+		return 1;
+	return in_child(_exit(0));
+}
+
+/*
+ * Tests that unread records of ended tasks keep no credentials: the keyrings and the user namespace
+ * that belong to credentials count towards limits of the user.
+ */
+static void test_keyrings(void)
+{
+	int fd = ppa_open();
+	__u64 nr_ended = ppa_info(fd).nr_ended + NR_CHILDREN;
+
+	is(in_child({
+		if (setresuid(1000, 1000, 1000))
+			_exit(1);
+		for (int i = 0; i < NR_CHILDREN; i++)
+			if (in_child(_exit(end_child_with_keyring())))
+				_exit(2);
+	}), 0, "9.1 ended tasks: each had a session keyring of its own");
+	wait_until(nr_keys(1000) < NR_CHILDREN / 2);
+	ok(ppa_info(fd).nr_ended >= nr_ended, "9.1 ended tasks: their records are kept for a reader");
+	ok(nr_keys(1000) < NR_CHILDREN / 2, "9.1 ended tasks: unread records keep no keyrings");
+	close(fd);
 }
 
 /* While no reader has /dev/ppa open, the records of ended tasks are kept for the next reader. */
@@ -224,7 +271,7 @@ static void test_slow_reader(void)
 
 int main(void)
 {
-	plan(gate_or_long(17, 21));
+	plan(gate_or_long(20, 24));
 	unload_modules();
 	insmod("perfcounters", "");
 	insmod("ppa", "");
@@ -237,6 +284,7 @@ int main(void)
 	test_no_reader();
 	test_two_readers();
 	test_closed_reader();
+	test_keyrings();
 	test_position();
 	if (is_long_run())
 		test_slow_reader();

@@ -7,10 +7,12 @@
  * Tests the clocks of traces and of process accounting. After the kernel has marked the time stamp
  * counter unstable, PERFTRACE_INFO reports PERFTRACE_UNSTABLE, but a trace keeps its clock.
  * Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use the clock of the trace
- * without the offset. Process accounting keeps its clock until accounting is turned off and on
+ * without the offset. A program that has released the device uses the clock of the next module for
+ * all of its events. Process accounting keeps its clock until accounting is turned off and on
  * again.
  */
 #include "perftrace.h"
+#include "perftrace_wake.h"
 #include "../ppa/ppa.h"
 #include <sched.h>
 
@@ -86,7 +88,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		run_program();
 	restart_untraced(argv);
-	plan(12);
+	plan(15);
 	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	load_module("ppa");
@@ -120,15 +122,25 @@ int main(int argc, char **argv)
 	child = start_program();
 	ok(event_time_is_good(fd),
 	   "9.6 unstable TSC: a new program writes times of the trace's clock");
-	end_program(child);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 
+	write_wake_file(0);
+	is(release_device(), 0, "3.8 release: the program lets go of the device");
 	unload_modules();
 	trace_load();
 	load_module("ppa");
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
 	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");
+	write_wake_file(PERFTRACE_WAKE | 1 << 16);
+	/* The first event attaches the program on the slow path, the second may take the fast path. */
+	for (int n = 1; n <= 2; n++)
+		ok(event_time_is_good(fd),
+		   "9.6 unstable TSC: event %d of a program after the reload has a time of this clock",
+		   n);
+	end_program(child);
+	unlink(WAKE_FILE);
 	/* Children that are forked after this call are in a time namespace that is a day ahead. */
 	if (unshare(CLONE_NEWTIME))
 		bail("unshare");

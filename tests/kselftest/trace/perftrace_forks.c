@@ -342,20 +342,6 @@ static void test_vfork_child(void)
 	unload_modules();
 }
 
-static int release_device(void)
-{
-	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc = 0;
-	struct perftrace_release release = { sizeof(release), 0, wake, 77 };
-
-	for (int i = 0; i < 5000 && !rc && release.left; i++) {
-		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
-		usleep(1000);
-	}
-	close(fd);
-	close(wake);
-	return rc ? rc : (int)release.left;
-}
-
 static void test_after_release(void)
 {
 	int slot, fd;

@@ -6,28 +6,38 @@
  *
  * Tests libperftrace while the module is loaded and unloaded. If a program has started before the
  * module was loaded, the program is traced as soon as PERFTRACE_WAKE is set in the wake file
- * /run/perftrace/wake. Running programs close the device on PERFTRACE_RELEASE, so that the module
+ * /run/perftrace/wake, or after the next announcement in this file if the program could not attach
+ * at the first one. Running programs close the device on PERFTRACE_RELEASE, so that the module
  * can be unloaded. When the module is loaded again, the running programs are traced again.
  * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
 #include "perftrace_wake.h"
+#include <sched.h>
 #include <sys/epoll.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 
 #define USER		1000
-#define PROGRAMS	4
+#define PROGRAMS	6
 
 /*
  * Kinds of traced programs. A BUSY program writes an event each millisecond, and a FORKED program
  * does so in a child of fork(). An IDLE program sleeps in epoll_wait() and writes an event only
- * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall().
+ * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall(). A
+ * HIDDEN program is a BUSY program whose mount namespace has an empty /dev. A LIMITED program is a
+ * BUSY program that may open no file.
  */
-enum { BUSY, FORKED, IDLE, LOCKED };
+enum { BUSY, FORKED, IDLE, LOCKED, HIDDEN, LIMITED };
 
+/*
+ * @events counts the events of a program. @evaluated counts those events whose arguments the macro
+ * has evaluated, because the marker was not off.
+ */
 static struct shared {
 	struct {
 		pid_t pid, first;
-		__u64 events;
+		__u64 events, evaluated;
 		int ready, interrupted, poked;
 	} programs[PROGRAMS];
 	int stop;
@@ -35,7 +45,9 @@ static struct shared {
 
 static void write_event_of(int n)
 {
-	PERFTRACE(late, event, (u32, program, n), (u64, number, shared->programs[n].events));
+	PERFTRACE(late, event, (u32, program, n),
+		  (u64, number, __atomic_fetch_add(&shared->programs[n].evaluated, 1,
+						   __ATOMIC_RELAXED)));
 	__atomic_add_fetch(&shared->programs[n].events, 1, __ATOMIC_RELAXED);
 }
 
@@ -62,6 +74,26 @@ static void run_idle(int n)
 	_exit(0);
 }
 
+/* Hides /dev/perftrace from the program, as PrivateDevices=yes of systemd does. */
+static void hide_device(void)
+{
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/dev", "tmpfs", 0, NULL))
+		_exit(96);
+}
+
+/* Sets the soft limit of a process for open files. */
+static void limit_files(pid_t pid, rlim_t max)
+{
+	struct rlimit limit;
+
+	if (prlimit(pid, RLIMIT_NOFILE, NULL, &limit))
+		bail("prlimit");
+	limit.rlim_cur = max;
+	if (prlimit(pid, RLIMIT_NOFILE, &limit, NULL))
+		bail("prlimit");
+}
+
 static void run_program(int n)
 {
 	shared = perftrace_map_inherited(sizeof(*shared));
@@ -69,6 +101,10 @@ static void run_program(int n)
 		pause();
 	if (n == LOCKED && mlockall(MCL_FUTURE))
 		_exit(97);
+	if (n == HIDDEN)
+		hide_device();
+	if (n == LIMITED)
+		limit_files(getpid(), 0);
 	shared->programs[n].pid = getpid();
 	shared->programs[n].ready = 1;
 	if (n == IDLE || n == LOCKED)
@@ -188,12 +224,46 @@ static int rmmod_soon(void)
 	return rc;
 }
 
+/* Unmounts the empty /dev of the HIDDEN program. */
+static void show_device(void)
+{
+	char path[40];
+	int rc;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", shared->programs[HIDDEN].pid);
+	rc = in_child({
+		if (setns(open(path, O_RDONLY | O_CLOEXEC), CLONE_NEWNS) ||
+		    umount2("/dev", MNT_DETACH))
+			_exit(1);
+	});
+	if (rc)
+		bail("umount of /dev");
+}
+
+/*
+ * Tests a program that cannot attach when the device is announced. After the failed attempt, which
+ * its first event makes, the program's marker is off.
+ */
+static void test_cannot_attach(int n, const char *why)
+{
+	__u64 *events = &shared->programs[n].events, *evaluated = &shared->programs[n].evaluated;
+	__u64 before;
+
+	wait_until(__atomic_load_n(evaluated, __ATOMIC_RELAXED));
+	before = __atomic_load_n(events, __ATOMIC_RELAXED);
+	wait_until(__atomic_load_n(events, __ATOMIC_RELAXED) > before + 20);
+	is(__atomic_load_n(evaluated, __ATOMIC_RELAXED), 1,
+	   "3.8 late attach, %s: the arguments of one event are evaluated", why);
+}
+
 static void test_started_before_module(void)
 {
 	int slot, fd;
 
 	for (int n = BUSY; n <= FORKED; n++)
 		start_program(n);
+	start_program(HIDDEN);
+	start_program(LIMITED);
 	trace_load();
 	fd = trace_create("late", "late:*", 0, 0, &slot);
 	usleep(50000);
@@ -204,6 +274,15 @@ static void test_started_before_module(void)
 	ok(is_seen(fd, BUSY), "3.8 late attach: a program is traced after PERFTRACE_WAKE is set");
 	ok(is_seen(fd, FORKED),
 	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
+	test_cannot_attach(HIDDEN, "/dev without the device");
+	test_cannot_attach(LIMITED, "no free descriptor");
+	show_device();
+	limit_files(shared->programs[LIMITED].pid, 1024);
+	write_wake_file(PERFTRACE_WAKE | 2 << 16);
+	ok(is_seen(fd, HIDDEN),
+	   "3.8 late attach, device in /dev again: traced after the next PERFTRACE_WAKE");
+	ok(is_seen(fd, LIMITED),
+	   "3.8 late attach, free descriptors again: traced after the next PERFTRACE_WAKE");
 	start_program(IDLE);
 	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,
@@ -280,7 +359,7 @@ static void test_next_module(void)
 	trace_load();
 	fd = trace_create("again", "late:*", 0, 0, &slot);
 	shared->programs[IDLE].poked = 1;
-	write_wake_file(PERFTRACE_WAKE | 2 << 16);
+	write_wake_file(PERFTRACE_WAKE | 3 << 16);
 	for (int n = BUSY; n < IDLE; n++)
 		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
 	ok(is_seen(fd, IDLE),
@@ -306,7 +385,7 @@ static void test_not_released(void)
 	kill(shared->programs[BUSY].pid, SIGCONT);
 	fd = trace_create("stays", "late:*", 0, 0, &slot);
 	ok(is_seen(fd, BUSY), "3.8 resume: a program that was still attached is still traced");
-	write_wake_file(PERFTRACE_WAKE | 3 << 16);
+	write_wake_file(PERFTRACE_WAKE | 4 << 16);
 	ok(is_seen(fd, FORKED),
 	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
 	trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -318,7 +397,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		run_program(argv[1][0] - '0');
 	restart_untraced(argv);
-	plan(34);
+	plan(38);
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
 	write_wake_file(0);

@@ -12,21 +12,49 @@
 
 #define WAKE_DIR	"/run/perftrace"
 #define WAKE_FILE	WAKE_DIR "/wake"
+/* Offset and number of the retry words in the wake file. */
+#define RETRY_WORDS	0x9000
+#define NR_RETRY_WORDS	1024
 
-/* Creates the wake file if it does not exist, and sets each of its words to @word. */
+/*
+ * Creates the wake file if it does not exist, and sets the word of each marker and each retry word
+ * to @word. If @word announces the device, the retry word of this announcement becomes 0 instead.
+ */
 static void write_wake_file(__u32 word)
 {
-	static __u32 words[PERFTRACE_NR_MARKERS];
+	static __u32 words[PERFTRACE_NR_MARKERS], retry[NR_RETRY_WORDS];
 	int fd;
 
 	mkdir(WAKE_DIR, 0755);
 	fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
 		words[i] = word;
+	for (int i = 0; i < NR_RETRY_WORDS; i++)
+		retry[i] = word;
+	retry[(word >> 16) % NR_RETRY_WORDS] = 0;
 	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+	    pwrite(fd, retry, sizeof(retry), RETRY_WORDS) != sizeof(retry) ||
 	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
 		bail(WAKE_FILE);
 	close(fd);
+}
+
+/*
+ * Repeats PERFTRACE_RELEASE for some seconds, until no process uses the device. Returns the number
+ * of processes that use the device after the last PERFTRACE_RELEASE, or a negative errno.
+ */
+static inline int release_device(void)
+{
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc = 0;
+	struct perftrace_release release = { sizeof(release), 0, wake, 77 };
+
+	for (int i = 0; i < 5000 && !rc && release.left; i++) {
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
+		usleep(1000);
+	}
+	close(fd);
+	close(wake);
+	return rc ? rc : (int)release.left;
 }
 
 #endif

@@ -212,15 +212,56 @@ static void test_max_ended_bytes(void)
 	close(fd);
 }
 
+/* More processes than a call visits without releasing the lock of tracing. */
+#define NR_READ		1000
+
+/*
+ * Tests calls that visit the buffers of many processes. All processes have ended, and each has an
+ * event in the trace. The last process has also lost an event.
+ */
+static void test_read_many_ended(void)
+{
+	struct event_stats stats = { 0 };
+	struct perftrace_info info;
+	struct perftrace_read r = first_buffer;
+	struct traced_process t;
+	int slot, fd, marker;
+
+	pin_to_cpu(0);
+	fd = trace_create("read", "limits:*", 0, 4096, &slot);
+	for (int i = 1; i < NR_READ; i++)
+		attach_write_and_unmap(slot, 0);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "limits:x", FIELDS);
+	write_number(&t, slot, 0, marker, 1);
+	get_buffer(&t, slot, 0)->lost++;
+	traced_close(&t);
+	info = trace_info(fd);
+	ok(info.nr_processes == NR_READ && info.lost == 1,
+	   "9.2 PERFTRACE_INFO: sums over all of %d processes (%llu, %llu lost)", NR_READ,
+	   info.nr_processes, info.lost);
+	trace_drain(fd, 0, &stats);
+	is(stats.events, NR_READ, "9.2 PERFTRACE_READ: finds the data of all of %d processes",
+	   NR_READ);
+	is(trace_read_next(fd, &r), -ENOENT, "9.2 PERFTRACE_READ: finds no data that were read");
+	info = trace_info(fd);
+	ok(!info.nr_processes && info.lost == 1,
+	   "9.2 PERFTRACE_READ: removes all ended processes, their losses stay (%llu, %llu lost)",
+	   info.nr_processes, info.lost);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
 int main(void)
 {
-	plan(6 + 4 + 2 + 2 + 1);
+	plan(6 + 4 + 2 + 2 + 4 + 1);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_processes();
 	test_ended_charged_to_owner();
 	test_max_ended();
 	test_max_ended_bytes();
+	test_read_many_ended();
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 limits: no charge is left in the end");
 	return finish();

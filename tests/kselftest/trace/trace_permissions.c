@@ -83,6 +83,7 @@ static void set_credentials(enum credentials cred)
 static struct target {
 	volatile __u64 key;
 	volatile int ready, write, written, hide;
+	volatile int slot, result;
 } *targets;
 
 /*
@@ -289,17 +290,81 @@ static void test_undumpable_and_ended(void)
 	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
 }
 
+/*
+ * Runs a process that attaches, writes an event into the trace in targets[0].slot, and waits for
+ * room in its buffer.
+ */
+static void wait_in_trace(void)
+{
+	struct target *target = &targets[0];
+	struct perftrace_room room = { 0 };
+	struct traced_process t;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "rights:x", FIELDS);
+	target->ready = 1;
+	wait_until(target->ready == 2);
+	room.slot = target->slot;
+	if (!wait_wanted(&t, marker, target->slot, true) ||
+	    !write_number(&t, target->slot, 0, marker, 1))
+		_exit(1);
+	target->result = trace_ioctl(t.fd, PERFTRACE_WAIT_ROOM, &room);
+	_exit(0);
+}
+
+/*
+ * Tests a user's trace with PERFTRACE_WAIT, and a child of the trace's creator, while Yama lets
+ * only ancestors stop a process. A thread of the child waits for room for longer than the interval
+ * at which the kernel checks the permission of the trace's creator again.
+ */
+static void test_wait_under_yama(void)
+{
+	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
+	struct target *target = &targets[0];
+	char before[8];
+	int denied;
+
+	read_file(yama, before, sizeof(before));
+	write_file(yama, "1");
+	memset(target, 0, sizeof(*target));
+	denied = in_child({
+		struct perftrace_create create = make_trace("waits", "rights:*", PERFTRACE_WAIT,
+							    4096);
+		pid_t pid;
+		int fd;
+
+		set_credentials(USER);
+		pid = fork();
+		if (!pid)
+			wait_in_trace();
+		wait_until(target->ready);
+		create.wait_ms = 2500;
+		fd = try_open_trace(PERFTRACE_CREATE, &create);
+		target->slot = create.slot;
+		target->ready = 2;
+		waitpid(pid, NULL, 0);
+		_exit(fd < 0 ? 99 : trace_info(fd).denied);
+	});
+	write_file(yama, before);
+	is(target->result, -ETIMEDOUT,
+	   "9.3 Yama scope 1: thread of a child of the trace's creator: waits until its timeout");
+	is(denied, 0, "9.3 Yama scope 1: child of the trace's creator: stays in the trace");
+}
+
 int main(void)
 {
 	unsigned char (*answers)[NR_CREDENTIALS] = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 							MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	plan(7 + 2 * 4 + 2);
+	plan(7 + 2 * 4 + 2 + 2);
 	targets = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_matrix(answers);
 	test_target_undumpable(0);
 	test_target_undumpable(PERFTRACE_FLIGHT);
 	test_undumpable_and_ended();
+	test_wait_under_yama();
 	return finish();
 }

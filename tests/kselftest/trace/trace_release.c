@@ -8,8 +8,8 @@
  * thread moves the control pages away, moves private memory to the address of the control pages,
  * and moves both mappings back. PERFTRACE_RELEASE must not change the private memory, and must
  * release the device once the thread has stopped. Also tests PERFTRACE_RELEASE in a process with
- * locked memory, and that the wake file announces the device again after `pfc trace release` has
- * failed.
+ * locked memory and in a child of fork() that does not access its mappings, and that the wake file
+ * announces the device again after `pfc trace release` has failed.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -23,6 +23,7 @@
 
 static struct {
 	volatile int ready, stop;
+	volatile pid_t child;
 	volatile unsigned long moves, failed, lost;
 } *shared;
 
@@ -111,6 +112,86 @@ static void test_locked_memory(void)
 	close(fd);
 }
 
+/* Returns the pid that PERFTRACE_PROCESS reports for the process with the first listed marker. */
+static pid_t pid_of_first_marker(int fd)
+{
+	struct perftrace_describe first = { 0 };
+	struct perftrace_process process = { 0 };
+
+	if (trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &first))
+		return -1;
+	process.key = first.key;
+	return trace_ioctl(fd, PERFTRACE_PROCESS, &process) ? -1 : (pid_t)process.pid;
+}
+
+/* The state of a traced process after it has forked a child. */
+enum parent_state { PARENT_RUNS, PARENT_EXITED, PARENT_EXECED };
+
+static void run_parent(enum parent_state state)
+{
+	pid_t child;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	traced_open(&self, 0);
+	marker_register(&self, "release:x", "");
+	child = fork();
+	if (!child)
+		for (;;)
+			pause();
+	shared->child = child;
+	if (state == PARENT_EXITED)
+		_exit(0);
+	if (state == PARENT_EXECED)
+		execl("/proc/self/exe", "trace_release", "pauses", NULL);
+	for (;;)
+		pause();
+}
+
+/* Returns true if a process executes this program with the argument "pauses". */
+static bool executes_pauses(pid_t pid)
+{
+	char path[40], text[100] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	read_file(path, text, sizeof(text));
+	return !strcmp(text, "trace_release") && !strcmp(text + sizeof("trace_release"), "pauses");
+}
+
+/*
+ * Tests a child of fork() that does not access its mappings of the device. The child was recorded
+ * with the identity of its parent.
+ */
+static void test_idle_child(enum parent_state state, const char *name)
+{
+	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
+	pid_t parent;
+	int fd, left = -1;
+
+	shared->child = 0;
+	parent = fork();
+	if (!parent)
+		run_parent(state);
+	wait_until(shared->child);
+	fd = open_trace_device();
+	if (state == PARENT_EXITED)
+		waitpid(parent, NULL, 0);
+	if (state == PARENT_EXECED)
+		wait_until(executes_pauses(parent));
+	/* After its exit or exec, the parent has no marker. */
+	if (state != PARENT_RUNS)
+		is(pid_of_first_marker(fd), shared->child,
+		   "3.8 child that is idle after fork(), %s: PERFTRACE_PROCESS has its pid", name);
+	wait_until((left = count_attached(fd)) == 0);
+	is(left, 0, "3.8 release: child that is idle after fork(), %s: releases the device", name);
+	if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
+		bail("PERFTRACE_RESUME");
+	close(fd);
+	if (state != PARENT_EXITED)
+		kill_child(parent);
+	/* The child is a child of this process now: see PR_SET_CHILD_SUBREAPER. */
+	kill_child(shared->child);
+}
+
 /* Returns the word of the first marker in the wake file. */
 static __u32 wake_word(void)
 {
@@ -181,15 +262,24 @@ static void test_interrupted_pfc_release(int signal)
 	kill_child(stopped);
 }
 
-int main(void)
+int main(int argc, char **unused)
 {
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
 	int left = 0;
 
-	plan(12);
+	(void)unused;
+	/* If this program has an argument, it was executed by run_parent(). */
+	while (argc > 1)
+		pause();
+	plan(12 + 3 + 2);
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+		bail("PR_SET_CHILD_SUBREAPER");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	test_locked_memory();
+	test_idle_child(PARENT_RUNS, "parent alive");
+	test_idle_child(PARENT_EXITED, "parent exited");
+	test_idle_child(PARENT_EXECED, "parent in another program");
 	test_refused_pfc_release();
 	test_interrupted_pfc_release(SIGINT);
 	test_interrupted_pfc_release(SIGTERM);

@@ -8,7 +8,9 @@ use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
-use perfmon::constraints::{amd_counters, amd_missing, intel_counters, intel_missing};
+use perfmon::constraints::{
+    amd_counters, amd_missing, intel_counters, intel_missing, is_intel_fixed_only,
+};
 use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
 /// Number of PMCs (control registers) that are event selectors: PMC n, for n < 16, selects the
@@ -109,6 +111,7 @@ impl Processor {
             return true;
         }
         let (missing, counters) = match self.is_intel {
+            true if is_intel_fixed_only(select) => return false,
             true => (
                 intel_missing(self.family, self.model, select),
                 intel_counters(self.family, self.model, select),
@@ -125,6 +128,22 @@ impl Processor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r1_16_event_number_0_is_refused_on_general_counters_of_intel() {
+        let processor = |is_intel| Processor {
+            is_intel,
+            is_hybrid: false,
+            family: if is_intel { 6 } else { 0x17 },
+            model: 1,
+        };
+        // 0x0300 is the code of a fixed counter, and 0x41_0000 has only mode and enable bits.
+        for select in [0x41_0300, 0x41_0000] {
+            assert!(!processor(true).can_count(0, select), "{select:#x}");
+            assert!(processor(false).can_count(0, select), "{select:#x}");
+        }
+        assert!(processor(true).can_count(0, 0x41_003c));
+    }
 
     #[test]
     fn r1_16_events_of_a_hybrid_processor_are_not_refused() {

@@ -80,6 +80,12 @@ pub fn amd_counters(family: u32, code: u64) -> u64 {
     amd::counter_mask(family, code)
 }
 
+/// Returns true if the code has Intel's event number 0. Codes with event number 0 are
+/// pseudo-encodings of fixed counters; general counters count nothing for event number 0.
+pub const fn is_intel_fixed_only(code: u64) -> bool {
+    code & 0xff == 0
+}
+
 /// Returns the mask of the general counters that can count an event on an Intel model. If no rule
 /// matches the event, all bits of the mask are set. On a model with two kinds of CPU, the mask has
 /// only the counters that can count the event on both kinds.

@@ -23,6 +23,10 @@ pub(crate) const WORDS_OFFSET: usize = map::WORDS as usize;
 pub(crate) const FILTERS_OFFSET: usize = map::FILTERS as usize;
 pub(crate) const READ_MAPPING_BYTES: usize = map::READ_BYTES as usize;
 pub(crate) const BUFFERS_OFFSET: usize = map::BUFFERS as usize;
+/// Offset of the retry words in the wake file, which `pfc trace arm` writes.
+pub(crate) const RETRY_OFFSET: usize = 0x9000;
+/// Number of retry words in the wake file.
+pub(crate) const NR_RETRY_WORDS: usize = 1024;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
 pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
@@ -89,6 +93,7 @@ const _: () = {
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);
     assert!(size_of::<Buffer>() == 72);
-    assert!(WORDS_OFFSET + NR_MARKERS * 4 <= FILTERS_OFFSET);
+    assert!(WORDS_OFFSET + NR_MARKERS * 4 <= RETRY_OFFSET);
+    assert!(RETRY_OFFSET + NR_RETRY_WORDS * 4 <= FILTERS_OFFSET);
     assert!(FILTERS_OFFSET + NR_TRACES * FILTER_MAX <= READ_MAPPING_BYTES);
 };

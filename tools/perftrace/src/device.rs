@@ -90,45 +90,6 @@ pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
 }
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
-/// The wake file, which the library maps in place of the device while `/dev/perftrace` does not
-/// exist. Root writes the wake file with `pfc trace arm`.
-const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
-
-/// Maps the wake file for the lifetime of the process. When `/dev/perftrace` appears, all words in
-/// the wake file are changed, so that the process attaches at its next event. If the mapping fails,
-/// the process stays untraced even after the device appears.
-pub(crate) fn map_wake_file() -> Result<*mut u8, Errno> {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    // SAFETY: The path is a C string. The file descriptor is new, and no other code uses it. All
-    // zeroes are a valid `stat`, and fstat() writes to it.
-    unsafe {
-        let fd = errno_result(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
-        let mut stat: libc::stat = zeroed();
-        let mapped = errno_result(libc::fstat(fd, &raw mut stat)).and_then(|_| {
-            // Accept the wake file only if root alone can write or truncate it.
-            let is_roots = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
-            let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG
-                && stat.st_size >= abi::READ_MAPPING_BYTES as i64;
-            match is_roots && is_whole {
-                true => map_file_at(
-                    null_mut(),
-                    abi::READ_MAPPING_BYTES,
-                    libc::PROT_READ,
-                    fd,
-                    abi::CONTROL_OFFSET,
-                ),
-                false => Err(Errno(libc::EPERM)),
-            }
-        });
-        libc::close(fd);
-        mapped
-    }
-}
-
-/// Returns true if the error means that `/dev/perftrace` does not exist at present.
-pub(crate) fn is_device_absent(Errno(error): Errno) -> bool {
-    matches!(error, libc::ENOENT | libc::ENODEV | libc::ENXIO)
-}
 
 /// Returns the id of the calling process.
 pub(crate) fn getpid() -> u32 {
@@ -329,7 +290,7 @@ fn call_ioctl<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> 
     errno_result(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
 }
 
-fn errno_result(result: c_int) -> Result<c_int, Errno> {
+pub(crate) fn errno_result(result: c_int) -> Result<c_int, Errno> {
     match result < 0 {
         true => Err(read_errno()),
         false => Ok(result),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The fast path of an event. An event takes the fast path if exactly one trace records the event,
-//! the trace has no filter, the buffer is not shared with other processes, and the buffer has room;
-//! otherwise the event takes the slow path (`slow_path.rs`). Records are written forwards or, in
-//! flight recorders, backwards.
+//! the trace has no filter, the clock of the trace is the time stamp counter, the buffer is not
+//! shared with other processes, and the buffer has room; otherwise the event takes the slow path
+//! (`slow_path.rs`). Records are written forwards or, in flight recorders, backwards.
 //!
 //! ```text
 //! thread                                  kernel: a trace ends, the next one begins in its slot

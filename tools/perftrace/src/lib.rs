@@ -43,6 +43,7 @@
 //! | `registry.rs` | list of programs and libraries with markers, attaching, fork(); unsafe |
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
+//! | `wake_file.rs` | the file that announces the device to unattached processes; unsafe |
 //! | `wiped_page.rs` | the lock of the registry, in a page that no child inherits; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
 //! | `rust_markers.rs` | registers the program's own Rust markers; unsafe |
@@ -73,6 +74,7 @@ mod site;
 mod slow_path;
 mod state;
 mod thread;
+mod wake_file;
 mod wiped_page;
 
 #[doc(hidden)]

@@ -18,9 +18,10 @@ use core::slice;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
+use crate::abi::{Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
 use crate::device::{self, Errno, Mappings};
 use crate::site::{Site, SITE_REFUSED, SITE_REGISTERED, SITE_UNREGISTERED, SITE_WAITING};
+use crate::wake_file::WakeFile;
 use crate::{state, thread, wiped_page};
 
 extern "C" {
@@ -74,10 +75,7 @@ struct Registry {
     is_debug_on: bool,
     /// True if the handlers for fork() are installed.
     has_fork_handlers: bool,
-    /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
-    wake_word: *const AtomicU32,
-    /// The value of the word `wake_word` that caused the last attempt of this process to attach.
-    last_wake_value: u32,
+    wake_file: WakeFile,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
 }
@@ -89,8 +87,8 @@ enum AttachState {
     New,
     /// The process is traced.
     Attached,
-    /// The device does not exist. The process will attach when the words of the wake file announce
-    /// the device.
+    /// The last attempt to attach failed, for example because the device did not exist. The process
+    /// tries again at its first event after the next announcement of the device in the wake file.
     Waiting,
     /// The process is not traced, and will not attach.
     Off,
@@ -113,8 +111,7 @@ static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
     shares_buffers: false,
     is_debug_on: false,
     has_fork_handlers: false,
-    wake_word: ptr::null(),
-    last_wake_value: 0,
+    wake_file: WakeFile::new(),
     #[cfg(feature = "simulate")]
     mappings: (null_mut(), null_mut()),
 }));
@@ -148,11 +145,14 @@ pub unsafe extern "C" fn register_module(module: *mut MarkerModule) {
         }
         new.next = registry.modules;
         registry.modules = module;
+        let announcement = registry.wake_file.last_announcement;
         match registry.attach_state {
             AttachState::New => registry.init_and_attach(),
-            // The device may have appeared since the last attempt to attach.
-            AttachState::Waiting => return registry.reattach(),
-            AttachState::Attached if state::is_mapping_released() => return registry.reattach(),
+            // The cause of the last failure may be gone: the device may have appeared.
+            AttachState::Waiting => return registry.reattach(announcement),
+            AttachState::Attached if state::is_mapping_released() => {
+                return registry.reattach(announcement)
+            }
             _ => {}
         }
         registry.register_markers_of(new);
@@ -187,10 +187,10 @@ pub unsafe extern "C" fn unregister_module(module: *mut MarkerModule) {
 }
 
 /// Attaches the process to `/dev/perftrace`. Called when a thread writes an event and finds, in the
-/// word of the event's marker, that `/dev/perftrace` has appeared. `value` is the value of the
-/// marker's word. The thread may be in a signal handler.
+/// word of the event's marker, that `/dev/perftrace` has appeared. `announcement` is the value of
+/// the marker's word. The thread may be in a signal handler.
 #[cold]
-pub(crate) fn attach_on_wake(value: u32) {
+pub(crate) fn attach_on_wake(announcement: u32) {
     device::run_without_cancellation(|| {
         let Some(page) = wiped_page::get_or_map_page().filter(|page| page.try_lock()) else {
             return;
@@ -204,18 +204,19 @@ pub(crate) fn attach_on_wake(value: u32) {
             AttachState::Attached => state::is_mapping_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
-        // Attach once for each announcement of the device (each changes `value`), and never in a
+        // Attach once for each announcement of the device (each has another value), and never in a
         // child process that shares the memory of its parent.
-        if is_waiting && registry.last_wake_value != value && page.is_owned_by_caller() {
+        let is_new = registry.wake_file.last_announcement != announcement;
+        if is_waiting && is_new && page.is_owned_by_caller() {
             if page.is_new_child() {
                 // The thread-local words still have the values of the parent's thread: no fork
                 // handler has cleared them.
                 thread::clear_thread_words();
             }
-            registry.reattach();
-            // Store `last_wake_value` last: a child that is created before the store still has the
-            // previous value, so the child attaches as well.
-            registry.last_wake_value = value;
+            registry.reattach(announcement);
+            // Store `last_announcement` last: a child that is created before the store still has
+            // the previous value, so the child attaches as well.
+            registry.wake_file.last_announcement = announcement;
         }
         page.unlock();
     });
@@ -249,9 +250,8 @@ impl Registry {
         // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
         // processes do not check.
-        self.shares_buffers =
-            env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
-        self.attach_process();
+        self.shares_buffers = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq();
+        self.attach_process(self.wake_file.last_announcement);
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
             // SAFETY: The handlers are functions of this library. The C library removes the
@@ -267,17 +267,16 @@ impl Registry {
 
     /// Attaches this process. Changes `attach_state` last. If another thread creates a child by a
     /// system call before `attach_state` changes, the child has the previous state, and attaches
-    /// itself.
-    fn attach_process(&mut self) {
+    /// itself. `announcement` is the last announcement that caused an attempt to attach, or 0.
+    fn attach_process(&mut self, announcement: u32) {
         if let Some(page) = wiped_page::get_or_map_page() {
             page.set_owner();
         }
         match device::attach_process(self.shares_buffers) {
-            Ok(mappings) => self.finish_attach(mappings),
+            Ok(mappings) => self.finish_attach(mappings, announcement),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
-                self.attach_state = match device::is_device_absent(error) && self.wait_for_device()
-                {
+                self.attach_state = match self.wait_for_device(announcement) {
                     true => AttachState::Waiting,
                     false => AttachState::Off,
                 };
@@ -285,40 +284,34 @@ impl Registry {
         }
     }
 
-    /// Prepares for a device that appears later: maps the wake file, whose words announce the
-    /// device. Returns false if the mapping fails.
-    fn wait_for_device(&mut self) -> bool {
-        if self.wake_word.is_null() {
-            match device::map_wake_file() {
-                // Use the wake file's first word: all words of the wake file are equal.
-                Ok(at) => self.wake_word = at.wrapping_add(abi::WORDS_OFFSET).cast::<AtomicU32>(),
-                Err(Errno(error)) => {
-                    // Do not report a missing wake file: the missing device was reported already.
-                    if error != libc::ENOENT {
-                        self.log_error(c"/run/perftrace/wake", error);
-                    }
-                    return false;
-                }
+    /// Prepares for a later announcement of the device in the wake file. Returns false if the wake
+    /// file cannot be mapped.
+    fn wait_for_device(&mut self, announcement: u32) -> bool {
+        if let Err(Errno(error)) = self.wake_file.select_word(announcement) {
+            // Do not report a missing wake file: the failure to attach was reported already.
+            if error != libc::ENOENT {
+                self.log_error(c"/run/perftrace/wake", error);
             }
+            return false;
         }
         self.log_why_off(c"waiting for /dev/perftrace");
         true
     }
 
     /// Attaches again, and registers all markers again, because the device has appeared or may have
-    /// appeared.
+    /// appeared. `announcement` is the last announcement that caused an attempt to attach, or 0.
     ///
     /// Until a site gets a marker word of the device, its pointer `word` points into the wake file.
     /// A child that another thread creates before `word` changes finds the announcement of the
     /// device in the wake file, and attaches itself.
-    fn reattach(&mut self) {
+    fn reattach(&mut self, announcement: u32) {
         let known =
             |site: &&Site| matches!(site.state.load(Relaxed), SITE_REGISTERED | SITE_WAITING);
         self.for_each_module(|module| {
             let sites = module.sites().iter().filter(known);
             sites.for_each(|site| site.state.store(SITE_UNREGISTERED, Relaxed));
         });
-        self.attach_process();
+        self.attach_process(announcement);
         self.for_each_module(|module| match self.attach_state {
             AttachState::New | AttachState::Off => {
                 let sites = module.sites().iter();
@@ -330,7 +323,7 @@ impl Registry {
         });
     }
 
-    fn finish_attach(&mut self, mappings: Mappings) {
+    fn finish_attach(&mut self, mappings: Mappings, announcement: u32) {
         // SAFETY: `device::attach_process()` has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
@@ -342,17 +335,15 @@ impl Registry {
             Some(VERSION) => AttachState::Attached,
             // The version 0 in the control page means that the kernel has removed mappings that
             // another copy of the library in this process has made.
-            Some(0) if self.wait_for_device() => AttachState::Waiting,
+            Some(0) if self.wait_for_device(announcement) => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
                 self.log_why_off(c"the kernel uses another version of the interface");
                 AttachState::Off
             }
         };
-        if let Some(control) =
-            state::control_page().filter(|_| self.attach_state == AttachState::Attached)
-        {
-            thread::detect_rseq(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
+        if self.attach_state == AttachState::Attached {
+            thread::detect_rseq();
         }
     }
 
@@ -364,7 +355,7 @@ impl Registry {
             AttachState::Attached => {}
             AttachState::Waiting => {
                 let sites = module.sites().iter().filter(is_unregistered);
-                return sites.for_each(|site| site.set_waiting_for_device(self.wake_word));
+                return sites.for_each(|site| site.set_waiting_for_device(self.wake_file.word));
             }
             AttachState::New | AttachState::Off => return,
         }
@@ -469,7 +460,7 @@ impl Registry {
             buffers: self.mappings.1,
         };
         match crate::simulate::attach_simulated_process(Some(&replace)) {
-            Some(Ok(mappings)) => self.finish_attach(mappings),
+            Some(Ok(mappings)) => self.finish_attach(mappings, 0),
             Some(Err(error)) => self.log_error(c"simulation in a child process", error),
             None => {}
         }

@@ -54,7 +54,7 @@ pub(crate) const SITE_UNREGISTERED: u32 = 0;
 pub(crate) const SITE_REGISTERED: u32 = 1;
 /// `Site::state`: the kernel has refused the marker.
 pub(crate) const SITE_REFUSED: u32 = 2;
-/// `Site::state`: the device does not exist, and `word` points into the wake file.
+/// `Site::state`: the process is not attached, and `word` points into the wake file.
 pub(crate) const SITE_WAITING: u32 = 3;
 
 impl Site {

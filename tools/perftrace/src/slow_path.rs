@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The slow path of an event. The slow path handles several traces, filters, flight recorders,
-//! shared buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
+//! shared buffers, traces whose clock is not the time stamp counter, the end of a buffer, a full
+//! buffer, and threads without restartable sequences.
 //!
 //! The slow path computes an update from plain loads. [`BufferUpdate::commit`] carries the update
 //! out only if the loaded words have not changed. The slow path reads the clock after it has loaded
@@ -67,7 +68,8 @@ pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
         }
     }
     if traces.is_power_of_two() {
-        if let Some(trace) = state::trace_in_slot(traces.trailing_zeros()) {
+        let trace = state::trace_in_slot(traces.trailing_zeros());
+        if let Some(trace) = trace.filter(|trace| trace.allows_fast_path()) {
             let trace = &raw const *trace as *mut TraceEntry;
             // Relaxed: the fields of the trace were set before any marker was enabled.
             if CURRENT_TRACE.load(Relaxed) != trace {

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use protocols::sync::Word;
 
-use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
+use crate::abi::{self, Buffer, Control, Slot, CLOCK_TSC, NR_TRACES};
 
 /// A trace slot of this process, laid out for the assembly of the fast path. The fields of a
 /// `TraceEntry` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
@@ -30,6 +30,8 @@ pub(crate) struct TraceEntry {
     slot: AtomicPtr<Slot>,
     buffers: AtomicPtr<u8>,
     stride: AtomicU64,
+    /// The clock of the trace, `PERFTRACE_CLOCK_*`.
+    clock: AtomicU32,
 }
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
@@ -47,6 +49,7 @@ impl TraceEntry {
             slot: AtomicPtr::new(slot),
             buffers: AtomicPtr::new(null_mut()),
             stride: AtomicU64::new(0),
+            clock: AtomicU32::new(CLOCK_TSC),
         }
     }
 
@@ -56,6 +59,12 @@ impl TraceEntry {
         // SAFETY: By the invariant of `TraceEntry`, `slot` points to a live slot. A slot consists
         // of atomics only, so the kernel may write to the slot at the same time.
         unsafe { &*self.slot.load(Relaxed) }
+    }
+
+    /// Returns true if the fast path may write to the trace. The fast path reads the time stamp
+    /// counter, so it must not write to a trace with another clock.
+    pub(crate) fn allows_fast_path(&self) -> bool {
+        self.clock.load(Relaxed) == CLOCK_TSC
     }
 
     pub(crate) fn nr_cpus(&self) -> u32 {
@@ -95,7 +104,8 @@ static TRACE_BANKS: [[TraceEntry; NR_TRACES]; 2] =
 static CURRENT_BANK: AtomicUsize = AtomicUsize::new(0);
 
 /// The trace to which the fast path writes. The slow path selects the trace: whenever exactly one
-/// trace records an event on the slow path, this trace becomes the current one.
+/// trace records an event on the slow path, this trace becomes the current one if it allows the fast
+/// path.
 pub(crate) static CURRENT_TRACE: AtomicPtr<TraceEntry> =
     AtomicPtr::new(&raw const NO_CURRENT_TRACE as *mut TraceEntry);
 
@@ -120,6 +130,7 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
     // atomics only.
     let control = unsafe { &*page };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
+    let clock = control.clock.load(Relaxed);
     CURRENT_TRACE.store(&raw const NO_CURRENT_TRACE as *mut TraceEntry, Relaxed);
     let next = CURRENT_BANK.load(Relaxed) ^ 1;
     let traces = TRACE_BANKS.get(next).into_iter().flatten();
@@ -131,6 +142,7 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
         trace.stride.store(1 << stride, Relaxed);
         trace.nr_cpus.store(nr_cpus, Relaxed);
+        trace.clock.store(clock, Relaxed);
         trace.bit.store(1 << n, Relaxed);
     }
     CURRENT_BANK.store(next, Release);

@@ -18,7 +18,7 @@ use crate::state;
 
 // perftrace_thread is a thread-local variable of two words. The first word of perftrace_thread is
 // the offset of the thread's struct rseq from the thread pointer, or 0 while the fast path is
-// disabled. The second word of perftrace_thread has the thread id in its upper half.
+// disabled for the thread. The second word of perftrace_thread has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -35,13 +35,11 @@ global_asm!(
 static RSEQ_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// True if restartable sequences are registered.
 static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
-/// True if the fast path may be used: restartable sequences are registered, and the clock is RDTSC.
-static FAST_PATH_ALLOWED: AtomicBool = AtomicBool::new(false);
 
 /// Detects if the C library has registered restartable sequences. The C library registers
-/// restartable sequences for all threads or for no thread. `tsc` is true if the clock is RDTSC.
-/// Returns true if restartable sequences are registered.
-pub(crate) fn detect_rseq(tsc: bool) -> bool {
+/// restartable sequences for all threads or for no thread. Returns true if restartable sequences
+/// are registered.
+pub(crate) fn detect_rseq() -> bool {
     let (offset, size): (*const i64, *const u32);
     // SAFETY: The instructions load the addresses of weak symbols; an address is 0 if the C library
     // does not define the symbol. The addresses are not dereferenced.
@@ -67,7 +65,6 @@ pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let registered = size != 0 && cpu >= 0;
     RSEQ_OFFSET.store(offset as u64, Relaxed);
     RSEQ_REGISTERED.store(registered, Relaxed);
-    FAST_PATH_ALLOWED.store(registered && tsc, Relaxed);
     registered
 }
 
@@ -94,10 +91,10 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 }
 
 /// Returns the id of the calling thread in the upper half of a word, as in the header of a record.
-/// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
-/// Returns `None` in another process that shares this memory, such as a child of vfork(). A process
-/// that shares the memory of its parent has no restartable sequence, so it must not access the data
-/// that restartable sequences protect.
+/// The first call in a thread gets the id from the kernel and, if restartable sequences are
+/// registered, enables the fast path for the thread. Returns `None` in another process that shares
+/// this memory, such as a child of vfork(). A process that shares the memory of its parent has no
+/// restartable sequence, so it must not access the data that restartable sequences protect.
 pub(crate) fn thread_id() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as
@@ -124,11 +121,7 @@ pub(crate) fn thread_id() -> Option<u64> {
     if !is_own {
         return None;
     }
-    let rseq = match FAST_PATH_ALLOWED.load(Relaxed) {
-        true => RSEQ_OFFSET.load(Relaxed),
-        false => 0,
-    };
-    set_thread_words(rseq, id);
+    set_thread_words(rseq_offset().unwrap_or(0), id);
     Some(id)
 }
 

@@ -388,24 +388,39 @@ fn r3_1_child_process_writes_to_its_own_buffers() {
 #[test]
 fn r3_6_monotonic_clock_replaces_an_unusable_tsc() {
     let (_alone, _) = lock_simulated_kernel();
+    assert!(run_in_child_process(attach_with_monotonic_clock));
+}
+
+#[test]
+fn r3_6_thread_that_wrote_tsc_times_uses_the_monotonic_clock_of_the_next_attach() {
+    let (_alone, _) = lock_simulated_kernel();
     assert!(run_in_child_process(|| {
-        let kernel = attach_to(Config {
-            clock: 1,
-            ..Config::default()
-        });
+        let kernel = attach_to(Config::default());
         kernel.start(13, 0, 1 << 16);
-        let begin = std::time::Instant::now();
-        write_counted_events(0, 1);
-        thread::sleep(Duration::from_millis(20));
-        write_counted_events(1, 2);
-        let elapsed = begin.elapsed().as_nanos() as u64;
-        let times: Vec<u64> = read_trace_records(kernel, 13)
-            .iter()
-            .map(|record| record.time)
-            .collect();
-        let [first, second] = times[..] else {
-            return false;
-        };
-        (20_000_000..=elapsed).contains(&(second - first))
+        write_counted_events(0, 3);
+        read_trace_records(kernel, 13).len() == 3 && attach_with_monotonic_clock()
     }));
+}
+
+/// Attaches to a new simulated kernel, whose clock is `CLOCK_MONOTONIC`, and writes two events.
+/// Returns true if the difference of their times is in nanoseconds.
+fn attach_with_monotonic_clock() -> bool {
+    let kernel = attach_to(Config {
+        clock: 1,
+        ..Config::default()
+    });
+    kernel.start(13, 0, 1 << 16);
+    let begin = std::time::Instant::now();
+    write_counted_events(0, 1);
+    thread::sleep(Duration::from_millis(20));
+    write_counted_events(1, 2);
+    let elapsed = begin.elapsed().as_nanos() as u64;
+    let times: Vec<u64> = read_trace_records(kernel, 13)
+        .iter()
+        .map(|record| record.time)
+        .collect();
+    let [first, second] = times[..] else {
+        return false;
+    };
+    (20_000_000..=elapsed).contains(&(second - first))
 }

@@ -165,34 +165,25 @@ impl Encoder {
     }
 
     pub fn throttle(&mut self, is_start: bool, sample_id: &SampleId) {
-        let at = self.begin_record(
-            if is_start {
-                RECORD_THROTTLE
-            } else {
-                RECORD_UNTHROTTLE
-            },
-            0,
-        );
-        self.append_u64(sample_id.time);
-        self.append_u64(sample_id.id);
-        self.append_u64(sample_id.id);
-        self.end_record(at, sample_id);
+        self.throttling_record(is_start, sample_id.id, sample_id);
     }
 
     /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled. The
     /// record is a throttling record with the ID [`OFFLINE_ID`].
     pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
-        let at = self.begin_record(
-            if is_start {
-                RECORD_THROTTLE
-            } else {
-                RECORD_UNTHROTTLE
-            },
-            0,
-        );
+        self.throttling_record(is_start, OFFLINE_ID, sample_id);
+    }
+
+    fn throttling_record(&mut self, is_start: bool, id: u64, sample_id: &SampleId) {
+        let kind = if is_start {
+            RECORD_THROTTLE
+        } else {
+            RECORD_UNTHROTTLE
+        };
+        let at = self.begin_record(kind, 0);
         self.append_u64(sample_id.time);
-        self.append_u64(OFFLINE_ID);
-        self.append_u64(OFFLINE_ID);
+        self.append_u64(id);
+        self.append_u64(id);
         self.end_record(at, sample_id);
     }
 

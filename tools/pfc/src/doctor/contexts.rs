@@ -175,31 +175,45 @@ fn check_nmi_watchdog(has_pmu: bool) -> Check {
     }
 }
 
-/// Checks whether processes run KVM guests, whose virtual PMUs use counters of the host's PMU.
+/// Checks whether processes run KVM guests, whose virtual PMUs use counters of the host's PMU, and
+/// whether KVM's mediated PMU is enabled.
 fn check_kvm_guests() -> Check {
-    let subject = "guests";
-    let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
+    let is_mediated = |module: &&str| {
         let path = format!("/sys/module/{module}/parameters/enable_mediated_pmu");
         read_trimmed_file(path).is_some_and(|value| value == "Y")
-    });
-    let found = find_processes_with_open_link("anon_inode:kvm-vm");
-    match (found.is_empty(), mediated) {
-        (true, _) => ok_check(subject, "no process with a KVM guest found"),
-        (false, false) => note_check(
+    };
+    let module = ["kvm_intel", "kvm_amd"].into_iter().find(is_mediated);
+    let guests = find_processes_with_open_link("anon_inode:kvm-vm");
+    describe_kvm_guests(&guests.join(", "), module)
+}
+
+/// Returns the result of [`check_kvm_guests`]. `guests` names the processes of KVM guests, and
+/// `mediated` is the module of KVM whose mediated PMU is enabled.
+fn describe_kvm_guests(guests: &str, mediated: Option<&str>) -> Check {
+    let subject = "guests";
+    let found = match guests {
+        "" => "no process with a KVM guest found".to_owned(),
+        _ => format!("KVM guests: {guests}"),
+    };
+    match mediated {
+        Some(module) => {
+            let finding = format!(
+                "{found}; {module} has enable_mediated_pmu=Y: guests with a PMU overwrite the \
+                 counters of contexts"
+            );
+            let remedy = format!("end the guests, and load {module} with enable_mediated_pmu=N");
+            match guests {
+                "" => note_check(subject, finding).with_remedy(remedy),
+                _ => problem_check(subject, finding, remedy),
+            }
+        }
+        None if guests.is_empty() => ok_check(subject, found),
+        None => note_check(
             subject,
             format!(
-                "KVM guests: {}; their own counters stop while a context uses the PMU, and \
-                 samples in guests have no address",
-                found.join(", ")
+                "{found}; their own counters stop while a context uses the PMU, and samples in \
+                 guests have no address"
             ),
-        ),
-        (false, true) => problem_check(
-            subject,
-            format!(
-                "KVM guests: {}; they have exclusive use of the PMU while they run",
-                found.join(", ")
-            ),
-            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end the guests",
         ),
     }
 }
@@ -331,5 +345,22 @@ fn check_perfmon_capability() -> Check {
             subject,
             "missing: only own programs can be counted, in user mode",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CheckState;
+    use super::*;
+
+    #[test]
+    fn r1_16_mediated_pmu_of_kvm_is_reported() {
+        let state = |guests, mediated| describe_kvm_guests(guests, mediated).state;
+        assert_eq!(state("", None), CheckState::Ok);
+        assert_eq!(state("qemu (7)", None), CheckState::Note);
+        assert_eq!(state("", Some("kvm_amd")), CheckState::Note);
+        assert_eq!(state("qemu (7)", Some("kvm_amd")), CheckState::Problem);
+        let finding = describe_kvm_guests("qemu (7)", Some("kvm_intel")).finding;
+        assert!(finding.starts_with("KVM guests: qemu (7); kvm_intel has"));
     }
 }

@@ -14,7 +14,8 @@ use super::check::PERF_DATA_MAGIC;
 use super::debug_files::DebugLink;
 use super::demangle::demangle;
 use super::inlined::InlinedFunctions;
-use super::kernel::{parse_innermost_pid, parse_perf_map, KernelSymbols};
+use super::kernel::KernelSymbols;
+use super::perf_map::{self, parse_innermost_pid};
 use super::symbols::Symbols;
 use super::{files, Profile, Reader};
 use crate::cli::{Cli, Command};
@@ -406,7 +407,7 @@ fn r1_9_fuzz_kallsyms_and_perf_maps() {
                 let _ = kernel.find(at);
             }
         }
-        let map = parse_perf_map(bytes);
+        let map = perf_map::parse(bytes);
         for at in [0, 0x1004, u64::MAX] {
             let _ = map.find(at);
         }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds names of functions that are not in ELF files: functions of the kernel and its modules
-//! (from /proc/kallsyms), and functions that a just-in-time compiler generated (from perf maps).
+//! Finds the functions of the kernel and its modules in /proc/kallsyms.
 
 use std::fs;
 
-use super::files::{has_trusted_owner, open_regular_in_root, read_whole_file};
-use super::symbols::Symbols;
 use crate::record::parse_modules;
 use crate::text_file;
 
@@ -139,65 +136,6 @@ fn kallsyms_name_at(text: &str, at: usize) -> &str {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// The maximum size of a perf map in bytes.
-const MAX_PERF_MAP_BYTES: u64 = 256 << 20;
-
-/// Reads the perf map of a process, in which a just-in-time compiler lists its functions. A process
-/// in a container writes the perf map to the /tmp of the container, and names it by its process ID
-/// in the container. Returns `None` if no perf map can be read, or if the owner of the perf map is
-/// not trusted.
-pub fn read_perf_map(pid: i32) -> Option<Symbols> {
-    let in_container = read_innermost_pid(pid).map(|inner| {
-        let root = format!("/proc/{pid}/root");
-        (root, format!("/tmp/perf-{inner}.map"))
-    });
-    let outside = ("/".to_owned(), format!("/tmp/perf-{pid}.map"));
-    let read = |(root, path): (String, String)| read_trusted_perf_map(pid, &root, &path);
-    in_container.and_then(read).or_else(|| read(outside))
-}
-
-fn read_trusted_perf_map(pid: i32, root: &str, path: &str) -> Option<Symbols> {
-    let file = open_regular_in_root(root.as_ref(), path.as_ref()).ok()?;
-    if !has_trusted_owner(&file.metadata().ok()?, pid) {
-        return None;
-    }
-    Some(parse_perf_map(
-        &read_whole_file(&file, MAX_PERF_MAP_BYTES).ok()?,
-    ))
-}
-
-/// Parses lines of the form "ADDRESS SIZE NAME", with hexadecimal numbers.
-pub(super) fn parse_perf_map(bytes: &[u8]) -> Symbols {
-    let text = visible::decode(bytes);
-    let symbol = |line: &str| {
-        let mut words = line.splitn(3, ' ');
-        let hex = |word: Option<&str>| {
-            let word = word?;
-            u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
-        };
-        Some((hex(words.next())?, hex(words.next())?, words.next()?.into()))
-    };
-    Symbols::new(text.lines().filter_map(symbol).collect())
-}
-
-/// Returns the ID of a process in its own PID namespace.
-fn read_innermost_pid(pid: i32) -> Option<i32> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    parse_innermost_pid(&status)
-}
-
-/// Parses the line "NSpid:" of /proc/PID/status, which has the IDs of a process in all PID
-/// namespaces, with the innermost namespace last.
-pub(super) fn parse_innermost_pid(status: &[u8]) -> Option<i32> {
-    let mut lines = status.split(|byte| *byte == b'\n');
-    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
-    let last = std::str::from_utf8(ids)
-        .ok()?
-        .split_whitespace()
-        .next_back();
-    last?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,13 +165,5 @@ mod tests {
         }
         let hidden = "0000000000000000 T _text\n".to_owned();
         assert!(KernelSymbols::parse(hidden, "").is_none());
-    }
-
-    #[test]
-    fn r1_9_the_innermost_pid_is_the_last_one() {
-        let status = b"Name:\tNSpid:\xff\nPid:\t4711\nNSpid:\t4711\t12\t1\nNSsid:\t5\n";
-        assert_eq!(parse_innermost_pid(status), Some(1));
-        assert_eq!(parse_innermost_pid(b"NSpid:\t4711\n"), Some(4711));
-        assert_eq!(parse_innermost_pid(b"Pid:\t4711\n"), None);
     }
 }

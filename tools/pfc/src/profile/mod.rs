@@ -16,7 +16,8 @@
 //! | `symbols.rs` | names of functions in ELF files |
 //! | `inlined.rs` | names of inlined functions in debugging information |
 //! | `demangle` | names of functions as in their source code |
-//! | `kernel.rs` | names of functions of the kernel and of just-in-time compilers |
+//! | `kernel.rs` | names of functions of the kernel |
+//! | `perf_map.rs` | names of functions of just-in-time compilers |
 //! | `export.rs` | writes profiles for the Firefox Profiler and pprof |
 //! | `folded.rs` | writes call stacks as lines |
 
@@ -38,6 +39,7 @@ mod kernel;
 #[cfg(test)]
 mod kernel_tests;
 mod live;
+mod perf_map;
 mod pipe;
 mod read;
 mod symbolizer;

@@ -6,16 +6,15 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use super::address_space::{AddressSpace, Processes};
 use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
-use super::files::{open_regular_in_root, FileIdentity, ERROR_ANOTHER_BUILD};
+use super::files::{FileIdentity, ERROR_ANOTHER_BUILD};
 use super::kernel::{self, KernelFunction, KernelSymbols};
+use super::perf_map::PerfMap;
 use super::symbols::{Symbols, UNKNOWN_NAME};
 use super::Frame;
 use crate::kernel_identity::KernelIdentity;
@@ -35,42 +34,6 @@ const JIT_MAPPING_PREFIXES: [&str; 6] = [
 
 /// The maximum number of files whose symbols a live display keeps from one table to the next.
 const MAX_KEPT_SYMBOL_FILES: usize = 1024;
-
-/// The inode, the size and the time of the last change of a perf map.
-type PerfMapVersion = (u64, u64, (i64, i64));
-
-/// The perf map of a process.
-pub struct PerfMap {
-    /// The functions in the perf map; `None` if the perf map could not be read.
-    symbols: Option<Symbols>,
-    version: Option<PerfMapVersion>,
-}
-
-impl PerfMap {
-    fn read(pid: i32) -> Self {
-        // The version is read first. If the perf map changes before it is read, it is read again
-        // for the next table.
-        let version = read_perf_map_version(pid);
-        let symbols = kernel::read_perf_map(pid);
-        Self { symbols, version }
-    }
-}
-
-/// Returns the version of the file that [`kernel::read_perf_map`] reads, or `None` if there is no
-/// such file.
-fn read_perf_map_version(pid: i32) -> Option<PerfMapVersion> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok();
-    let inner = status.and_then(|status| kernel::parse_innermost_pid(&status));
-    let in_container = inner.map(|inner| (format!("/proc/{pid}/root"), inner));
-    let mut places = in_container.into_iter().chain([("/".to_owned(), pid)]);
-    places.find_map(|(root, pid)| {
-        let path = format!("/tmp/perf-{pid}.map");
-        let file = open_regular_in_root(root.as_ref(), path.as_ref()).ok()?;
-        let metadata = file.metadata().ok()?;
-        let time = (metadata.mtime(), metadata.mtime_nsec());
-        Some((metadata.ino(), metadata.len(), time))
-    })
-}
 
 /// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
@@ -119,12 +82,7 @@ impl Symbolizer {
     /// the kernel and the mappings of modules. The symbols are read again for the next sample that
     /// needs them.
     pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
-        self.perf_maps.retain(|pid, known| {
-            // If the process has ended, its perf map may be gone, but samples of the process may
-            // still be in the next table.
-            let now = read_perf_map_version(*pid);
-            known.symbols.is_some() && (now.is_none() || now == known.version)
-        });
+        self.perf_maps.retain(|pid, known| !known.has_changed(*pid));
         if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
             self.kernel_symbols = None;
             // Without mappings, the symbols of the kernel say in which module an address is.
@@ -247,7 +205,7 @@ impl Symbolizer {
                 .perf_maps
                 .entry(pid)
                 .or_insert_with(|| PerfMap::read(pid));
-            let functions = perf_map.symbols.as_ref();
+            let functions = perf_map.symbols();
             let at = address.wrapping_sub(lookback);
             found = functions.and_then(|s| s.find(at)).map(owned);
         }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use perfmon::ring::{Argument, Record, Ring};
-use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
+use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Status};
 
 use lost::LostRecordCounts;
 
@@ -119,6 +119,23 @@ impl SamplingContext {
             }
         }
         MissingCountCauses::NONE
+    }
+
+    /// Returns the causes of missing samples that the status `status` of the context names. If the
+    /// kernel has marked a PMD as short, the result is not empty: the kernel marks the PMDs if the
+    /// context has ended early, but not if its thread has exited.
+    fn causes_from_status(
+        &self,
+        status: &Status,
+        config: &SamplingContextConfig,
+    ) -> MissingCountCauses {
+        let pmds: Vec<_> = config.sampling_pmds.iter().map(|s| (0, s.pmd)).collect();
+        let values = self.context.read_set_pmds(&pmds).unwrap_or_default();
+        let unknown = match values.iter().any(|value| value.is_short) {
+            true => MissingCountCauses::UNKNOWN_REASON,
+            false => MissingCountCauses::NONE,
+        };
+        MissingCountCauses::from_status(status).union(unknown)
     }
 }
 
@@ -330,8 +347,8 @@ impl Contexts {
         if let Some(live) = self.contexts_by_target.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.throttling_of_closed_contexts.add(&status);
-                self.incomplete_targets
-                    .add(target, MissingCountCauses::from_status(&status));
+                let causes = live.causes_from_status(&status, &self.config);
+                self.incomplete_targets.add(target, causes);
             }
         }
     }
@@ -443,7 +460,9 @@ impl Contexts {
                 pmds.push(sampling_pmd(sampler.pmd, period, sampler.event_id));
             }
         }
-        if pmds.is_empty() || live.has_ended {
+        // A write to an ended context would remove the marks of missing samples.
+        let has_ended = |status: Status| status.flags & status::ENDED != 0;
+        if pmds.is_empty() || live.has_ended || live.context.status().is_ok_and(has_ended) {
             return;
         }
         // If write_sampling_pmds() fails, the old periods stay in effect.
@@ -469,8 +488,8 @@ impl Contexts {
             let causes = live.read_end_causes(self.config.scope);
             self.incomplete_targets.add(*target, causes);
             if let Ok(status) = live.context.status() {
-                self.incomplete_targets
-                    .add(*target, MissingCountCauses::from_status(&status));
+                let causes = live.causes_from_status(&status, &self.config);
+                self.incomplete_targets.add(*target, causes);
             }
         }
         if let lost @ 1.. = self

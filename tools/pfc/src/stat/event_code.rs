@@ -3,6 +3,7 @@
 //! The codes that select events in the control registers of hardware counters, and the codes of
 //! perf's generic names.
 
+use perfmon::constraints::is_intel_fixed_only;
 use perfmon::Map;
 
 /// The vendor of the processor's PMU description.
@@ -35,9 +36,6 @@ pub const COUNT_KERNEL_BIT: u64 = 1 << 17;
 /// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
 pub const NON_EVENT_BITS: u64 = COUNT_USER_BIT | COUNT_KERNEL_BIT | (1 << 20) | (1 << 22);
 
-/// Intel's event number in a raw code. The other bits are the unit mask and its modifiers.
-const EVENT_NUMBER_BITS: u64 = 0xff;
-
 const fn new_event_code(select: u64) -> EventCode {
     EventCode {
         select,
@@ -50,8 +48,7 @@ const fn new_event_code(select: u64) -> EventCode {
 }
 
 /// Makes the event code for a raw event select. On Intel, [`EventCode::fixed_counter`] is set if a
-/// fixed counter can count the event. Intel's codes with event number 0 are pseudo-encodings of
-/// fixed counters. General counters count nothing for event number 0.
+/// fixed counter can count the event, and [`EventCode::is_fixed_only`] if no general counter can.
 pub fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
     let mut event_code = new_event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
@@ -62,7 +59,7 @@ pub fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
             0x0200 => (Some(1), true),
             0x0300 => (Some(2), true),
             0x0400 => (Some(3), true),
-            select => (None, select & EVENT_NUMBER_BITS == 0),
+            select => (None, is_intel_fixed_only(select)),
         };
     }
     event_code

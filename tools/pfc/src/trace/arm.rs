@@ -24,6 +24,10 @@ const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
 /// wake file, the counter of calls of `announce_device` comes after the words of the markers and
 /// before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
+/// Offset of the retry words in the wake file, which the library perftrace reads.
+const RETRY_OFFSET: u64 = 0x9000;
+/// Number of retry words in the wake file.
+const NR_RETRY_WORDS: usize = 1024;
 /// Mask of the counter that `announce_device` increments and then copies into the word of each
 /// marker. A marker's word has one bit for each trace in bits 0 to 15, the counter of
 /// `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
@@ -46,7 +50,7 @@ fn announce_in_wake_file(file: &File) -> Result<(), Failure> {
         .and_then(|()| {
             let next = u32::from_ne_bytes(count).wrapping_add(1) & ARM_COUNT_MASK;
             file.write_all_at(&next.to_ne_bytes(), ARM_COUNT_OFFSET)?;
-            set_marker_words(file, WAKE | (next << 16))
+            set_wake_words(file, WAKE | (next << 16))
         });
     written.map_err(wake_file_failure)
 }
@@ -79,7 +83,7 @@ fn detach_all_programs(
     args: &ReleaseArgs,
     event_loop: &mut EventLoop,
 ) -> Result<(), Failure> {
-    set_marker_words(file, 0).map_err(wake_file_failure)?;
+    set_wake_words(file, 0).map_err(wake_file_failure)?;
     let device = match Device::open() {
         Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
         device => device?,
@@ -132,8 +136,17 @@ fn open_wake_file() -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Sets the word of each marker in the wake file to `word`.
-fn set_marker_words(file: &File, word: u32) -> io::Result<()> {
+/// Sets all retry words and the words of all markers in the wake file to `word`. If `word`
+/// announces the device, the retry word of this announcement becomes 0 instead. A program that
+/// cannot attach at an announcement waits until the retry word of the announcement changes.
+fn set_wake_words(file: &File, word: u32) -> io::Result<()> {
+    let mut retry = [word.to_ne_bytes(); NR_RETRY_WORDS];
+    if let Some(own) = retry.get_mut((word >> 16) as usize % NR_RETRY_WORDS) {
+        *own = [0; 4];
+    }
+    // The retry words come first: when a program finds the announcement in the word of a marker,
+    // the retry word of the announcement is 0 already.
+    file.write_all_at(retry.as_flattened(), RETRY_OFFSET)?;
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }
 
@@ -171,4 +184,40 @@ fn has_device_open_or_mapped(pid: u32) -> bool {
         all.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(DEVICE)))
     };
     mapped || open()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the words of the wake file from the offset `at` on.
+    fn read_words(file: &File, at: u64, nr: usize) -> Vec<u32> {
+        let mut bytes = vec![0; nr * 4];
+        file.read_exact_at(&mut bytes, at).expect("words");
+        let words = bytes.chunks_exact(4);
+        let word = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().expect("4 bytes"));
+        words.map(word).collect()
+    }
+
+    #[test]
+    fn r3_8_retry_word_of_an_announcement_is_0_until_the_next_announcement() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(READ_BYTES).expect("room");
+        for _ in 0..3 {
+            announce_in_wake_file(&file).expect("announced");
+            let words = read_words(&file, WORDS, NR_MARKERS);
+            let [word, ..] = words[..] else { panic!() };
+            assert_ne!(word & WAKE, 0);
+            assert!(words.iter().all(|other| *other == word));
+            let retry = read_words(&file, RETRY_OFFSET, NR_RETRY_WORDS);
+            let number = ((word & !WAKE) >> 16) as usize;
+            for (n, retry_word) in retry.into_iter().enumerate() {
+                assert_eq!(retry_word, if n == number { 0 } else { word });
+            }
+        }
+        set_wake_words(&file, 0).expect("cleared");
+        assert!(read_words(&file, RETRY_OFFSET, NR_RETRY_WORDS)
+            .iter()
+            .all(|word| *word == 0));
+    }
 }
