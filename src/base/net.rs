@@ -80,6 +80,24 @@ pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interfa
     }
 }
 
+/// Returns the interface that has received a packet. Returns `None` if the kernel passes a packet
+/// to the receive path that no interface has received just now: a copy of a broadcast or multicast
+/// that this machine sends, or a packet that an IFB (intermediate functional block) returns.
+///
+/// # Safety
+///
+/// `skb` is alive, and the receive path owns the packet.
+#[inline]
+pub unsafe fn receiving_interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
+    // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
+    // probe runs.
+    unsafe {
+        helpers::pfc_skb_received_dev(skb)
+            .cast::<Interface>()
+            .as_ref()
+    }
+}
+
 /// The place in the receive path at which a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum DropPoint {

@@ -304,15 +304,15 @@ event! {
     }
 }
 event! {
-    /// A packet was received from the driver of a network interface.
+    /// The receive path of the network stack has got a packet.
     NetReceive(c"netif_receive_skb", skb: *mut bindings::sk_buff) {
         /// The packet.
         // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
-        /// The interface that has received the packet.
-        // SAFETY: The packet is alive during the call. `skb->dev` of a packet that was just
-        // received is valid.
-        interface: Option<&'a Interface> = unsafe { net::interface(skb) },
+        /// The interface that has received the packet. `None` if the kernel has passed the packet
+        /// to the receive path again, or has passed a packet that this machine sends.
+        // SAFETY: The packet is alive during the call, and the receive path owns it.
+        interface: Option<&'a Interface> = unsafe { net::receiving_interface(skb) },
     }
 }
 event! {

@@ -53,6 +53,7 @@ unsigned int pfc_netdev_change_of_event(unsigned long event);
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_netdev_of_notification(void *info);
 struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb);
+struct net_device *pfc_skb_received_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 

@@ -2,6 +2,7 @@
 /* Network interfaces and packets. */
 #include <linux/etherdevice.h>
 #include <linux/export.h>
+#include <linux/if_packet.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
@@ -87,6 +88,24 @@ struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb)
 	return skb->dev;
 }
 EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
+
+/*
+ * Returns the interface that has received a packet, or NULL if the receive path gets the packet
+ * from the kernel itself: a copy of a broadcast or multicast that this machine sends through the
+ * interface, or a packet that an IFB passes to the receive path for the second time.
+ */
+struct net_device *pfc_skb_received_dev(const struct sk_buff *skb)
+{
+	if (skb->pkt_type == PACKET_LOOPBACK)
+		return NULL;
+#ifdef CONFIG_NET_XGRESS
+	/* Only an IFB sets this flag, which the receive path clears after the tracepoint. */
+	if (skb->tc_skip_classify)
+		return NULL;
+#endif
+	return skb->dev;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_received_dev);
 
 /*
  * Returns the length of a packet including its link header. The receive path has already removed

@@ -11,6 +11,10 @@
 //! several packets before (GRO), counts as one packet. The driver's own counts may differ from the
 //! counts of this provider.
 //!
+//! The tracepoint of received packets is also called for packets that an interface has not received
+//! at that time: copies of broadcasts and multicasts that this machine sends, and packets that an
+//! IFB returns to the receive path. The provider does not count these packets.
+//!
 //! The kernel moves received packets to a VLAN, a bond and other upper interfaces without a
 //! tracepoint. Such an interface has no instances `rx_packets` and `rx_bytes`.
 
