@@ -14,6 +14,41 @@ use kernel::types::Opaque;
 use super::helpers;
 use super::key::Key;
 
+/// Guard of the RTNL mutex, which is held when network interfaces are added and removed.
+pub struct RtnlLock(());
+
+impl RtnlLock {
+    /// Takes the RTNL mutex. Called in process context, without the RTNL mutex held.
+    #[inline]
+    pub fn lock() -> Self {
+        // SAFETY: The caller is in process context and does not hold the RTNL mutex, which drop
+        // releases.
+        unsafe { helpers::pfc_rtnl_lock() };
+        Self(())
+    }
+
+    /// Calls `call` for each interface of the initial network namespace.
+    #[inline]
+    pub fn for_each_interface(&self, call: impl Fn(&Interface)) {
+        // SAFETY: The RTNL mutex is held, so that no interface is added or removed during the walk.
+        let next = |dev| unsafe { helpers::pfc_netdev_next(dev) };
+        let mut dev = next(core::ptr::null_mut());
+        // SAFETY: The interface is alive while the RTNL mutex is held.
+        while let Some(interface) = unsafe { dev.cast::<Interface>().as_ref() } {
+            call(interface);
+            dev = next(dev);
+        }
+    }
+}
+
+impl Drop for RtnlLock {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `RtnlLock::lock` has taken the RTNL mutex, and each `RtnlLock` is dropped once.
+        unsafe { helpers::pfc_rtnl_unlock() };
+    }
+}
+
 /// A network interface (`struct net_device`), valid during a probe or a notification.
 #[repr(transparent)]
 pub struct Interface(Opaque<bindings::net_device>);

@@ -40,6 +40,7 @@ struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
 void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
+struct net_device *pfc_netdev_next(struct net_device *dev);
 /*
  * Bits that pfc_netdev_change_of_event() returns for a notification: the interface was removed, or
  * the interface was added. For a renamed interface, PFC_NETDEV_REMOVED and PFC_NETDEV_ADDED are

@@ -29,6 +29,16 @@ void pfc_rtnl_unlock(void)
 EXPORT_SYMBOL_GPL(pfc_rtnl_unlock);
 
 /*
+ * Returns the interface of the initial network namespace that follows @dev, or the first interface
+ * if @dev is NULL. Returns NULL after the last interface. Caller holds the RTNL lock.
+ */
+struct net_device *pfc_netdev_next(struct net_device *dev)
+{
+	return dev ? next_net_device(dev) : first_net_device(&init_net);
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_next);
+
+/*
  * Returns the index of an interface of the initial network namespace, or 0 for an interface of
  * another namespace.
  */

@@ -139,7 +139,7 @@ impl Counts {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            disks: KeyedCounters::new("disks", DiskCounters::new)?,
+            disks: KeyedCounters::new("disks", DiskCounters::new, None)?,
             unnamed: InstanceSpec::events(
                 c"Request events of devices without counters of their own",
             )

@@ -21,7 +21,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{DropPoint, Interface, InterfaceListener};
+use provider::net::{DropPoint, Interface, InterfaceListener, RtnlLock};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
     Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
@@ -110,7 +110,7 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // The probes do not request instances, because `interface_added()` adds the instances
             // of each interface under its name.
-            interfaces: KeyedCounters::new("interfaces", Traffic::new)?,
+            interfaces: KeyedCounters::new("interfaces", Traffic::new, Some(add_all))?,
             unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
@@ -126,22 +126,32 @@ impl kernel::Module for Provider {
     }
 }
 
+/// Adds the instances of an interface, unless it is in another network namespace.
+fn add(interfaces: &KeyedCounters<Traffic>, interface: &Interface) {
+    let Some((name, key)) = interface.name() else {
+        return;
+    };
+    let number = match interface.has_receive_tracepoint() {
+        true => 0,
+        false => NO_RECEIVE,
+    };
+    interfaces.add(&key, &Key::new(&name, number));
+}
+
+/// Adds the instances of all interfaces that have none.
+fn add_all(interfaces: &KeyedCounters<Traffic>, rtnl: &RtnlLock) {
+    rtnl.for_each_interface(|interface| add(interfaces, interface));
+}
+
 impl InterfaceListener for Counts {
     fn interface_added(&self, interface: &Interface) {
-        let Some((name, key)) = interface.name() else {
-            return;
-        };
-        let number = match interface.has_receive_tracepoint() {
-            true => 0,
-            false => NO_RECEIVE,
-        };
-        // If `add` fails because memory is short, the packets of the interface are counted in
-        // `unnamed` until the interface is renamed.
-        let _ = self.interfaces.add(&key, &Key::new(&name, number));
+        add(&self.interfaces, interface);
     }
 
     fn interface_removed(&self, interface: &Interface) {
-        self.interfaces.remove(&interface.key());
+        if let Some((_, key)) = interface.name() {
+            self.interfaces.remove(&key);
+        }
     }
 }
 
