@@ -294,7 +294,8 @@ event! {
     /// A packet was passed to the driver of a network interface.
     NetXmit(c"net_dev_xmit", skb: *mut c_void, rc: c_int, dev: *mut bindings::net_device,
             len: c_uint) {
-        /// The return value of the driver: 0 if the driver has accepted the packet.
+        /// The return value of the driver: 0 if the driver has accepted the packet. The driver of an
+        /// upper interface may return the result of the lower interface's queue.
         result: i32 = rc,
         /// The interface that sends the packet.
         // SAFETY: The interface is alive during the call.

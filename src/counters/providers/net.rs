@@ -186,6 +186,9 @@ impl Handler<NetReceive<'_>> for Counts {
 
 /// Return value of a driver that has no room for a packet (`enum netdev_tx`).
 const NETDEV_TX_BUSY: i32 = 0x10;
+/// Return value of a VLAN and other upper interfaces that have passed the packet to a queue of the
+/// lower interface, if the queue has dropped a packet. Upper interfaces count the packet as sent.
+const NET_XMIT_CN: i32 = 2;
 
 impl Handler<NetXmit<'_>> for Counts {
     fn on(&self, event: NetXmit<'_>) {
@@ -197,7 +200,7 @@ impl Handler<NetXmit<'_>> for Counts {
             return;
         };
         let _group = Group::begin();
-        if event.result == 0 {
+        if matches!(event.result, 0 | NET_XMIT_CN) {
             traffic.tx_packets.counter().add(1);
             traffic.tx_bytes.counter().add(i64::from(event.bytes));
         } else {

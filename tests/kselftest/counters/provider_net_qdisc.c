@@ -72,11 +72,62 @@ static void test_ifb(void)
 	shell("ip link del pcv0; rmmod ifb");
 }
 
+/*
+ * Limits the packets that @interface sends to 100 bytes/s, with a queue of one packet. If another
+ * packet is sent, the queue drops its packet, takes the other one and returns NET_XMIT_CN.
+ */
+static void congest(const char *interface)
+{
+	/* With a link layer, the kernel needs no table of transmission times. */
+	struct tc_tbf_qopt rate = {
+		.rate = { .rate = 100, .linklayer = TC_LINKLAYER_ETHERNET }, .limit = 1000000
+	};
+	struct tc_fifo_qopt fifo = { .limit = 1 };
+	__u32 burst = 2000;
+	struct tc_request tbf = tc_request(RTM_NEWQDISC, interface, TC_H_ROOT, 1 << 16, "tbf");
+	struct tc_request queue = tc_request(RTM_NEWQDISC, interface, 1 << 16 | 1, 2 << 16,
+					     "pfifo_head_drop");
+	struct rtattr *options = tc_add(&tbf, TCA_OPTIONS, NULL, 0);
+
+	tc_add(&tbf, TCA_TBF_PARMS, &rate, sizeof(rate));
+	tc_add(&tbf, TCA_TBF_BURST, &burst, sizeof(burst));
+	tc_end(&tbf, options);
+	tc_send(&tbf);
+	tc_add(&queue, TCA_OPTIONS, &fifo, sizeof(fifo));
+	tc_send(&queue);
+}
+
+static void send_to_congested(void)
+{
+	send_frames("pcv0.5", UNKNOWN_FRAME, NR_FRAMES);
+}
+
+static void test_congestion(void)
+{
+	static const struct counter packets = { "pcv0.5", "tx_packets", TX_PACKETS };
+	static const struct counter bytes = { "pcv0.5", "tx_bytes", TX_BYTES };
+	static const struct counter drops = { "pcv0.5", "tx_drops", TX_DROPS };
+
+	add_pair("pcv0", "pcv1");
+	shell("ip link set pcv1 up; modprobe 8021q; modprobe sch_tbf");
+	shell("ip link add link pcv0 name pcv0.5 type vlan id 5 && ip link set pcv0.5 up");
+	wait_until(pc_find(&pc, "net/pcv0.5/tx_packets"));
+	wait_for_link("pcv0.5", "pcv1");
+	congest("pcv0");
+	test_counter_with(&packets, "congestion of the lower interface", send_to_congested,
+			  NR_FRAMES);
+	test_counter_with(&bytes, "congestion of the lower interface", send_to_congested,
+			  NR_FRAMES * 60);
+	test_counter_with(&drops, "congestion of the lower interface", send_to_congested, 0);
+	shell("ip link del pcv0");
+}
+
 int main(void)
 {
-	plan(2);
+	plan(2 + 3);
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	test_ifb();
+	test_congestion();
 	return finish();
 }
