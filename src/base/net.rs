@@ -66,12 +66,13 @@ impl Interface {
         (index != 0).then(|| (name, Key::number_only(index)))
     }
 
-    /// Returns the index of the interface as a key, for lookups. If the interface is outside the
-    /// initial network namespace, the key is 0, for which a lookup finds nothing.
+    /// Returns the index of the interface as a key, for lookups. Returns `None` for an interface
+    /// outside the initial network namespace.
     #[inline]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> Option<Key> {
         // SAFETY: The interface is alive during the probe or notification.
-        Key::number_only(unsafe { helpers::pfc_netdev_index(self.0.get()) })
+        let index = unsafe { helpers::pfc_netdev_index(self.0.get()) };
+        (index != 0).then(|| Key::number_only(index))
     }
 
     /// Returns whether the tracepoint of received packets is called for this interface. The

@@ -26,7 +26,7 @@ use core::pin::Pin;
 use core::ptr::{null_mut, NonNull};
 
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::Result;
@@ -121,7 +121,7 @@ pub struct KeyedCounters<R> {
     add_all: Option<fn(&Self, &RtnlLock)>,
     /// The plural noun for the objects of the table in log lines.
     plural: &'static str,
-    buckets: KVec<Bucket<R>>,
+    buckets: KVVec<Bucket<R>>,
     pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
     nr_entries: Atomic<usize>,
@@ -129,7 +129,7 @@ pub struct KeyedCounters<R> {
     nr_removing: Atomic<usize>,
     /// The objects whose entries are created as soon as the removed entries are dropped, oldest
     /// first. `nr_deferred` is the length of `deferred`.
-    deferred: UnsafeCell<KVec<DeferredObject>>,
+    deferred: UnsafeCell<KVVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
     /// The number of existing objects for which [`add`](Self::add) was called, but that have no
     /// entry, because the table was full or memory was short. Changed with the RTNL mutex held.
@@ -164,7 +164,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         create: fn(&Key) -> Result<R>,
         add_all: Option<fn(&Self, &RtnlLock)>,
     ) -> Result<Pin<KBox<Self>>> {
-        let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
+        let mut buckets = KVVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
         for _ in 0..NR_BUCKETS {
             let bucket = Bucket {
                 hash: Atomic::new(0),
@@ -191,7 +191,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 }; MAX_PENDING_REQUESTS],
                 nr_entries: Atomic::new(0),
                 nr_removing: Atomic::new(0),
-                deferred: UnsafeCell::new(KVec::new()),
+                deferred: UnsafeCell::new(KVVec::new()),
                 nr_deferred: Atomic::new(0),
                 nr_missing: Atomic::new(0),
                 full: Atomic::new(0),

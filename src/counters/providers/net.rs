@@ -149,7 +149,7 @@ impl InterfaceListener for Counts {
     }
 
     fn interface_removed(&self, interface: &Interface) {
-        if let Some((_, key)) = interface.name() {
+        if let Some(key) = interface.key() {
             self.interfaces.remove(&key);
         }
     }
@@ -159,9 +159,8 @@ impl Counts {
     /// Returns the counters of an interface. A packet of an interface without counters is counted
     /// in `unnamed`, unless the interface is in another network namespace.
     fn traffic(&self, interface: &Interface) -> Option<&Traffic> {
-        let key = interface.key();
-        let found = self.interfaces.find(&key);
-        if found.is_none() && key.number() != 0 {
+        let found = self.interfaces.find(&interface.key()?);
+        if found.is_none() {
             self.unnamed.counter().add(1);
         }
         found
@@ -215,7 +214,9 @@ impl Handler<NetDrop<'_>> for Counts {
             None => None,
             Some((DropPoint::Backlog, interface)) => self.traffic(interface),
             // The packet of an interface without counters is already counted in `unnamed`.
-            Some((DropPoint::Protocol, interface)) => self.interfaces.find(&interface.key()),
+            Some((DropPoint::Protocol, interface)) => {
+                interface.key().and_then(|key| self.interfaces.find(&key))
+            }
         };
         if let Some(traffic) = traffic {
             traffic.rx_drops.counter().add(1);
