@@ -214,9 +214,9 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             let dev = unsafe { helpers::pfc_netdev_of_notification(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: `pfc_netdev_change_of_event()` has no requirements: it only compares the
-                // number of the event.
-                let change = unsafe { helpers::pfc_netdev_change_of_event(event) };
+                // SAFETY: The device is alive during the notification.
+                let change =
+                    unsafe { helpers::pfc_netdev_change_of_event(event, interface.0.get()) };
                 if change & helpers::PFC_NETDEV_REMOVED != 0 {
                     state.interface_removed(interface);
                 }

@@ -50,7 +50,7 @@ struct net_device *pfc_netdev_next(struct net_device *dev);
 #define PFC_NETDEV_ADDED	2
 unsigned int pfc_netdev_index(const struct net_device *dev);
 unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
-unsigned int pfc_netdev_change_of_event(unsigned long event);
+unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev);
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_netdev_of_notification(void *info);
 struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb);

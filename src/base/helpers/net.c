@@ -55,13 +55,18 @@ unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_name);
 
-unsigned int pfc_netdev_change_of_event(unsigned long event)
+/*
+ * Returns the change of the interface @dev that a notification announces (PFC_NETDEV_*). While a
+ * reference to a removed interface exists, the kernel repeats NETDEV_UNREGISTER each second. The
+ * result for a repeated notification is 0, because another interface may have the index of @dev.
+ */
+unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev)
 {
 	switch (event) {
 	case NETDEV_REGISTER:
 		return PFC_NETDEV_ADDED;
 	case NETDEV_UNREGISTER:
-		return PFC_NETDEV_REMOVED;
+		return dev->reg_state == NETREG_UNREGISTERED ? 0 : PFC_NETDEV_REMOVED;
 	case NETDEV_CHANGENAME:
 		return PFC_NETDEV_REMOVED | PFC_NETDEV_ADDED;
 	default:
