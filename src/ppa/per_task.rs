@@ -303,22 +303,11 @@ pub(crate) fn show_text(id: usize, seq: &SeqFile) -> Result {
     // User time is computed from the rounded total and system times, so that the printed user and
     // system times add up to the total.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
-    let blocked = v[value::BLOCKED];
-    let switches = blocked
+    let switches = v[value::BLOCKED]
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
-    // Without the histogram, the number of wakeups is approximated by the number of switches at
-    // which the task blocked.
-    let wakeups = match had.latency_hist {
-        true => had
-            .snapshot
-            .latencies
-            .iter()
-            .fold(0, |n: u64, m| n.wrapping_add(*m)),
-        false => blocked,
-    };
     // Divide by 1 at least: the number of wakeups is 0 until the first wait of the task is over.
-    let latency = average(v[value::LATENCY], wakeups.max(1));
+    let latency = average(v[value::LATENCY], had.snapshot.wakeups().max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(
         seq,
