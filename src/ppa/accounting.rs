@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::abi::{Info, TaskStats};
-use crate::config::{enodata, AccountingConfig};
+use crate::config::AccountingConfig;
 use crate::cpu_instances::{self, CpuInstances};
 use crate::ended_tasks::EndedTasks;
 use crate::entries::TaskEntries;
@@ -403,7 +403,7 @@ pub(crate) fn collect_tasks(
     let Accounting {
         probes: on, ended, ..
     } = &mut *all;
-    let accounts = on.as_ref().map(Probes::state).ok_or_else(enodata)?;
+    let accounts = on.as_ref().map(Probes::state).ok_or(ENODATA)?;
     ended.add_reader(file)?;
     let mut tries = 0u32;
     while found.len() < most && *at < ENDED_POSITION {
@@ -494,12 +494,12 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
     access::may_read_accounting(&task)?;
-    let accounts = all.state().ok_or_else(enodata)?;
+    let accounts = all.state().ok_or(ENODATA)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&task));
-            let record = record.ok_or_else(enodata)?;
+            let record = record.ok_or(ENODATA)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
             {

@@ -15,7 +15,7 @@ use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
-use crate::config::{enodata, AccountingConfig};
+use crate::config::AccountingConfig;
 use crate::entries::TaskEntry;
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
@@ -255,7 +255,7 @@ fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
     access::may_read_accounting(&entry.task)?;
-    let accounts = all.state().ok_or_else(enodata)?;
+    let accounts = all.state().ok_or(ENODATA)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
     for _ in 0..nr {
