@@ -5,10 +5,11 @@
 
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{counting_global_ctrl_bits, Context};
+use crate::contexts::context::Context;
 use crate::contexts::loaded::loaded_context;
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
+use crate::per_cpu::counting_global_ctrl_bits;
 use crate::stats::{self, SelfStat};
 use base::clock;
 
