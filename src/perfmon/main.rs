@@ -16,7 +16,7 @@
 //! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
 //! | `formats`, `format_description` | the registered sampling formats; one sampling format |
 //! | `sample_buffer` | the buffers that formats fill |
-//! | `nmi`, `nmi_entry`, `msr` | the overflow NMI; access to MSRs and counters |
+//! | `nmi`, `msr` | the overflow NMI; access to MSRs and counters |
 //! | `wrap_timer` | work that is repeated or delayed |
 //! | `stats`, `stats_files` | counters of perfmon's own cost; the debugfs files that show these counters |
 //! | `helpers` | declarations of the C code in `helpers/` |
@@ -33,9 +33,9 @@ mod contexts {
     pub(crate) mod deferral;
     pub(crate) mod ends;
     pub(crate) mod event_set;
-    pub(crate) mod interrupt;
     pub(crate) mod loaded;
     pub(crate) mod messages;
+    pub(crate) mod nmi_handler;
     pub(crate) mod overflow;
     pub(crate) mod permission;
     pub(crate) mod permission_checks;
@@ -61,7 +61,6 @@ mod helpers;
 mod mapping;
 mod msr;
 mod nmi;
-mod nmi_entry;
 mod open_file;
 mod per_cpu;
 mod pmu_description;
