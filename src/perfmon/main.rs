@@ -10,7 +10,7 @@
 //! | `self_page` | the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
-//! | `cpus`, `cpu_kinds` | hotplug, suspend and the periodic reading of counters; which registers a CPU has |
+//! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
 //! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one PMU description; the functions that register it |
 //! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
@@ -49,7 +49,6 @@ mod contexts {
 }
 
 mod cpu_kinds;
-mod cpus;
 #[path = "../../include/linux/perfmon.rs"]
 mod description;
 mod device;
@@ -58,6 +57,7 @@ mod driver;
 mod format_description;
 mod formats;
 mod helpers;
+mod hotplug;
 mod mapping;
 mod msr;
 mod nmi;
@@ -97,8 +97,8 @@ struct PerfMon {
     _work: session::Work,
     _nmi: nmi::NmiHandler,
     _map: pmu_map_file::MapFile,
-    _power: base::power::PowerRegistration<cpus::Power>,
-    _cpus: base::hotplug::HotplugRegistration<cpus::Hotplug>,
+    _power: base::power::PowerRegistration<hotplug::Power>,
+    _cpus: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
     _tree: pmu_description::DebugfsTree,
     _works: base::task::TaskWorks,
     _stats: stats::PerfmonStats,
