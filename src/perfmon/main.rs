@@ -6,7 +6,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device`, `open_file`, `mapping` | `/dev/perfmon`; its open files; the mappings of these files |
+//! | `device`, `mapping` | `/dev/perfmon` and its open files; the mappings of these files |
 //! | `self_page` | the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
@@ -61,7 +61,6 @@ mod hotplug;
 mod mapping;
 mod msr;
 mod nmi;
-mod open_file;
 mod per_cpu;
 mod pmu_description;
 mod pmu_export;
