@@ -14,6 +14,7 @@ use crate::buffers::{Page, PAGE};
 use crate::children;
 use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
+use crate::permission::may_still_trace_process;
 use crate::process::Process;
 use crate::process_memory::MarkerMemory;
 pub(crate) use crate::process_memory::PlaceholderPage;
@@ -319,36 +320,6 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 /// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
 /// creator still has the permission to read the thread's process.
 const PERMISSION_RECHECK_NS: u64 = 1_000_000_000;
-
-/// Checks whether the creator of a trace, who had the permission to stop the calling process when
-/// the process joined the trace, still has the permission to read it. The function checks if
-/// `anyhow` is true, or if the credentials or the dumpability of the process have changed.
-///
-/// # Errors
-///
-/// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
-/// `EINTR`, `ENOMEM`.
-fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result {
-    let (asks, leader) = {
-        let mut all = TRACING.lock();
-        let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
-        if !trace.has_live(process) {
-            return Err(ENOENT);
-        }
-        if !anyhow && !process.have_credentials_changed() {
-            return Ok(());
-        }
-        (
-            trace.permission_check(),
-            process.leader().ok_or(ENOENT)?.clone(),
-        )
-    };
-    if asks.recheck(&leader)? {
-        return Ok(());
-    }
-    TRACING.lock().deny(id, key);
-    Err(ENOENT)
-}
 
 /// Returns the size in bytes of the area in which a process maps its buffers.
 pub(crate) fn buffer_area_bytes() -> u64 {

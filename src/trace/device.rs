@@ -33,6 +33,7 @@ use crate::detach;
 use crate::detach_mappings::{DeviceOps, WakeMappingFile};
 use crate::mapping;
 use crate::open_file::{AttachedFile, DeviceFile, Role};
+use crate::permission;
 use crate::stats;
 use crate::traced::log_refused;
 use base::access;
@@ -403,7 +404,7 @@ fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
         (given.lost, given.position) = (lost, span.position);
         given.ticks = trace_clock().user_readable_ticks();
         given.bytes = span.bytes;
-        if !calls::may_read(held, key)? {
+        if !permission::may_read(held.id, key)? {
             continue;
         }
         if span.bytes > capacity {
@@ -451,7 +452,7 @@ fn copy_range_to_user(
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
         let good = buffer.valid_bytes(span) as usize;
-        if !calls::may_read(held, key)? {
+        if !permission::may_read(held.id, key)? {
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);

@@ -28,7 +28,7 @@ mod mapping;
 mod marker;
 mod membership;
 mod open_file;
-mod permission_check;
+mod permission;
 mod process;
 mod process_memory;
 mod range;

@@ -20,7 +20,6 @@ use crate::buffer_set::{
 use crate::buffers::{Buffer, Page, PAGE};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
-use crate::permission_check::PermissionCheck;
 use crate::process::{Process, Slot};
 use crate::signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
@@ -188,15 +187,6 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
-    /// rights of the trace's creator. The trace must record neither processes of all users nor
-    /// kernel events.
-    pub(crate) fn is_own(&self) -> bool {
-        access::has_rights_of(self.charge.user())
-            && !self.has_flag(flag::ALL_USERS)
-            && self.set(KEY_KERNEL).is_none()
-    }
-
     /// Returns the credentials with which permission to trace a process is checked.
     pub(crate) fn maker(&self) -> ARef<Credential> {
         self.charge.user().clone()
@@ -242,17 +232,6 @@ impl Trace {
     /// Counts a process that does not join the trace, because the trace's creator may not stop it.
     pub(crate) fn count_denied(&mut self) {
         self.denied = self.denied.wrapping_add(1);
-    }
-
-    /// Returns the permission check to make before the trace records a process.
-    pub(crate) fn permission_check(&self) -> PermissionCheck {
-        PermissionCheck {
-            id: self.id,
-            maker: self.maker(),
-            // `CAP_PERFMON` does not include the right to make other processes wait.
-            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
-            attach: self.has_flag(flag::WAIT),
-        }
     }
 
     /// Returns a copy of the globs of the trace.
