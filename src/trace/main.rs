@@ -36,7 +36,6 @@ mod signal;
 mod sorted;
 mod stats;
 mod trace;
-mod trace_state;
 mod traced;
 mod traces;
 
