@@ -12,6 +12,7 @@ use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES
 use crate::buffer_set::FaultMemory;
 use crate::buffers::{Page, PAGE};
 use crate::children;
+use crate::log::log_refused;
 use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
 use crate::permission::may_still_trace_process;
@@ -21,7 +22,6 @@ pub(crate) use crate::process_memory::PlaceholderPage;
 pub(crate) use crate::range::offset_within_range;
 use crate::range::process_range_start;
 use crate::trace::Trace;
-use crate::traced::log_refused;
 use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};

@@ -24,6 +24,7 @@ mod ends;
 mod glob_cache;
 mod helpers;
 mod kernel_events;
+mod log;
 mod mapping;
 mod marker;
 mod membership;
@@ -36,7 +37,6 @@ mod signal;
 mod sorted;
 mod stats;
 mod trace;
-mod traced;
 mod traces;
 
 use kernel::prelude::*;

@@ -15,10 +15,10 @@ use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOL
 
 use crate::buffer_set::BufferSet;
 use crate::ends::LockYielder;
+use crate::log::log_unchecked;
 use crate::process::Process;
 use crate::process_memory::LiveProcess;
 use crate::trace::Trace;
-use crate::traced::log_unchecked;
 use crate::traces::{Tracing, TRACING};
 use base::access::{self, AccessSnapshot};
 use base::credentials::Identity;

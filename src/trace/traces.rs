@@ -11,12 +11,12 @@ use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOL
 use crate::buffer_set::SetSums;
 use crate::buffers::Page;
 use crate::clock;
+use crate::helpers;
 use crate::kernel_events::KernelEvents;
 use crate::process::Process;
-use crate::process_memory::LiveProcess;
+use crate::process_memory::{max_traced, LiveProcess};
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};
 use crate::trace::{Trace, TraceQuota};
-use crate::traced::{max_traced, set_traced};
 use base::access;
 use base::account::{Resource, ResourceCharge};
 use base::clock::realtime_ns;
@@ -109,6 +109,15 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     processes.map_err(|_| ENOMEM)?;
     set_traced(mm, true);
     Ok(())
+}
+
+/// Records that an address space is traced, or is no longer traced. A child process may share a
+/// traced address space, and with it a `struct perftrace_thread`. Before such a child enters user
+/// mode, `pt_queue_shared_thread()` marks the thread id in this structure as shared.
+#[expect(unsafe_code, reason = "a call of C")]
+fn set_traced(mm: usize, is_traced: bool) {
+    // SAFETY: `pt_set_traced()` uses the address `mm` as a number only.
+    unsafe { helpers::pt_set_traced(mm, is_traced) }
 }
 
 /// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
