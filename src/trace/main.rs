@@ -9,10 +9,8 @@
 
 #![deny(unsafe_code)]
 
-mod attached;
 mod buffer_set;
 mod buffers;
-mod calls;
 mod children;
 mod clock;
 mod detach;
@@ -28,15 +26,16 @@ mod log;
 mod mapping;
 mod marker;
 mod membership;
-mod open_file;
 mod permission;
 mod process;
+mod process_calls;
 mod process_memory;
 mod range;
 mod signal;
 mod sorted;
 mod stats;
 mod trace;
+mod trace_calls;
 mod traces;
 
 use kernel::prelude::*;

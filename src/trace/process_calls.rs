@@ -17,8 +17,7 @@ use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
 use crate::permission::may_still_trace_process;
 use crate::process::Process;
-use crate::process_memory::MarkerMemory;
-pub(crate) use crate::process_memory::PlaceholderPage;
+use crate::process_memory::{MarkerMemory, PlaceholderPage};
 pub(crate) use crate::range::offset_within_range;
 use crate::range::process_range_start;
 use crate::trace::Trace;
@@ -31,6 +30,23 @@ use base::{clock, cpu};
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process opens the device once.
 const MAX_FILES_PER_PROCESS: u32 = 256;
+
+/// The process that attached through a file.
+pub(super) struct AttachedFile {
+    pub(super) key: u64,
+    pub(super) mm: Mm,
+    /// The value of `perftrace_attach.thread`.
+    pub(super) thread: i64,
+    /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
+    /// trace the process. The page is also mapped in children that cannot be traced.
+    pub(super) placeholder: Arc<PlaceholderPage>,
+}
+
+impl Drop for AttachedFile {
+    fn drop(&mut self) {
+        detach(self.key, self.thread);
+    }
+}
 
 /// The result of attaching a process: its key, the addresses of its mappings of the device, and its
 /// placeholder page.
