@@ -26,7 +26,7 @@ use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
 use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
-use crate::traces::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
 use base::address_space::Mm;
 use base::credentials::Identity;
 use base::global_mutex::global_mutex;

@@ -3,8 +3,8 @@
 //! perftrace.ko: user tracing (`/dev/perftrace`). `Documentation/tracing.md` describes the layout
 //! of the buffers, and how a process writes to the buffers without a system call.
 //!
-//! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
-//! traced processes also take `TRACING`. Writing an event takes no lock.
+//! The lock [`TRACING`](static@registry::TRACING) protects all state of user tracing. Page faults
+//! of traced processes also take `TRACING`. Writing an event takes no lock.
 //! `Documentation/architecture.md` lists the files.
 
 #![deny(unsafe_code)]
@@ -31,12 +31,12 @@ mod process;
 mod process_calls;
 mod process_memory;
 mod range;
+mod registry;
 mod signal;
 mod sorted;
 mod stats;
 mod trace;
 mod trace_calls;
-mod traces;
 
 use kernel::prelude::*;
 
@@ -61,7 +61,7 @@ struct PerfTrace {
 
 impl kernel::Module for PerfTrace {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&traces::TRACING);
+        base::global_mutex::init(&registry::TRACING);
         base::global_mutex::init(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {

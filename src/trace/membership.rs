@@ -14,9 +14,9 @@ use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
 use crate::permission::{may_trace_leader, permission_query, PermissionQuery};
 use crate::process::Process;
+use crate::registry::{Tracing, TRACING};
 use crate::sorted::search;
 use crate::trace::Trace;
-use crate::traces::{Tracing, TRACING};
 use base::account::MemoryCharge;
 use base::task::has_fatal_signal;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All traces and traced processes. Each active trace occupies one of [`NR_TRACES`] trace slots.
-//! New traces get the slots in rotation, so that a freed slot stays unused for a long time.
+//! The lists of all traces and of all traced processes. Each active trace occupies one of
+//! [`NR_TRACES`] trace slots. New traces get the slots in rotation, so that a freed slot stays
+//! unused for a long time.
 
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
