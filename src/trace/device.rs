@@ -27,7 +27,7 @@ use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Marke
 use trace_rules::abi::{Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use crate::buffers::Buffer;
+use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
 use crate::detach;

@@ -9,8 +9,8 @@
 
 #![deny(unsafe_code)]
 
+mod buffer;
 mod buffer_set;
-mod buffers;
 mod children;
 mod clock;
 mod detach;

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 
 use trace_rules::abi::map;
 
-use crate::buffers::PAGE;
+use crate::buffer::PAGE;
 use crate::children;
 use crate::helpers;
 use crate::process_calls::{self, AttachedFile};

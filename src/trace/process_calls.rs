@@ -9,8 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
+use crate::buffer::{Page, PAGE};
 use crate::buffer_set::FaultMemory;
-use crate::buffers::{Page, PAGE};
 use crate::children;
 use crate::log::log_refused;
 use crate::marker::RegisteredMarker;

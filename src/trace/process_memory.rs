@@ -11,7 +11,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::buffers::{Page, GFP_NO_OOM, PAGE};
+use crate::buffer::{Page, GFP_NO_OOM, PAGE};
 use crate::helpers;
 use crate::marker::RegisteredMarker;
 use crate::sorted::allocate_list_for_more_than;

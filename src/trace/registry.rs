@@ -9,8 +9,8 @@ use kernel::prelude::*;
 use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
+use crate::buffer::Page;
 use crate::buffer_set::SetSums;
-use crate::buffers::Page;
 use crate::clock;
 use crate::helpers;
 use crate::kernel_events::KernelEvents;

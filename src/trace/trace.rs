@@ -23,10 +23,10 @@ use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 use trace_rules::sorted::{search_limited, LimitedSearch};
 
+use crate::buffer::{Buffer, Page, PAGE};
 use crate::buffer_set::{
     sets_per_lock_hold, BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory, SetSums,
 };
-use crate::buffers::{Buffer, Page, PAGE};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};

@@ -12,8 +12,8 @@ use trace_rules::abi::{
 };
 use trace_rules::sorted::LimitedSearch;
 
+use crate::buffer::Page;
 use crate::buffer_set::SetSums;
-use crate::buffers::Page;
 use crate::children;
 use crate::clock;
 use crate::ends::{for_each_member, free_trace, reap, LockYielder};
