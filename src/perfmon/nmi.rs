@@ -45,9 +45,8 @@ pub(crate) fn fill_overflow(
 }
 
 /// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
-/// the lock of the overflow's context. The function
-/// [`handle_deferred_nmi`](crate::contexts::nmi_handler::handle_deferred_nmi) handles the deferred
-/// overflow.
+/// the lock of the overflow's context. `pfm_handle_deferred_nmi()` in `contexts/nmi_handler.rs`
+/// handles the deferred overflow.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { helpers::pfm_defer_nmi(interrupted.0.cast_mut()) }
