@@ -7,9 +7,9 @@
 //! namespaces in which the user is. Sample buffers are also charged to `RLIMIT_MEMLOCK`. All memory
 //! is also charged to the control group of the task that allocates it.
 
-use kernel::bindings;
 use kernel::cred::Credential;
-use kernel::error::{code::ENOMEM, to_result, Error, Result};
+use kernel::error::code::{EDQUOT, ENOMEM, ENOSPC};
+use kernel::error::{to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::access;
@@ -107,12 +107,11 @@ impl MemoryCharge {
             true => usize::MAX,
             false => MAX_CONTEXTS_PER_USER,
         };
-        let error = Error::from_errno(-(bindings::EDQUOT as i32));
         charge._context_count = Some(ResourceCharge::of_user(
             &charge.user,
             Resource::PFC_CONTEXTS,
             most,
-            error,
+            EDQUOT,
         )?);
         Ok(charge)
     }
@@ -251,6 +250,5 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
 /// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
 /// memory is short.
 pub fn is_limit_error(error: Error) -> bool {
-    let errno = error.to_errno().unsigned_abs();
-    [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)
+    [ENOSPC, EDQUOT, ENOMEM].contains(&error)
 }

@@ -14,6 +14,41 @@ use kernel::types::Opaque;
 use super::helpers;
 use super::key::Key;
 
+/// Guard of the RTNL mutex, which is held when network interfaces are added and removed.
+pub struct RtnlLock(());
+
+impl RtnlLock {
+    /// Takes the RTNL mutex. Called in process context, without the RTNL mutex held.
+    #[inline]
+    pub fn lock() -> Self {
+        // SAFETY: The caller is in process context and does not hold the RTNL mutex, which drop
+        // releases.
+        unsafe { helpers::pfc_rtnl_lock() };
+        Self(())
+    }
+
+    /// Calls `call` for each interface of the initial network namespace.
+    #[inline]
+    pub fn for_each_interface(&self, call: impl Fn(&Interface)) {
+        // SAFETY: The RTNL mutex is held, so that no interface is added or removed during the walk.
+        let next = |dev| unsafe { helpers::pfc_netdev_next(dev) };
+        let mut dev = next(core::ptr::null_mut());
+        // SAFETY: The interface is alive while the RTNL mutex is held.
+        while let Some(interface) = unsafe { dev.cast::<Interface>().as_ref() } {
+            call(interface);
+            dev = next(dev);
+        }
+    }
+}
+
+impl Drop for RtnlLock {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `RtnlLock::lock` has taken the RTNL mutex, and each `RtnlLock` is dropped once.
+        unsafe { helpers::pfc_rtnl_unlock() };
+    }
+}
+
 /// A network interface (`struct net_device`), valid during a probe or a notification.
 #[repr(transparent)]
 pub struct Interface(Opaque<bindings::net_device>);
@@ -31,12 +66,13 @@ impl Interface {
         (index != 0).then(|| (name, Key::number_only(index)))
     }
 
-    /// Returns the index of the interface as a key, for lookups. If the interface is outside the
-    /// initial network namespace, the key is 0, for which a lookup finds nothing.
+    /// Returns the index of the interface as a key, for lookups. Returns `None` for an interface
+    /// outside the initial network namespace.
     #[inline]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> Option<Key> {
         // SAFETY: The interface is alive during the probe or notification.
-        Key::number_only(unsafe { helpers::pfc_netdev_index(self.0.get()) })
+        let index = unsafe { helpers::pfc_netdev_index(self.0.get()) };
+        (index != 0).then(|| Key::number_only(index))
     }
 
     /// Returns whether the tracepoint of received packets is called for this interface. The
@@ -75,6 +111,24 @@ pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interfa
     // probe runs.
     unsafe {
         helpers::pfc_skb_receive_dev(skb)
+            .cast::<Interface>()
+            .as_ref()
+    }
+}
+
+/// Returns the interface that has received a packet. Returns `None` if the kernel passes a packet
+/// to the receive path that no interface has received just now: a copy of a broadcast or multicast
+/// that this machine sends, or a packet that an IFB (intermediate functional block) returns.
+///
+/// # Safety
+///
+/// `skb` is alive, and the receive path owns the packet.
+#[inline]
+pub unsafe fn receiving_interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
+    // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
+    // probe runs.
+    unsafe {
+        helpers::pfc_skb_received_dev(skb)
             .cast::<Interface>()
             .as_ref()
     }
@@ -160,9 +214,9 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             let dev = unsafe { helpers::pfc_netdev_of_notification(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: `pfc_netdev_change_of_event()` has no requirements: it only compares the
-                // number of the event.
-                let change = unsafe { helpers::pfc_netdev_change_of_event(event) };
+                // SAFETY: The device is alive during the notification.
+                let change =
+                    unsafe { helpers::pfc_netdev_change_of_event(event, interface.0.get()) };
                 if change & helpers::PFC_NETDEV_REMOVED != 0 {
                     state.interface_removed(interface);
                 }

@@ -294,7 +294,8 @@ event! {
     /// A packet was passed to the driver of a network interface.
     NetXmit(c"net_dev_xmit", skb: *mut c_void, rc: c_int, dev: *mut bindings::net_device,
             len: c_uint) {
-        /// The return value of the driver: 0 if the driver has accepted the packet.
+        /// The return value of the driver: 0 if the driver has accepted the packet. The driver of an
+        /// upper interface may return the result of the lower interface's queue.
         result: i32 = rc,
         /// The interface that sends the packet.
         // SAFETY: The interface is alive during the call.
@@ -304,15 +305,15 @@ event! {
     }
 }
 event! {
-    /// A packet was received from the driver of a network interface.
+    /// The receive path of the network stack has got a packet.
     NetReceive(c"netif_receive_skb", skb: *mut bindings::sk_buff) {
         /// The packet.
         // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
-        /// The interface that has received the packet.
-        // SAFETY: The packet is alive during the call. `skb->dev` of a packet that was just
-        // received is valid.
-        interface: Option<&'a Interface> = unsafe { net::interface(skb) },
+        /// The interface that has received the packet. `None` if the kernel has passed the packet
+        /// to the receive path again, or has passed a packet that this machine sends.
+        // SAFETY: The packet is alive during the call, and the receive path owns it.
+        interface: Option<&'a Interface> = unsafe { net::receiving_interface(skb) },
     }
 }
 event! {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C interface for drivers, `include/linux/perfcounters.h`. These functions convert C arguments
-//! to Rust types and call [`crate::instances`].
+//! The C interface for drivers, `include/linux/perfcounters.h`. Functions that add or delete
+//! instances convert C arguments to Rust types and call [`crate::instances`]. `perf_adjust()`
+//! updates an instance by its number, in any context.
 
-#![expect(unsafe_code, reason = "called by drivers in C")]
+#![expect(unsafe_code, reason = "called by drivers in C, and updates slots")]
 
 use core::mem::size_of;
 
-use counters_rules::abi::{self, NAME_MAX};
+use counters_rules::abi::{MAX_INSTANCES, NAME_MAX};
 use counters_rules::error::Error;
 use counters_rules::spec::Spec;
 use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-use crate::driver::RawSpec;
+use crate::driver::{Counter, Group, RawSpec};
 use crate::helpers;
 use crate::instances;
 use crate::owner::ModuleOwner;
@@ -107,13 +108,34 @@ pub(crate) extern "C" fn perf_del(instance: c_int) {
     instances::del(instance);
 }
 
+/// Adds `delta` to this CPU's value of an instance, and counts the update in this CPU's sequence
+/// word (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is
+/// negative, out of range or not the number of a live instance.
+///
+/// Preemption is off from the check that the instance is live to the end of the update. Before
+/// perf_add() revives a deleted instance, it waits for an RCU grace period: all calls of
+/// perf_adjust() that found the instance live before perf_del() have then completed their updates.
+#[no_mangle]
+pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
+    let slot = instance as u32;
+    if slot >= MAX_INSTANCES {
+        return;
+    }
+    let _group = Group::begin();
+    if is_live(slot) {
+        // SAFETY: The page of a live slot stays allocated until the module is unloaded, and the
+        // caller's module holds a reference to this module.
+        unsafe { Counter::from_raw(slot_address(slot) as *mut i64) }.add(delta);
+    }
+}
+
 /// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
 /// If `instance` is not the number of a live instance, returns `perf_counter_nowhere`, whose values
 /// are never read. Callable in any context. The returned address is valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {
-        Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
+        Ok(slot) if slot < MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
         // SAFETY: The pointer `perf_counter_nowhere` is statically initialised and never written.
         _ => unsafe { helpers::perf_counter_nowhere },
     }

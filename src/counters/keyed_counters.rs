@@ -15,7 +15,8 @@
 //!
 //! The size of a table is fixed, so that creating devices cannot exhaust memory. If a table has no
 //! free bucket for an object, the object gets no instances, all events of the object are counted as
-//! missed, and one line is logged for the table.
+//! missed, and one line is logged for the table. After an entry was removed, another object without
+//! an entry may get one.
 
 #![expect(unsafe_code, reason = "entries that probes read without a lock")]
 
@@ -25,7 +26,7 @@ use core::pin::Pin;
 use core::ptr::{null_mut, NonNull};
 
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::Result;
@@ -34,6 +35,7 @@ use kernel::types::Opaque;
 
 use base::helpers;
 use base::key::Key;
+use base::net::RtnlLock;
 
 /// The maximum number of entries in a table.
 const MAX_ENTRIES: usize = 1024;
@@ -96,28 +98,6 @@ struct DeferredObject {
     name: Key,
 }
 
-/// Guard of the RTNL mutex, which is held when network interfaces are added and removed.
-struct RtnlLock(());
-
-impl RtnlLock {
-    /// Takes the RTNL mutex. Called in process context, without the RTNL mutex held.
-    #[inline]
-    fn lock() -> Self {
-        // SAFETY: The caller is in process context and does not hold the RTNL mutex, which drop
-        // releases.
-        unsafe { helpers::pfc_rtnl_lock() };
-        Self(())
-    }
-}
-
-impl Drop for RtnlLock {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: `RtnlLock::lock` has taken the RTNL mutex, and each `RtnlLock` is dropped once.
-        unsafe { helpers::pfc_rtnl_unlock() };
-    }
-}
-
 /// A table of entries whose values are of type `R`.
 ///
 /// # Invariants
@@ -136,9 +116,12 @@ pub struct KeyedCounters<R> {
     // table.
     work: Opaque<bindings::work_struct>,
     create: fn(&Key) -> Result<R>,
+    /// Calls [`add`](Self::add) for each object that exists. `None` in a table whose entries are
+    /// requested by [`request`](Self::request).
+    add_all: Option<fn(&Self, &RtnlLock)>,
     /// The plural noun for the objects of the table in log lines.
     plural: &'static str,
-    buckets: KVec<Bucket<R>>,
+    buckets: KVVec<Bucket<R>>,
     pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
     nr_entries: Atomic<usize>,
@@ -146,8 +129,11 @@ pub struct KeyedCounters<R> {
     nr_removing: Atomic<usize>,
     /// The objects whose entries are created as soon as the removed entries are dropped, oldest
     /// first. `nr_deferred` is the length of `deferred`.
-    deferred: UnsafeCell<KVec<DeferredObject>>,
+    deferred: UnsafeCell<KVVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
+    /// The number of existing objects for which [`add`](Self::add) was called, but that have no
+    /// entry, because the table was full or memory was short. Changed with the RTNL mutex held.
+    nr_missing: Atomic<usize>,
     /// State of the log line about an object for which the table had no room: 0, [`LOG_LINE_DUE`]
     /// or [`LOG_LINE_WRITTEN`].
     full: Atomic<u32>,
@@ -168,10 +154,17 @@ unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
     /// Creates an empty table. `plural` is the noun for the table's objects in log lines, such as
-    /// "disks". `create` is called to add the instances of a new entry. Called in process context.
+    /// "disks". `create` is called to add the instances of a new entry. If entries are added by
+    /// [`add`](Self::add), the worker calls `add_all`, with the RTNL mutex held, after the table was
+    /// full or memory was short: `add_all` calls `add` for each object that exists. Called in
+    /// process context.
     #[inline]
-    pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
-        let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
+    pub fn new(
+        plural: &'static str,
+        create: fn(&Key) -> Result<R>,
+        add_all: Option<fn(&Self, &RtnlLock)>,
+    ) -> Result<Pin<KBox<Self>>> {
+        let mut buckets = KVVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
         for _ in 0..NR_BUCKETS {
             let bucket = Bucket {
                 hash: Atomic::new(0),
@@ -187,6 +180,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             Self {
                 work: Opaque::uninit(),
                 create,
+                add_all,
                 plural,
                 buckets,
                 pending: [const {
@@ -197,8 +191,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 }; MAX_PENDING_REQUESTS],
                 nr_entries: Atomic::new(0),
                 nr_removing: Atomic::new(0),
-                deferred: UnsafeCell::new(KVec::new()),
+                deferred: UnsafeCell::new(KVVec::new()),
                 nr_deferred: Atomic::new(0),
+                nr_missing: Atomic::new(0),
                 full: Atomic::new(0),
                 refused: Atomic::new(0),
                 retry_after: Atomic::new(0),
@@ -305,9 +300,10 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Creates and publishes the entry of the object `key`, if the table has a free bucket. The
-    /// names of the entry's instances contain `name`. If no entry can be created, the reason is
-    /// logged once for the table. Returns `ENOMEM` if a later call for the same object may succeed.
+    /// Creates and publishes the entry of the object `key`, if it has none and the table has a free
+    /// bucket. The names of the entry's instances contain `name`. If no entry can be created, the
+    /// reason is logged once for the table. If the table is full or memory is short, the worker
+    /// tries again after an entry was removed.
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
@@ -317,16 +313,29 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// wait for the RTNL mutex. The worker's wait can be long: if a SCHED_FIFO thread has preempted
     /// a probe, the worker waits until that probe has run again and returned.
     #[inline]
-    pub fn add(&self, key: &Key, name: &Key) -> Result {
-        if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
-            return self.try_insert(key, name);
+    pub fn add(&self, key: &Key, name: &Key) {
+        if self.find_entry(key).is_ok() {
+            return;
         }
+        let added = if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
+            self.try_insert(key, name)
+        } else {
+            self.defer(key, name)
+        };
+        if added.is_err() {
+            self.nr_missing.add(1, Relaxed);
+        }
+    }
+
+    /// Lets the worker create the entry of an object after it has dropped the removed entries.
+    /// Called with the RTNL mutex held.
+    fn defer(&self, key: &Key, name: &Key) -> Result {
         // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
         // the mutex accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         if deferred.len() >= MAX_ENTRIES {
             self.request_table_full_log();
-            return Ok(());
+            return Err(ENOSPC);
         }
         let (key, name) = (*key, *name);
         deferred.push(DeferredObject { key, name }, GFP_KERNEL)?;
@@ -338,15 +347,22 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Ok(())
     }
 
-    /// Creates the entries of the objects in `deferred`. If removed entries still wait to be
-    /// dropped, leaves `deferred` unchanged for the worker's next run. Called by the worker.
+    /// Returns whether the table has room for some objects that have no entry.
+    fn has_room_for_missing(&self) -> bool {
+        self.nr_missing.load(Relaxed) != 0 && self.nr_entries.load(Relaxed) < MAX_ENTRIES
+    }
+
+    /// Creates the entries of the objects in `deferred`, and then, if the table has room, of other
+    /// objects that have no entry. If removed entries still wait to be dropped, leaves `deferred`
+    /// unchanged for the worker's next run. Called by the worker.
     fn create_deferred_entries(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
-        // sees the new value.
-        if self.nr_deferred.load(Relaxed) == 0 {
+        // sees the new value. Room for a missing object is made by this run or by a later run,
+        // because only the worker drops entries.
+        if self.nr_deferred.load(Relaxed) == 0 && !self.has_room_for_missing() {
             return;
         }
-        let _rtnl = RtnlLock::lock();
+        let rtnl = RtnlLock::lock();
         if self.nr_removing.load(Relaxed) != 0 {
             return;
         }
@@ -354,20 +370,33 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredObject { key, name } in deferred.drain_all() {
-            // If the allocation of an entry fails, the object remains without an entry, because the
-            // worker does not try again.
-            let _ = self.try_insert(&key, &name);
+            if self.try_insert(&key, &name).is_err() {
+                self.nr_missing.add(1, Relaxed);
+            }
         }
         self.nr_deferred.store(0, Relaxed);
+        if !self.has_room_for_missing() {
+            return;
+        }
+        if let Some(add_all) = self.add_all {
+            // `add_all` counts the objects again that still get no entry.
+            self.nr_missing.store(0, Relaxed);
+            add_all(self, &rtnl);
+        }
     }
 
     /// Creates and publishes an entry with instances whose names contain `name`. The caller has
     /// checked that no entry is being removed.
+    ///
+    /// # Errors
+    ///
+    /// Returns `ENOSPC` if the table has no free bucket for the key, and `ENOMEM` if memory is
+    /// short. A later call for the same object may succeed.
     #[inline]
     fn try_insert(&self, key: &Key, name: &Key) -> Result {
         if !self.has_room(key) {
             self.request_table_full_log();
-            return Ok(());
+            return Err(ENOSPC);
         }
         match (self.create)(name) {
             Ok(value) => self.insert(key, Some(value)),
@@ -421,8 +450,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes an entry. The worker drops the entry after all probes that may have found it have
-    /// returned. Called in process context, with the RTNL mutex held.
+    /// Removes the entry of an object for which [`add`](Self::add) was called. The worker drops the
+    /// entry after all probes that may have found it have returned. Called in process context, with
+    /// the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
@@ -453,6 +483,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
             unsafe { helpers::pfc_work_queue(self.work.get()) };
             return;
         }
+        // The object has no entry.
+        let nr_missing = self.nr_missing.load(Relaxed);
+        self.nr_missing.store(nr_missing.saturating_sub(1), Relaxed);
     }
 
     /// Waits once until all running tracepoint probes have returned, and then drops the removed

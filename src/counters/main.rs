@@ -11,8 +11,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `export` | the C interface for drivers, apart from `perf_adjust()` |
-//! | `adjust` | `perf_adjust()` |
+//! | `export` | the C interface for drivers |
 //! | `instances` | adds and deletes instances |
 //! | `tables` | lock-free tables: instance numbers to addresses |
 //! | `pages`, `header`, `chunk` | the pages that programs map: all, the header page, the counters of one CPU |
@@ -25,7 +24,6 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-pub(crate) mod adjust;
 pub(crate) mod chunk;
 pub(crate) mod device;
 #[path = "../../include/linux/perfcounters.rs"]

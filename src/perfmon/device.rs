@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! File operations of `/dev/perfmon`, which act on monitoring contexts. The file operations copy
-//! structures from and to user space, and call the functions of [`Context`].
+//! The device `/dev/perfmon`: the private data of its open files, and the file operations. The file
+//! operations copy structures from and to user space, and call the functions of [`Context`].
 
 #![expect(unsafe_code, reason = "notifiers, and structures from user space")]
 
@@ -15,8 +15,9 @@ use kernel::bindings;
 use kernel::error::Result;
 use kernel::ffi::c_int;
 use kernel::fs::LocalFile;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::{UserPtr, UserSlice, UserSliceWriter};
 use perfmon_rules::abi::{
     self, Create, Ctx, Load, Message, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector,
@@ -28,7 +29,6 @@ use perfmon_rules::registers::{check_pmc, SHORT};
 use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::mapping;
-use crate::open_file::PerfmonFile;
 use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
@@ -45,6 +45,30 @@ static PERFMON_OPERATIONS: FileOperationTables<PerfmonFile> = FileOperationTable
 /// Registers the device `/dev/perfmon`.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPERATIONS, 0o660)
+}
+
+/// The private data of an open file of `/dev/perfmon`.
+#[pin_data]
+struct PerfmonFile {
+    /// The file's context, or `None` until an ioctl creates it.
+    #[pin]
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl PerfmonFile {
+    /// Creates the private data of a file without a context.
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            context <- new_mutex!(None),
+        })
+    }
+
+    /// Returns the file's context, or `EINVAL` if it has none yet. Releases the mutex `context`
+    /// before it returns, so that a system call that sleeps does not block other system calls on
+    /// the file.
+    fn context(&self) -> Result<Arc<Context>> {
+        self.context.lock().clone().ok_or(EINVAL)
+    }
 }
 
 #[vtable]

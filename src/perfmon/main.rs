@@ -6,17 +6,17 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device`, `open_file`, `mapping` | `/dev/perfmon`; its open files; the mappings of these files |
+//! | `device`, `mapping` | `/dev/perfmon` and its open files; the mappings of these files |
 //! | `self_page` | the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
-//! | `cpus`, `cpu_kinds` | hotplug, suspend and the periodic reading of counters; which registers a CPU has |
+//! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
 //! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one PMU description; the functions that register it |
 //! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
 //! | `formats`, `format_description` | the registered sampling formats; one sampling format |
 //! | `sample_buffer` | the buffers that formats fill |
-//! | `nmi`, `nmi_entry`, `msr` | the overflow NMI; access to MSRs and counters |
+//! | `nmi`, `msr` | the overflow NMI; access to MSRs and counters |
 //! | `wrap_timer` | work that is repeated or delayed |
 //! | `stats`, `stats_files` | counters of perfmon's own cost; the debugfs files that show these counters |
 //! | `helpers` | declarations of the C code in `helpers/` |
@@ -29,19 +29,19 @@ mod contexts {
     pub(crate) mod attach;
     pub(crate) mod callbacks;
     pub(crate) mod context;
+    pub(crate) mod context_sets;
     pub(crate) mod cpu_fit;
     pub(crate) mod deferral;
     pub(crate) mod ends;
     pub(crate) mod event_set;
-    pub(crate) mod interrupt;
     pub(crate) mod loaded;
     pub(crate) mod messages;
+    pub(crate) mod nmi_handler;
     pub(crate) mod overflow;
     pub(crate) mod permission;
     pub(crate) mod permission_checks;
     pub(crate) mod phase;
     pub(crate) mod sampling_state;
-    pub(crate) mod set_calls;
     pub(crate) mod status;
     pub(crate) mod thread_table;
     pub(crate) mod transitions;
@@ -49,7 +49,6 @@ mod contexts {
 }
 
 mod cpu_kinds;
-mod cpus;
 #[path = "../../include/linux/perfmon.rs"]
 mod description;
 mod device;
@@ -58,11 +57,10 @@ mod driver;
 mod format_description;
 mod formats;
 mod helpers;
+mod hotplug;
 mod mapping;
 mod msr;
 mod nmi;
-mod nmi_entry;
-mod open_file;
 mod per_cpu;
 mod pmu_description;
 mod pmu_export;
@@ -98,8 +96,8 @@ struct PerfMon {
     _work: session::Work,
     _nmi: nmi::NmiHandler,
     _map: pmu_map_file::MapFile,
-    _power: base::power::PowerRegistration<cpus::Power>,
-    _cpus: base::hotplug::HotplugRegistration<cpus::Hotplug>,
+    _power: base::power::PowerRegistration<hotplug::Power>,
+    _cpus: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
     _tree: pmu_description::DebugfsTree,
     _works: base::task::TaskWorks,
     _stats: stats::PerfmonStats,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Wrappers for the NMIs of counter overflows: the NMI handler, the registers of the interrupted
-//! code, and the limits on the time of sampling.
+//! Wrappers for the NMIs of counter overflows: the registration of the NMI handler, the registers
+//! of the interrupted code, and the limits on the time of sampling.
 
 #![expect(unsafe_code, reason = "calls of C, and interrupted registers")]
 
@@ -45,8 +45,8 @@ pub(crate) fn fill_overflow(
 }
 
 /// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
-/// the lock of the overflow's context. [`crate::contexts::interrupt::handle_deferred_nmi`] handles
-/// the deferred overflow.
+/// the lock of the overflow's context. `pfm_handle_deferred_nmi()` in `contexts/nmi_handler.rs`
+/// handles the deferred overflow.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { helpers::pfm_defer_nmi(interrupted.0.cast_mut()) }

@@ -119,6 +119,12 @@ pub(crate) fn set_counting(scope: Scope, bits: u64) {
     }
 }
 
+/// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
+#[inline]
+pub(crate) fn counting_global_ctrl_bits() -> u64 {
+    counting(Scope::Thread) | counting(Scope::System)
+}
+
 /// Returns the address of the element for `scope` in `two`, an array that has one per-CPU word for
 /// each scope.
 #[inline]

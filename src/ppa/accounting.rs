@@ -9,13 +9,13 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::config::{enodata, AccountingConfig};
-use crate::cpu_stats::{self, CpuStats};
+use crate::abi::{Info, TaskStats};
+use crate::config::AccountingConfig;
+use crate::cpu_instances::{self, CpuInstances};
 use crate::ended_tasks::EndedTasks;
 use crate::entries::TaskEntries;
 use crate::state::{add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
 use crate::task_record::TaskRecord;
-use crate::task_stats::{Info, TaskStats};
 use crate::user_return::KernelEntryHooks;
 use crate::worker;
 use base::global_mutex::global_mutex;
@@ -61,7 +61,7 @@ pub(crate) struct Accounting {
     levels: u32,
     /// The instances of the counter pages for the values of CPUs; `None` before accounting was
     /// first started, or if the instances could not be added.
-    cpu_stats: Option<CpuStats>,
+    cpu_instances: Option<CpuInstances>,
     /// The records of ended tasks, moved from the list of the probes for the readers of `/dev/ppa`.
     /// A record is kept until each reader has got it, or until the records exceed their limits.
     ended: EndedTasks,
@@ -79,7 +79,7 @@ impl Accounting {
         },
         entries: TaskEntries::NONE,
         levels: level::ALL,
-        cpu_stats: None,
+        cpu_instances: None,
         ended: EndedTasks::NONE,
     };
 
@@ -98,7 +98,7 @@ impl Accounting {
         let Some(probes) = self.probes.take() else {
             return;
         };
-        if let Some(totals) = &mut self.cpu_stats {
+        if let Some(totals) = &mut self.cpu_instances {
             totals.publish(probes.state());
             totals.reset_last();
         }
@@ -124,10 +124,10 @@ impl Accounting {
 
     /// Adds the instances for the values of CPUs to the counter pages, if the instances do not
     /// exist.
-    fn create_cpu_stats(&mut self) -> Result {
-        if self.cpu_stats.is_none() {
-            match CpuStats::new() {
-                Ok(totals) => self.cpu_stats = Some(totals),
+    fn create_cpu_instances(&mut self) -> Result {
+        if self.cpu_instances.is_none() {
+            match CpuInstances::new() {
+                Ok(totals) => self.cpu_instances = Some(totals),
                 // The instances could not be added, for example because their names are in use or
                 // all instance numbers are taken. Continue, because accounting works without the
                 // instances.
@@ -143,7 +143,7 @@ impl Accounting {
 
     /// Starts accounting, for all tasks or only for the tasks with an entry in `/proc/ppa`.
     pub(crate) fn start(&mut self) -> Result {
-        self.create_cpu_stats()?;
+        self.create_cpu_instances()?;
         let AccountingConfig {
             on,
             latency_hist: latencies,
@@ -176,7 +176,7 @@ impl Accounting {
         accounts.begin();
         self.probes = Some(probes);
         self.hooks = Some(hooks);
-        worker::queue_publisher(cpu_stats::PUBLISH_PERIOD_MS);
+        worker::queue_publisher(cpu_instances::PUBLISH_PERIOD_MS);
         // A task with an entry in `/proc/ppa` may have exited before the exit probe was attached.
         // The worker removes the entries of exited tasks from `/proc/ppa`.
         worker::queue_worker();
@@ -403,7 +403,7 @@ pub(crate) fn collect_tasks(
     let Accounting {
         probes: on, ended, ..
     } = &mut *all;
-    let accounts = on.as_ref().map(Probes::state).ok_or_else(enodata)?;
+    let accounts = on.as_ref().map(Probes::state).ok_or(ENODATA)?;
     ended.add_reader(file)?;
     let mut tries = 0u32;
     while found.len() < most && *at < ENDED_POSITION {
@@ -494,12 +494,12 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
     access::may_read_accounting(&task)?;
-    let accounts = all.state().ok_or_else(enodata)?;
+    let accounts = all.state().ok_or(ENODATA)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&task));
-            let record = record.ok_or_else(enodata)?;
+            let record = record.ok_or(ENODATA)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
             {
@@ -552,7 +552,7 @@ pub(crate) fn for_each_cpu_values(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) ->
 pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
-    all.cpu_stats = None;
+    all.cpu_instances = None;
     all.ended = EndedTasks::NONE;
     // Wait until the task records were freed. stop() waits only if accounting is on.
     rcu::wait_for_callbacks();
@@ -564,7 +564,7 @@ pub(crate) fn publish_cpu_values() {
     let mut all = ACCOUNTING.lock();
     let Accounting {
         probes: on,
-        cpu_stats: totals,
+        cpu_instances: totals,
         ..
     } = &mut *all;
     if let (Some(probes), Some(totals)) = (on, totals) {
@@ -572,6 +572,6 @@ pub(crate) fn publish_cpu_values() {
             pr_warn_once!("accounting: the kernel has marked the TSC unstable; times may be wrong until accounting is turned off and on\n");
         }
         totals.publish(probes.state());
-        worker::queue_publisher(cpu_stats::PUBLISH_PERIOD_MS);
+        worker::queue_publisher(cpu_instances::PUBLISH_PERIOD_MS);
     }
 }

@@ -6,12 +6,6 @@ use kernel::prelude::*;
 
 use base::cpu;
 
-/// Returns the error `ENODATA`: the task is not accounted, or accounting is off. The kernel crate
-/// has no constant for `ENODATA`.
-pub(crate) fn enodata() -> Error {
-    Error::from_errno(-61)
-}
-
 /// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
 /// of the four values, a flag for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
@@ -40,7 +34,7 @@ impl AccountingConfig {
         }
         if timers != 0 {
             pr_notice!("timers (third value) are not supported; set it to 0\n");
-            return Err(Error::from_errno(-95));
+            return Err(EOPNOTSUPP);
         }
         if latencies > on {
             pr_notice!("latencies (second value) require accounting on (first value 1)\n");

@@ -15,8 +15,8 @@ use kernel::prelude::*;
 use kernel::sync::Mutex;
 use kernel::uaccess::{UserPtr, UserSliceWriter};
 
+use crate::abi::{Info, TaskStats};
 use crate::accounting as files;
-use crate::task_stats::{Info, TaskStats};
 use base::access;
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady};
 use base::user_memory::{read, values_as_bytes, write};

@@ -9,34 +9,34 @@
 //! | `accounting`, `config` | switches accounting on and off, and reads its values; its settings |
 //! | `probes`, `user_return` | what tracepoints and hooks of the kernel report |
 //! | `state` | the state of accounting while it is on |
-//! | `per_cpu`, `cpus`, `cpu_stats` | values of a CPU; hotplug and suspend; the values in the counter pages |
-//! | `task_record`, `task_stats` | records of tasks; the structures that programs read |
+//! | `per_cpu`, `hotplug`, `cpu_instances` | values of a CPU; hotplug and suspend; the values in the counter pages |
+//! | `task_record`, `abi` | records of tasks; the structures that programs read |
 //! | `ended_tasks` | records of ended tasks, for the readers of `/dev/ppa` |
-//! | `entries`, `per_task` | tasks that are accounted individually: the list; their directories in `/proc` |
+//! | `entries`, `task_files` | tasks that are accounted individually: the list; their directories in `/proc` |
 //! | `procfs`, `worker` | files in `/proc` and debugfs; the workers |
 //! | `stats` | the count of lost records |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(unsafe_code)]
 
+mod abi;
 mod accounting;
 mod config;
-mod cpu_stats;
-mod cpus;
+mod cpu_instances;
 mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 mod ended_tasks;
 mod entries;
 mod helpers;
+mod hotplug;
 mod per_cpu;
-mod per_task;
 mod probes;
 mod procfs;
 mod state;
 mod stats;
+mod task_files;
 mod task_record;
-mod task_stats;
 mod user_return;
 mod worker;
 
@@ -58,16 +58,16 @@ module! {
 struct Ppa {
     _device: base::device::Device,
     _files: procfs::ProcfsFiles,
-    _power: base::power::PowerRegistration<cpus::Power>,
-    _cpus: HotplugRegistration<cpus::Hotplug>,
-    _dead_cpus: HotplugRegistration<cpus::Hotplug>,
+    _power: base::power::PowerRegistration<hotplug::Power>,
+    _cpus: HotplugRegistration<hotplug::Hotplug>,
+    _dead_cpus: HotplugRegistration<hotplug::Hotplug>,
     _stats: stats::AccountingStats,
 }
 
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         base::global_mutex::init(&accounting::ACCOUNTING);
-        base::global_mutex::init(&per_task::TASK_FILES);
+        base::global_mutex::init(&task_files::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module

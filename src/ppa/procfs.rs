@@ -15,7 +15,7 @@ use ppa_rules::NR_CPU_VALUES;
 
 use crate::accounting as files;
 use crate::helpers;
-use crate::per_task;
+use crate::task_files;
 use base::access;
 
 /// The files of process accounting in `/proc` and debugfs. Dropping this value removes these files
@@ -42,7 +42,7 @@ impl Drop for ProcfsFiles {
         // and the files of single tasks can queue the worker.
         unsafe { helpers::ppa_files_close() };
         files::shutdown();
-        per_task::remove_all();
+        task_files::remove_all();
         // SAFETY: `remove_all()` has waited for writers of the files of single tasks, and the
         // probes are detached, so that nothing queues the worker any more.
         unsafe { helpers::ppa_wait_for_worker() };
@@ -58,7 +58,7 @@ extern "C" fn ppa_publish() {
 
 #[no_mangle]
 extern "C" fn ppa_worker() {
-    per_task::remove_marked_entries();
+    task_files::remove_marked_entries();
 }
 
 /// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
@@ -139,8 +139,8 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
     from_result(|| {
         match write {
-            true => per_task::set_settings(entry, values)?,
-            false => *values = per_task::settings(entry)?,
+            true => task_files::set_settings(entry, values)?,
+            false => *values = task_files::settings(entry)?,
         }
         Ok(0)
     })
@@ -155,7 +155,7 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
 unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
     let values = unsafe { &*values.cast::<[i32; 4]>() };
-    from_result(|| per_task::set_task_accounting(pid, values).map(|()| 0))
+    from_result(|| task_files::set_task_accounting(pid, values).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
@@ -167,7 +167,7 @@ unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    from_result(|| per_task::show_text(entry, seq).map(|()| 0))
+    from_result(|| task_files::show_text(entry, seq).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
@@ -178,7 +178,7 @@ unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
-        per_task::write_binary_values(entry, &mut |bytes| {
+        task_files::write_binary_values(entry, &mut |bytes| {
             // SAFETY: seq_file's structure is valid during the call, and the length passed is that
             // of the slice.
             unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };
@@ -199,5 +199,5 @@ unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     let print = &mut |pid, [a, b, c, d]: [i32; 4]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
     };
-    from_result(|| per_task::each(print).map(|()| 0))
+    from_result(|| task_files::each(print).map(|()| 0))
 }

@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::KEY_SHARED;
 
-use crate::buffers::{Buffer, Page, GFP_NO_OOM, PAGE};
+use crate::buffer::{Buffer, Page, GFP_NO_OOM, PAGE};
 use crate::sorted::allocate_list_for_more_than;
 use base::account::MemoryCharge;
 use base::cpu;

@@ -22,11 +22,11 @@ use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
 
 use crate::clock::trace_clock;
+use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
 use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
-use crate::traced::{queue_shared_work, replace_thread_words};
-use crate::traces::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
 use base::address_space::Mm;
 use base::credentials::Identity;
 use base::global_mutex::global_mutex;
@@ -52,6 +52,14 @@ impl Handler<TaskNew<'_>> for SharedMemoryProbe {
             queue_shared_work(event.task);
         }
     }
+}
+
+/// Queues work that `task` does before it first enters user mode. `task` is a new child that shares
+/// the memory of the current task and has not run yet.
+#[expect(unsafe_code, reason = "a call of C")]
+fn queue_shared_work(task: TaskRef<'_>) {
+    // SAFETY: `task` is valid by the invariant of `TaskRef`, and the current task is creating it.
+    unsafe { helpers::pt_queue_shared_thread(task.as_ptr()) }
 }
 
 /// Attaches the [`SharedMemoryProbe`] if it is not attached yet. Called before a process is traced.
@@ -97,6 +105,15 @@ pub(crate) fn mark_shared_thread(parent: u32) {
     for (at, _) in threads.iter().filter(|(_, files)| *files != 0) {
         replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
     }
+}
+
+/// Replaces two words of the current thread's thread-local storage, at offset `at` from the thread
+/// pointer, by `new`. Does nothing if the word at offset `at` + 8 is not `was` or the memory is not
+/// accessible.
+#[expect(unsafe_code, reason = "a call of C")]
+fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
+    // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
+    unsafe { helpers::pt_replace_thread_words(at, was, new[0], new[1]) }
 }
 
 /// Creates the child of a traced process when fork() copies one of the parent's mappings. Returns

@@ -15,7 +15,7 @@ use kernel::task::Task;
 
 use crate::children::get_leader;
 use crate::detach_mappings::{detach_later, DeviceOps, WakeMappingFile};
-use crate::traces::TRACING;
+use crate::registry::TRACING;
 use base::task::has_fatal_signal;
 
 /// Prevents further processes from attaching, and asks all attached processes to detach. Returns

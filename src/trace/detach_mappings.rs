@@ -14,7 +14,7 @@ use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 use kernel::task::Task;
 
-use crate::buffers::PAGE;
+use crate::buffer::PAGE;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
 use crate::range::PROCESS_RANGE_SHIFT;

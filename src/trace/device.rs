@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! File operations of `/dev/perftrace`, which readers of traces and traced processes use. The
-//! operations copy structures from and to user space, and call [`crate::trace`].
+//! operations copy structures from and to user space, and call [`crate::trace_calls`] and
+//! [`crate::process_calls`].
 
 #![expect(unsafe_code, reason = "notifiers, and functions that C calls")]
 
 use core::mem::size_of;
 use core::pin::Pin;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -14,8 +16,10 @@ use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::error::Result;
 use kernel::fs::LocalFile;
+use kernel::new_mutex;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
 use protocols::filter;
 use protocols::trace_buffer::BufferRange;
@@ -23,18 +27,17 @@ use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Marke
 use trace_rules::abi::{Process, Read, Release, Room};
 use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 
-use crate::attached;
-use crate::buffers::Buffer;
-use crate::calls;
-use crate::calls::FileTraceRef;
+use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
 use crate::detach;
 use crate::detach_mappings::{DeviceOps, WakeMappingFile};
+use crate::log::log_refused;
 use crate::mapping;
-use crate::open_file::{AttachedFile, DeviceFile, Role};
+use crate::permission;
+use crate::process_calls::{self, AttachedFile};
 use crate::stats;
-use crate::traced::log_refused;
+use crate::trace_calls::{self, FileTraceRef};
 use base::access;
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
@@ -67,7 +70,7 @@ impl Drop for FreeOnDrop {
         // SAFETY: The caller is in process context. `detach_probe()` has detached the only probe
         // that queues the work which `pt_cancel_unreported_work()` cancels.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
-        calls::free_all();
+        trace_calls::free_all();
     }
 }
 
@@ -78,6 +81,66 @@ impl TraceDevice {
             _device: Device::register(c"perftrace", &PERFTRACE_OPERATIONS, 0o666)?,
             _last: FreeOnDrop,
         })
+    }
+}
+
+/// The use of an open file of `/dev/perftrace`. A new file has no [`Role`] until an ioctl sets it.
+enum Role {
+    /// The process that attached through this file is traced.
+    Process(AttachedFile),
+    /// A trace was created or opened through this file.
+    Trace(FileTraceRef),
+}
+
+/// The private data of an open file of `/dev/perftrace`.
+#[pin_data]
+struct DeviceFile {
+    #[pin]
+    role: Mutex<Option<Arc<Role>>>,
+    /// Serialises threads that read a trace through the same file.
+    #[pin]
+    reading: Mutex<()>,
+    /// Set after PERFTRACE_RELEASE on this file, while processes that were asked to detach are
+    /// still attached.
+    is_releasing: AtomicBool,
+}
+
+impl DeviceFile {
+    /// Creates the private data of a file without a role.
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            role <- new_mutex!(None),
+            reading <- new_mutex!(()),
+            is_releasing: AtomicBool::new(false),
+        })
+    }
+
+    fn role(&self) -> Option<Arc<Role>> {
+        self.role.lock().clone()
+    }
+
+    /// Creates a [`Role`] by `make`, and stores it in the file. If a concurrent call has stored a
+    /// role first, passes the new role to `undo` and drops it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the file has a role already, or the error of `make`.
+    fn set_role(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
+        let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        if self.role().is_some() {
+            return Err(EBUSY);
+        }
+        // The new role is created before `role` is locked, because mmap() and page faults take the
+        // lock of `role`.
+        let made: Arc<Role> = room.write(make()?).into();
+        let mut role = self.role.lock();
+        if role.is_none() {
+            *role = Some(made);
+            return Ok(());
+        }
+        drop(role);
+        undo(&made);
+        Err(EBUSY)
     }
 }
 
@@ -129,7 +192,7 @@ impl FileOperations for DeviceFile {
         if held.signal.may_have_unread_data() {
             events |= bindings::POLLIN | bindings::POLLRDNORM;
         }
-        if calls::has_ended(held.id) {
+        if trace_calls::has_ended(held.id) {
             events |= bindings::POLLHUP;
         }
         events
@@ -169,11 +232,11 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
         call::OPEN => return open_trace(opened, arg),
         call::NEXT_TRACE => {
             let info: Info = read_sized_structure(arg)?;
-            return write(arg, &calls::next_trace(info.slot)?);
+            return write(arg, &trace_calls::next_trace(info.slot)?);
         }
         call::NEXT_MARKER => {
             let from: Describe = read(arg)?;
-            return write(arg, &calls::next_marker(from.key, from.number)?);
+            return write(arg, &trace_calls::next_marker(from.key, from.number)?);
         }
         call::RELEASE => return release_processes(opened, arg),
         _ => {}
@@ -181,7 +244,7 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
     let role = opened.role();
     if command == call::PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
         let from: Process = read(arg)?;
-        return write(arg, &calls::process_in_any_trace(from.key)?);
+        return write(arg, &trace_calls::process_in_any_trace(from.key)?);
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
@@ -197,11 +260,11 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
                 call::UNREGISTER => register(key, arg, false),
                 call::NOTIFY => {
                     let Notify { slot, cpu } = read(arg)?;
-                    attached::notify(key, slot, cpu)
+                    process_calls::notify(key, slot, cpu)
                 }
                 call::WAIT_ROOM => {
                     let Room { slot, cpu, tail } = read(arg)?;
-                    attached::wait_for_room(key, slot, cpu, tail)
+                    process_calls::wait_for_room(key, slot, cpu, tail)
                 }
                 _ => Err(ENOTTY),
             }
@@ -209,23 +272,23 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
         Role::Trace(held) => match command {
             call::INFO => {
                 let _: Info = read_sized_structure(arg)?;
-                write(arg, &calls::info(held.id)?)
+                write(arg, &trace_calls::info(held.id)?)
             }
             call::READ => read_next(opened, held, arg),
             call::PROCESS => {
                 let from: Process = read(arg)?;
-                write(arg, &calls::process(held.id, from.key)?)
+                write(arg, &trace_calls::process(held.id, from.key)?)
             }
             call::DESCRIBE => {
                 let from: Describe = read(arg)?;
-                write(arg, &calls::describe(held.id, from.key, from.number)?)
+                write(arg, &trace_calls::describe(held.id, from.key, from.number)?)
             }
             call::PAUSE => match read::<u32>(arg)? {
-                0 => calls::pause(held.id, false),
-                1 => calls::pause(held.id, true),
+                0 => trace_calls::pause(held.id, false),
+                1 => trace_calls::pause(held.id, true),
                 _ => Err(EINVAL),
             },
-            call::END => calls::end(held.id),
+            call::END => trace_calls::end(held.id),
             _ => Err(ENOTTY),
         },
     }
@@ -273,10 +336,10 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
         let shared = attach.flags & abi::flag::SHARED != 0;
-        let (key, pieces, nobodys) = attached::attach(&mm, mapping, shared)?;
+        let (key, pieces, nobodys) = process_calls::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
-        attached::record_thread_offset(key, thread);
+        process_calls::record_thread_offset(key, thread);
         Ok(Role::Process(AttachedFile {
             key,
             mm,
@@ -287,7 +350,7 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
     opened.set_role(make, |_| ())?;
     attach.nr_cpus = base::cpu::nr_cpu_ids();
     attach.stride = abi::STRIDE;
-    attach.bytes = attached::buffer_area_bytes();
+    attach.bytes = process_calls::buffer_area_bytes();
     write(arg, &attach)
 }
 
@@ -306,8 +369,8 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     (given.bad, given.refused) = (u32::MAX, 0);
     for (n, marker) in (0u32..).zip(markers.iter_mut()) {
         let one = match on {
-            true => attached::register(key, marker),
-            false => attached::unregister(key, marker.number),
+            true => process_calls::register(key, marker),
+            false => process_calls::unregister(key, marker.number),
         };
         if let Err(error) = one {
             given.refused = given.refused.wrapping_add(1);
@@ -323,7 +386,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
             // The caller did not get the numbers of the markers, because the copy to user space
             // failed. The markers are therefore unregistered again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
-                let _ = attached::unregister(key, marker.number);
+                let _ = process_calls::unregister(key, marker.number);
             }
             return Err(error);
         }
@@ -351,7 +414,7 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let make = || {
-        let (held, slot) = calls::create(&create, program)?;
+        let (held, slot) = trace_calls::create(&create, program)?;
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
@@ -359,7 +422,7 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
     // created with `KEEP` does not end when its `FileTraceRef` is dropped.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
-            let _ = calls::end(held.id);
+            let _ = trace_calls::end(held.id);
         }
     })?;
     write(arg, &create)
@@ -370,7 +433,7 @@ fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
     let name = create.name;
     let name = filter::text(&name).ok_or(EINVAL)?;
     let make = || {
-        let (held, info) = calls::open(name)?;
+        let (held, info) = trace_calls::open(name)?;
         create.flags = info.flags;
         create.bytes = info.bytes;
         create.slot = info.slot;
@@ -398,12 +461,12 @@ fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
         if has_fatal_signal() {
             return Err(EINTR);
         }
-        let (key, cpu, buffer, span, lost) = calls::next(held, given.key, given.cpu)?;
+        let (key, cpu, buffer, span, lost) = trace_calls::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
         (given.lost, given.position) = (lost, span.position);
         given.ticks = trace_clock().user_readable_ticks();
         given.bytes = span.bytes;
-        if !calls::may_read(held, key)? {
+        if !permission::may_read(held.id, key)? {
             continue;
         }
         if span.bytes > capacity {
@@ -451,7 +514,7 @@ fn copy_range_to_user(
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
         let good = buffer.valid_bytes(span) as usize;
-        if !calls::may_read(held, key)? {
+        if !permission::may_read(held.id, key)? {
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);

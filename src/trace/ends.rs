@@ -13,8 +13,8 @@ use kernel::time::Delta;
 use trace_rules::sorted::{LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
 use crate::process::Process;
+use crate::registry::{DropAfterUnlock, Tracing, TRACING};
 use crate::trace::Trace;
-use crate::traces::{DropAfterUnlock, Tracing, TRACING};
 use base::clock;
 
 /// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.

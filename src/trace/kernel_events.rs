@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 use protocols::filter::{Event, Filter};
 use protocols::trace_buffer::{Record, Writer};
 
-use crate::buffers::Buffer;
+use crate::buffer::Buffer;
 use crate::clock::trace_clock;
 use crate::signal::ReaderSignal;
 use crate::stats;

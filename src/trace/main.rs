@@ -3,16 +3,14 @@
 //! perftrace.ko: user tracing (`/dev/perftrace`). `Documentation/tracing.md` describes the layout
 //! of the buffers, and how a process writes to the buffers without a system call.
 //!
-//! The lock [`TRACING`](static@traces::TRACING) protects all state of user tracing. Page faults of
-//! traced processes also take `TRACING`. Writing an event takes no lock.
+//! The lock [`TRACING`](static@registry::TRACING) protects all state of user tracing. Page faults
+//! of traced processes also take `TRACING`. Writing an event takes no lock.
 //! `Documentation/architecture.md` lists the files.
 
 #![deny(unsafe_code)]
 
-mod attached;
+mod buffer;
 mod buffer_set;
-mod buffers;
-mod calls;
 mod children;
 mod clock;
 mod detach;
@@ -24,21 +22,21 @@ mod ends;
 mod glob_cache;
 mod helpers;
 mod kernel_events;
+mod log;
 mod mapping;
 mod marker;
 mod membership;
-mod open_file;
-mod permission_check;
+mod permission;
 mod process;
+mod process_calls;
 mod process_memory;
 mod range;
+mod registry;
 mod signal;
 mod sorted;
 mod stats;
 mod trace;
-mod trace_state;
-mod traced;
-mod traces;
+mod trace_calls;
 
 use kernel::prelude::*;
 
@@ -63,7 +61,7 @@ struct PerfTrace {
 
 impl kernel::Module for PerfTrace {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&traces::TRACING);
+        base::global_mutex::init(&registry::TRACING);
         base::global_mutex::init(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {

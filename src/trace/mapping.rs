@@ -14,11 +14,10 @@ use kernel::prelude::*;
 
 use trace_rules::abi::map;
 
-use crate::attached;
-use crate::buffers::PAGE;
+use crate::buffer::PAGE;
 use crate::children;
 use crate::helpers;
-use crate::open_file::AttachedFile;
+use crate::process_calls::{self, AttachedFile};
 use base::address_space::Mm;
 use base::device::{PageFault, Vma};
 
@@ -33,7 +32,7 @@ pub(super) fn map(
     let pgoff = vma.pgoff();
     let writable = pgoff == map::BUFFERS / PAGE as u64;
     let bytes = match writable {
-        true => attached::buffer_area_bytes(),
+        true => process_calls::buffer_area_bytes(),
         false => map::READ_BYTES,
     };
     if !(writable || pgoff == 0)
@@ -44,7 +43,7 @@ pub(super) fn map(
     }
     // SAFETY: The mapping is being set up.
     to_result(unsafe { helpers::pt_setup_vma(vma.as_ptr(), ops, writable) })?;
-    let first = attached::process_range_offset(attached.key) / PAGE as u64;
+    let first = process_calls::process_range_offset(attached.key) / PAGE as u64;
     // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
@@ -67,14 +66,14 @@ fn set_process_key_of_vma(vma: &mut Vma, key: u64) {
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.
 /// Updates the address at which the process has mapped the read-only pages or the buffers.
 fn count_device_mapping(vma: &Vma, more: bool) {
-    let from = attached::offset_within_range(vma.pgoff().wrapping_mul(PAGE as u64));
+    let from = process_calls::offset_within_range(vma.pgoff().wrapping_mul(PAGE as u64));
     let piece = usize::from(from >= map::BUFFERS);
     let bytes = match piece {
         0 => map::READ_BYTES,
-        _ => attached::buffer_area_bytes(),
+        _ => process_calls::buffer_area_bytes(),
     };
     let whole = vma.bytes() as u64 == bytes;
-    attached::count_device_mapping(
+    process_calls::count_device_mapping(
         process_key_of_vma(vma),
         piece,
         vma.start() as u64,
@@ -90,13 +89,13 @@ pub(super) fn add_copied_mapping(vma: &mut Vma) {
     // SAFETY: The mapping is being copied, under the mmap lock, which is held for writing.
     unsafe { helpers::pt_wipe_on_fork(vma.as_ptr()) };
     let (key, mm) = (process_key_of_vma(vma), vma.mm() as usize);
-    if key != 0 && !attached::has_address_space(key, mm) {
+    if key != 0 && !process_calls::has_address_space(key, mm) {
         let child = children::create_forked_child(key, mm);
         // If the parent has ended and attached again, the child has another range than this
         // mapping. Pages that were inserted into this mapping would then never be unmapped.
         let at = vma.pgoff().wrapping_mul(PAGE as u64);
-        let is_in_range = at.wrapping_sub(attached::offset_within_range(at))
-            == attached::process_range_offset(child);
+        let is_in_range = at.wrapping_sub(process_calls::offset_within_range(at))
+            == process_calls::process_range_offset(child);
         set_process_key_of_vma(vma, if is_in_range { child } else { 0 });
     }
     count_device_mapping(vma, true);
@@ -149,7 +148,8 @@ pub(super) fn fault(attached: &AttachedFile, fault: &PageFault<'_>) -> bindings:
     // SAFETY: The fault is being handled. `page` is a whole page in the direct map, and
     // `pt_setup_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
     let put = |page: usize| unsafe { helpers::pt_insert_page(fault.as_ptr(), page) };
-    let place = attached::offset_within_range(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
-    attached::fault(Some(key), place, nobodys, put)
+    let place =
+        process_calls::offset_within_range(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
+    process_calls::fault(Some(key), place, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

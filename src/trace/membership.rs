@@ -5,22 +5,18 @@
 //!
 //! `TRACING` is not held while permission is checked or while marker names are matched with globs.
 
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use kernel::task::Task;
 use trace_rules::abi::flag;
 use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
 use crate::ends::LockYielder;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::marker::RegisteredMarker;
-use crate::permission_check::PermissionCheck;
+use crate::permission::{may_trace_leader, permission_query, PermissionQuery};
 use crate::process::Process;
+use crate::registry::{Tracing, TRACING};
 use crate::sorted::search;
 use crate::trace::Trace;
-use crate::traced::log_unchecked;
-use crate::traces::{Tracing, TRACING};
 use base::account::MemoryCharge;
 use base::task::has_fatal_signal;
 
@@ -31,9 +27,6 @@ enum CachedBitsScan {
     Unmatched(usize, Arc<RegisteredMarker>),
     Done,
 }
-
-/// A permission check that a trace requires, and the thread-group leader of the process to check.
-type PermissionQuery = (PermissionCheck, ARef<Task>);
 
 impl Tracing {
     /// Adds a process to a trace. The caller has checked that the trace's creator may trace the
@@ -152,37 +145,6 @@ pub(crate) fn join_traces(key: u64) {
             set_all_marker_bits_of_process(asks.id, key, &mut call);
         }
     }
-}
-
-/// Returns whether a trace's creator may trace the process with this thread-group leader. A process
-/// whose check could not be made does not join the trace: the process is logged, and counted in the
-/// trace. A process that the creator may not stop is counted too, because a user may expect that it
-/// joins: Yama may refuse the permission for the user's own processes. May sleep; the caller does
-/// not hold `TRACING`.
-fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
-    let checked = asks.check(leader);
-    if asks.attach && checked == Ok(false) {
-        if let Ok(trace) = TRACING.lock().trace(asks.id) {
-            trace.count_denied();
-        }
-    }
-    checked.unwrap_or_else(|error| {
-        // After `EINTR` the current task is being killed, and either the traced process ends or the
-        // creation of the trace ends early.
-        if error != EINTR {
-            if let Ok(trace) = TRACING.lock().trace(asks.id) {
-                trace.count_missed();
-            }
-            log_unchecked(leader, error);
-        }
-        false
-    })
-}
-
-/// Returns the permission check to make before a process joins a trace, or `None` if the process
-/// has ended.
-fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
-    Some((trace.permission_check(), process.leader()?.clone()))
 }
 
 /// Sets the bits of a new marker for all traces that the process is in. The caller does not hold

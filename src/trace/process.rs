@@ -23,7 +23,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::buffers::{Page, PAGE};
+use crate::buffer::{Page, PAGE};
 use crate::clock::trace_clock;
 use crate::marker::RegisteredMarker;
 use crate::process_memory::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The parts of a traced process's state that are created before `TRACING` is taken: pages,
-//! identity and memory for markers.
+//! identity and memory for markers. The file also has the limits for the number of processes.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
@@ -11,10 +11,10 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::buffers::{Page, GFP_NO_OOM, PAGE};
+use crate::buffer::{Page, GFP_NO_OOM, PAGE};
+use crate::helpers;
 use crate::marker::RegisteredMarker;
 use crate::sorted::allocate_list_for_more_than;
-use crate::traced::max_traced;
 use base::access::AccessSnapshot;
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};
@@ -73,6 +73,14 @@ impl LiveProcess {
         let seen = AccessSnapshot::of_task(&leader)?;
         Ok(Self { leader, seen })
     }
+}
+
+/// Returns the module parameter `max_traced`: the maximum number of processes that are traced or
+/// whose events were not read yet.
+#[expect(unsafe_code, reason = "a call of C")]
+pub(crate) fn max_traced() -> usize {
+    // SAFETY: `pt_max_traced()` only reads a module parameter.
+    unsafe { helpers::pt_max_traced() as usize }
 }
 
 /// Returns the maximum number of processes of one user: a quarter of `max_traced`.

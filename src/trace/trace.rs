@@ -2,6 +2,15 @@
 
 //! A trace: the rules for the processes that can join it, the events that it records, and its
 //! buffers.
+//!
+//! ```text
+//!   CREATE   begin           begin_end           finish_end         free_trace
+//!   -------> -----> active -----------> ending ------------> ended ----------> freed
+//! ```
+//!
+//! A trace that is active or ending has a slot. While a trace is ending, its processes are removed
+//! one by one, and no process can join the trace. The buffers of a trace that has ended can be read
+//! while files refer to the trace.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
@@ -14,17 +23,15 @@ use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 use trace_rules::sorted::{search_limited, LimitedSearch};
 
+use crate::buffer::{Buffer, Page, PAGE};
 use crate::buffer_set::{
     sets_per_lock_hold, BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory, SetSums,
 };
-use crate::buffers::{Buffer, Page, PAGE};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
-use crate::permission_check::PermissionCheck;
 use crate::process::{Process, Slot};
 use crate::signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
-use crate::trace_state::TraceState;
 use base::account::{MemoryCharge, ResourceCharge};
 use base::credentials::Identity;
 use base::module::ModuleRef;
@@ -52,6 +59,56 @@ const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 /// A buffer with unread data: the key of its process, its CPU, the buffer, the range of the unread
 /// data, and the count of lost events.
 pub(crate) type Unread = (u64, u32, Arc<Buffer>, BufferRange, u64);
+
+/// The state of a trace, with its slot.
+#[derive(Clone, Copy)]
+enum State {
+    /// The trace has ended, or was just created.
+    Slotless,
+    Active(usize),
+    Ending(usize),
+}
+
+/// The state of a trace.
+pub(crate) struct TraceState(State);
+
+impl TraceState {
+    /// The state of a trace that was just created.
+    pub(crate) const NEW: Self = Self(State::Slotless);
+
+    /// Returns the slot of the trace, or `None` after the trace has ended.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        match self.0 {
+            State::Slotless => None,
+            State::Active(slot) | State::Ending(slot) => Some(slot),
+        }
+    }
+
+    /// Returns whether processes can join the trace.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.0, State::Active(_))
+    }
+
+    /// Puts a new trace into its slot.
+    pub(crate) fn begin(&mut self, slot: usize) {
+        self.0 = State::Active(slot);
+    }
+
+    /// Starts the end of the trace, and returns its slot. Returns `None` if the trace is not
+    /// active.
+    pub(crate) fn begin_end(&mut self) -> Option<usize> {
+        let State::Active(slot) = self.0 else {
+            return None;
+        };
+        self.0 = State::Ending(slot);
+        Some(slot)
+    }
+
+    /// Ends the trace, which gives up its slot.
+    pub(crate) fn finish_end(&mut self) {
+        self.0 = State::Slotless;
+    }
+}
 
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
@@ -188,15 +245,6 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
-    /// rights of the trace's creator. The trace must record neither processes of all users nor
-    /// kernel events.
-    pub(crate) fn is_own(&self) -> bool {
-        access::has_rights_of(self.charge.user())
-            && !self.has_flag(flag::ALL_USERS)
-            && self.set(KEY_KERNEL).is_none()
-    }
-
     /// Returns the credentials with which permission to trace a process is checked.
     pub(crate) fn maker(&self) -> ARef<Credential> {
         self.charge.user().clone()
@@ -242,17 +290,6 @@ impl Trace {
     /// Counts a process that does not join the trace, because the trace's creator may not stop it.
     pub(crate) fn count_denied(&mut self) {
         self.denied = self.denied.wrapping_add(1);
-    }
-
-    /// Returns the permission check to make before the trace records a process.
-    pub(crate) fn permission_check(&self) -> PermissionCheck {
-        PermissionCheck {
-            id: self.id,
-            maker: self.maker(),
-            // `CAP_PERFMON` does not include the right to make other processes wait.
-            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
-            attach: self.has_flag(flag::WAIT),
-        }
     }
 
     /// Returns a copy of the globs of the trace.

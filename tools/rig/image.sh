@@ -30,7 +30,8 @@ sources() {
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
 # Stock modules that tests load, most of them for devices that tests add and remove. The image also
 # gets the modules on which the stock modules depend.
-stock_modules="loop sd_mod scsi_debug null_blk dummy veth 8021q bonding virtio_pci virtio_blk ext4 overlay"
+stock_modules="loop sd_mod scsi_debug null_blk dummy veth 8021q bonding ifb
+act_mirred cls_matchall sch_ingress sch_tbf virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
 # Test programs are compiled once, and used on all kernels (stock, debug and kcsan).

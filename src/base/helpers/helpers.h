@@ -40,6 +40,7 @@ struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
 void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
+struct net_device *pfc_netdev_next(struct net_device *dev);
 /*
  * Bits that pfc_netdev_change_of_event() returns for a notification: the interface was removed, or
  * the interface was added. For a renamed interface, PFC_NETDEV_REMOVED and PFC_NETDEV_ADDED are
@@ -49,10 +50,11 @@ void pfc_rtnl_unlock(void);
 #define PFC_NETDEV_ADDED	2
 unsigned int pfc_netdev_index(const struct net_device *dev);
 unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
-unsigned int pfc_netdev_change_of_event(unsigned long event);
+unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev);
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_netdev_of_notification(void *info);
 struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb);
+struct net_device *pfc_skb_received_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 

@@ -2,6 +2,7 @@
 /* Network interfaces and packets. */
 #include <linux/etherdevice.h>
 #include <linux/export.h>
+#include <linux/if_packet.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
@@ -28,6 +29,16 @@ void pfc_rtnl_unlock(void)
 EXPORT_SYMBOL_GPL(pfc_rtnl_unlock);
 
 /*
+ * Returns the interface of the initial network namespace that follows @dev, or the first interface
+ * if @dev is NULL. Returns NULL after the last interface. Caller holds the RTNL lock.
+ */
+struct net_device *pfc_netdev_next(struct net_device *dev)
+{
+	return dev ? next_net_device(dev) : first_net_device(&init_net);
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_next);
+
+/*
  * Returns the index of an interface of the initial network namespace, or 0 for an interface of
  * another namespace.
  */
@@ -44,13 +55,18 @@ unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_name);
 
-unsigned int pfc_netdev_change_of_event(unsigned long event)
+/*
+ * Returns the change of the interface @dev that a notification announces (PFC_NETDEV_*). While a
+ * reference to a removed interface exists, the kernel repeats NETDEV_UNREGISTER each second. The
+ * result for a repeated notification is 0, because another interface may have the index of @dev.
+ */
+unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev)
 {
 	switch (event) {
 	case NETDEV_REGISTER:
 		return PFC_NETDEV_ADDED;
 	case NETDEV_UNREGISTER:
-		return PFC_NETDEV_REMOVED;
+		return dev->reg_state == NETREG_UNREGISTERED ? 0 : PFC_NETDEV_REMOVED;
 	case NETDEV_CHANGENAME:
 		return PFC_NETDEV_REMOVED | PFC_NETDEV_ADDED;
 	default:
@@ -87,6 +103,24 @@ struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb)
 	return skb->dev;
 }
 EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
+
+/*
+ * Returns the interface that has received a packet, or NULL if the receive path gets the packet
+ * from the kernel itself: a copy of a broadcast or multicast that this machine sends through the
+ * interface, or a packet that an IFB passes to the receive path for the second time.
+ */
+struct net_device *pfc_skb_received_dev(const struct sk_buff *skb)
+{
+	if (skb->pkt_type == PACKET_LOOPBACK)
+		return NULL;
+#ifdef CONFIG_NET_XGRESS
+	/* Only an IFB sets this flag, which the receive path clears after the tracepoint. */
+	if (skb->tc_skip_classify)
+		return NULL;
+#endif
+	return skb->dev;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_received_dev);
 
 /*
  * Returns the length of a packet including its link header. The receive path has already removed

@@ -30,7 +30,7 @@ static DEFINE_PER_CPU(s64 [64], nowhere);
 perf_counter_t perf_counter_nowhere = nowhere;
 EXPORT_SYMBOL_GPL(perf_counter_nowhere);
 
-/* Exports of functions that export.rs and adjust.rs define in Rust. */
+/* Exports of functions that export.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(__perf_add);
 EXPORT_SYMBOL_GPL(__perf_add_desc);
 EXPORT_SYMBOL_GPL(perf_del);

@@ -8,7 +8,8 @@
 //! and these requests may be to several partitions. The instances of a device,
 //! `block/<name>/...`, are added at the first request to the device. The instances stay live when
 //! the device is removed, and are used again by a device with the same name. Devices that do not
-//! use requests (device mapper, md, brd, zram) are not counted, but their underlying devices are.
+//! use requests (most device mapper devices, md, brd, zram) are not counted, but their underlying
+//! devices are.
 
 use core::pin::Pin;
 
@@ -139,7 +140,7 @@ impl Counts {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            disks: KeyedCounters::new("disks", DiskCounters::new)?,
+            disks: KeyedCounters::new("disks", DiskCounters::new, None)?,
             unnamed: InstanceSpec::events(
                 c"Request events of devices without counters of their own",
             )

@@ -94,7 +94,7 @@ impl kernel::Module for Provider {
             softirqs.push(runs, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
-            lines: KeyedCounters::new("interrupt lines", line)?,
+            lines: KeyedCounters::new("interrupt lines", line, None)?,
             unnamed: InstanceSpec::events(c"Interrupts on lines without a counter of their own")
                 .add(fmt!("irq/unnamed"))?,
             softirqs,

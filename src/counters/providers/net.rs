@@ -11,13 +11,17 @@
 //! several packets before (GRO), counts as one packet. The driver's own counts may differ from the
 //! counts of this provider.
 //!
+//! The tracepoint of received packets is also called for packets that an interface has not received
+//! at that time: copies of broadcasts and multicasts that this machine sends, and packets that an
+//! IFB returns to the receive path. The provider does not count these packets.
+//!
 //! The kernel moves received packets to a VLAN, a bond and other upper interfaces without a
 //! tracepoint. Such an interface has no instances `rx_packets` and `rx_bytes`.
 
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{DropPoint, Interface, InterfaceListener};
+use provider::net::{DropPoint, Interface, InterfaceListener, RtnlLock};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
     Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
@@ -106,7 +110,7 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // The probes do not request instances, because `interface_added()` adds the instances
             // of each interface under its name.
-            interfaces: KeyedCounters::new("interfaces", Traffic::new)?,
+            interfaces: KeyedCounters::new("interfaces", Traffic::new, Some(add_all))?,
             unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
@@ -122,22 +126,32 @@ impl kernel::Module for Provider {
     }
 }
 
+/// Adds the instances of an interface, unless it is in another network namespace.
+fn add(interfaces: &KeyedCounters<Traffic>, interface: &Interface) {
+    let Some((name, key)) = interface.name() else {
+        return;
+    };
+    let number = match interface.has_receive_tracepoint() {
+        true => 0,
+        false => NO_RECEIVE,
+    };
+    interfaces.add(&key, &Key::new(&name, number));
+}
+
+/// Adds the instances of all interfaces that have none.
+fn add_all(interfaces: &KeyedCounters<Traffic>, rtnl: &RtnlLock) {
+    rtnl.for_each_interface(|interface| add(interfaces, interface));
+}
+
 impl InterfaceListener for Counts {
     fn interface_added(&self, interface: &Interface) {
-        let Some((name, key)) = interface.name() else {
-            return;
-        };
-        let number = match interface.has_receive_tracepoint() {
-            true => 0,
-            false => NO_RECEIVE,
-        };
-        // If `add` fails because memory is short, the packets of the interface are counted in
-        // `unnamed` until the interface is renamed.
-        let _ = self.interfaces.add(&key, &Key::new(&name, number));
+        add(&self.interfaces, interface);
     }
 
     fn interface_removed(&self, interface: &Interface) {
-        self.interfaces.remove(&interface.key());
+        if let Some(key) = interface.key() {
+            self.interfaces.remove(&key);
+        }
     }
 }
 
@@ -145,9 +159,8 @@ impl Counts {
     /// Returns the counters of an interface. A packet of an interface without counters is counted
     /// in `unnamed`, unless the interface is in another network namespace.
     fn traffic(&self, interface: &Interface) -> Option<&Traffic> {
-        let key = interface.key();
-        let found = self.interfaces.find(&key);
-        if found.is_none() && key.number() != 0 {
+        let found = self.interfaces.find(&interface.key()?);
+        if found.is_none() {
             self.unnamed.counter().add(1);
         }
         found
@@ -172,6 +185,9 @@ impl Handler<NetReceive<'_>> for Counts {
 
 /// Return value of a driver that has no room for a packet (`enum netdev_tx`).
 const NETDEV_TX_BUSY: i32 = 0x10;
+/// Return value of a VLAN and other upper interfaces that have passed the packet to a queue of the
+/// lower interface, if the queue has dropped a packet. Upper interfaces count the packet as sent.
+const NET_XMIT_CN: i32 = 2;
 
 impl Handler<NetXmit<'_>> for Counts {
     fn on(&self, event: NetXmit<'_>) {
@@ -183,7 +199,7 @@ impl Handler<NetXmit<'_>> for Counts {
             return;
         };
         let _group = Group::begin();
-        if event.result == 0 {
+        if matches!(event.result, 0 | NET_XMIT_CN) {
             traffic.tx_packets.counter().add(1);
             traffic.tx_bytes.counter().add(i64::from(event.bytes));
         } else {
@@ -198,7 +214,9 @@ impl Handler<NetDrop<'_>> for Counts {
             None => None,
             Some((DropPoint::Backlog, interface)) => self.traffic(interface),
             // The packet of an interface without counters is already counted in `unnamed`.
-            Some((DropPoint::Protocol, interface)) => self.interfaces.find(&interface.key()),
+            Some((DropPoint::Protocol, interface)) => {
+                interface.key().and_then(|key| self.interfaces.find(&key))
+            }
         };
         if let Some(traffic) = traffic {
             traffic.rx_drops.counter().add(1);

@@ -98,7 +98,7 @@ impl kernel::Module for Provider {
         }
         let mut probes = Probes::new(Counts {
             x86_64,
-            compat: KeyedCounters::new("system calls of i386 and x32", add_compat)?,
+            compat: KeyedCounters::new("system calls of i386 and x32", add_compat, None)?,
             unnamed: InstanceSpec::events(
                 c"System calls of i386 and x32 without a counter of their own",
             )

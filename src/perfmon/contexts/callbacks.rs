@@ -7,11 +7,13 @@
 
 use kernel::ffi::c_void;
 use kernel::sync::Arc;
+use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::{Context, ContextState};
-use crate::cpus;
+use crate::contexts::loaded::loaded_context;
 use crate::helpers;
 use crate::session;
+use base::cpu;
 
 /// Drops the reference to `context` that the caller of `Deferral::free_context` has given up.
 ///
@@ -72,9 +74,21 @@ unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
     unsafe { (*context.cast::<Context>()).deferred_work(timer) }
 }
 
+/// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
+/// unnoticed.
+fn sync_all_cpus() {
+    cpu::call_on_all_cpus(&|| {
+        for scope in [Scope::Thread, Scope::System] {
+            if let Some(context) = loaded_context(scope) {
+                context.sync_if_local();
+            }
+        }
+    });
+}
+
 #[no_mangle]
 extern "C" fn pfm_wrap_timer_work() {
-    cpus::sync_all_cpus();
+    sync_all_cpus();
 }
 
 #[no_mangle]

@@ -46,15 +46,13 @@ use crate::contexts::sampling_state::Sampling;
 use crate::contexts::thread_table::ThreadEntry;
 use crate::cpu_kinds::Elsewhere;
 use crate::msr;
-use crate::per_cpu;
 use crate::pmus;
-use crate::reservation;
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
 use base::access;
 use base::account::MemoryCharge;
 use base::raw_lock::RawLock;
-use base::{address_space, clock, cpu, preempt, task};
+use base::{address_space, clock, cpu, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct ContextState {
@@ -116,7 +114,8 @@ pub(crate) struct Context {
     /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
     /// because the callbacks use the other fields of the context.
     pub(crate) notifier: Deferral,
-    scope: Scope,
+    /// Whether this is the context of a thread or of a CPU.
+    pub(crate) scope: Scope,
     /// True if the creator of the context was allowed to monitor the kernel. Only then can samples
     /// contain kernel addresses.
     pub(crate) privileged: bool,
@@ -132,7 +131,7 @@ pub(crate) struct Context {
     /// The creator's PID namespace, in which the PIDs and TIDs of samples and messages are given.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
-    global_ctrl: u64,
+    pub(crate) global_ctrl: u64,
     /// A mutex, held while memory for registers and event sets is allocated. No other lock of this
     /// module is held during the allocation.
     #[pin]
@@ -163,12 +162,6 @@ pub(crate) struct ContextConfig {
     pub(crate) core: u32,
     /// The sampling buffer and its memory, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
-}
-
-/// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
-#[inline]
-pub(crate) fn counting_global_ctrl_bits() -> u64 {
-    per_cpu::counting(Scope::Thread) | per_cpu::counting(Scope::System)
 }
 
 impl Context {
@@ -267,150 +260,6 @@ impl Context {
         &self.registers
     }
 
-    /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
-    /// context is not programmed into any PMU. The start values of counters are written first and
-    /// the counters are enabled last, so that no counter counts from an old value. If a register
-    /// cannot be written, this function removes the context from the PMU, and the notifier's
-    /// irq_work ends the context.
-    #[inline]
-    pub(crate) fn load_pmu(&self, state: &mut ContextState) {
-        let thread = state.thread.as_ref();
-        state.set.load(clock::monotonic_ns_in_any_context());
-        state
-            .set
-            .registers
-            .start_virtual(false, |g| self.virtual_value(g, thread));
-        let mut there = true;
-        if !state.set.registers.program.controls().is_empty() {
-            reservation::reset_pmu_once(&self.registers);
-        }
-        let held = state.sampling.is_throttled();
-        state.set.registers.set_throttled(held);
-        state
-            .set
-            .registers
-            .start_hardware(|c| there &= msr::write(c.address, c.start));
-        state.phase.enter_pmu();
-        self.set_timer(state);
-        state.update_self_page(false);
-        let program = &state.set.registers.program;
-        per_cpu::set_loaded_address(self.scope, self.address() as usize);
-        for control in program.controls() {
-            there &= msr::write(control.address, control.on);
-        }
-        per_cpu::set_counting(self.scope, program.global);
-        // Do not write the global control for an event set without hardware counters, because perf
-        // may be using the global control. In an NMI all counters are disabled; the NMI handler
-        // enables them when it ends.
-        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
-            there &= self.enable_counters();
-        }
-        if !there {
-            state.set.registers.mark_hardware_incomplete();
-            self.save_pmu(state);
-            self.stop_broken(state);
-        }
-    }
-
-    /// Writes [`counting_global_ctrl_bits`] to the global control. Writes the global control again
-    /// if an NMI changed [`counting_global_ctrl_bits`] between the read of the bits and the write.
-    /// Returns false if the global control cannot be written.
-    #[inline]
-    fn enable_counters(&self) -> bool {
-        loop {
-            let all = counting_global_ctrl_bits();
-            let there = msr::write(self.global_ctrl, all);
-            if counting_global_ctrl_bits() == all {
-                return there;
-            }
-        }
-    }
-
-    /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
-    /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
-    #[cold]
-    fn stop_broken(&self, state: &mut ContextState) {
-        state.phase.stop();
-        state.broken = true;
-        self.notifier.queue_work();
-    }
-
-    /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
-    /// context is started, not masked, and in no PMU. Called with interrupts off.
-    #[inline]
-    pub(crate) fn load_pmu_if_active(&self, state: &mut ContextState) {
-        if state.phase.is_waiting() && !state.sampling.masked && self.fits_cpu(state) {
-            self.load_pmu(state);
-        }
-    }
-
-    /// Removes the context from this CPU's PMU: stops the counters, adds their increments to the
-    /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
-    /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
-    #[inline]
-    pub(crate) fn save_pmu(&self, state: &mut ContextState) {
-        per_cpu::set_counting(self.scope, 0);
-        if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI all counters are disabled; the NMI handler enables them when it ends.
-            if !preempt::in_nmi() {
-                self.enable_counters();
-            }
-        }
-        // Disable each counter even if the PMU has a global control, because perf writes the global
-        // control when perf uses PT or BTS.
-        for control in state.set.registers.program.controls() {
-            msr::write(control.address, control.off);
-        }
-        let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
-        for counter in state.set.registers.program.counters() {
-            msr::write(counter.address, 0);
-        }
-        let thread = state.thread.as_ref();
-        state
-            .set
-            .registers
-            .sync_virtual(false, |g| self.virtual_value(g, thread));
-        state.set.runs.unload(clock::monotonic_ns_in_any_context());
-        // Cancel the timer before the thread moves to another CPU. If the timer's callback ran on
-        // this CPU while the other CPU starts the timer, hrtimer_start() would leave the timer on
-        // this CPU. An NMI cannot cancel the timer, so the irq_work does.
-        match state.needs_timer() {
-            true if preempt::in_nmi() => self.notifier.queue_work(),
-            true => self.notifier.cancel_timer(),
-            false => {}
-        }
-        state.phase.leave_pmu();
-        state.update_self_page(true);
-        // For the context of a CPU, the per-CPU variable `loaded` stays set until the
-        // context is detached.
-        if self.scope == Scope::Thread {
-            per_cpu::set_loaded_address(self.scope, 0);
-        }
-        if !there {
-            self.stop_broken(state);
-        }
-    }
-
-    /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
-    /// as pending but not delivered.
-    #[inline(always)]
-    pub(crate) fn sync(&self, state: &mut ContextState) {
-        let thread = state.thread.as_ref();
-        if state.phase.cpu().is_some() {
-            let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
-            state
-                .set
-                .registers
-                .sync_virtual(false, |g| self.virtual_value(g, thread));
-            if !there {
-                self.save_pmu(state);
-            }
-        } else if state.elsewhere.is_elsewhere() {
-            self.sync_elsewhere(state);
-        }
-        self.sync_virtual(state);
-    }
-
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
     /// [`ContextState::required_cpu`] returns, or on this CPU if it returns `None`. Called in
     /// process context.
@@ -474,6 +323,30 @@ impl Context {
         }
     }
 
+    /// Returns the page frame number of the self page, which is allocated at the first call.
+    /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
+    pub(crate) fn self_page(&self) -> Result<usize> {
+        if self.scope() != Scope::Thread {
+            return Err(EINVAL);
+        }
+        // Look for an existing page before allocating memory, because each page fault calls this
+        // function.
+        if let Some(page) = &self.state.lock().page {
+            return Ok(page.page_frame_number());
+        }
+        let mut new = Some(Page::new(&self.charge)?);
+        let mut frame = 0;
+        self.with_state(&mut |state| {
+            if state.page.is_none() {
+                state.page = new.take();
+                state.tsc = clock::read_tsc();
+                self.sync_and_deliver(state);
+            }
+            frame = state.page.as_ref().map_or(0, Page::page_frame_number);
+        });
+        Ok(frame)
+    }
+
     /// Increments the number of mappings of the self page, for a mapping by the caller's process.
     /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
     /// process maps the self page.
@@ -506,6 +379,15 @@ impl Context {
         if state.mapped.nr == 0 {
             state.mapped = SelfPageMappings::default();
         }
+    }
+
+    /// Sets whether the threads of the process that maps the self page are allowed to execute
+    /// RDPMC, and updates the self page.
+    pub(crate) fn set_rdpmc(&self, may: bool) {
+        self.with_state(&mut |state| {
+            state.mapped.rdpmc = may;
+            self.sync_and_deliver(state);
+        });
     }
 }
 

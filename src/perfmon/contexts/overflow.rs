@@ -9,6 +9,10 @@
 //! detected by the timer. Counters are also read by system calls, by the periodic worker, and by
 //! the code that removes the context from the PMU. Every overflow is therefore detected exactly
 //! once, even if its NMI arrives late.
+//!
+//! The callbacks of a context's timer and irq_work call [`Context::deferred_work`], which is also in
+//! this file. It delivers the overflows of sampling clocks, ends the runs of event sets, and does
+//! the work that an NMI cannot do.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -50,6 +54,68 @@ impl Context {
         let told = self.deliver_overflows(&mut state, Some(interrupted));
         self.rearm(&mut state);
         (told, turned)
+    }
+
+    /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
+    /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
+    /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
+    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
+    pub(crate) fn deferred_work(&self, timer: bool) {
+        let _span = timer.then(|| stats::timer(SelfStat::Timers, SelfStat::TimerTime));
+        let mut state = self.state.lock();
+        if core::mem::take(&mut state.recheck_pending) {
+            // Release the context's lock, because queueing work can take a run-queue lock. The
+            // scheduler probes take the context's lock under a run-queue lock.
+            drop(state);
+            self.notifier.queue_permission_check();
+            state = self.state.lock();
+        }
+        if state.broken {
+            return self.end_broken(state);
+        }
+        // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
+        // active that needs no timer.
+        if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
+            self.notifier.cancel_timer();
+        }
+        if !state.phase.is_in_this_cpu_pmu() {
+            return;
+        }
+        if !timer {
+            return self.set_timer(&mut state);
+        }
+        let began = clock::read_tsc();
+        self.sync(&mut state);
+        self.unthrottle(&mut state);
+        let ends = state.run_remaining(clock::monotonic_ns_in_any_context()) == Some(0);
+        state.sets.due |= ends;
+        let samples = state.set.registers.program.has_armed_clock;
+        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
+        self.rearm(&mut state);
+        drop(state);
+        if told == 0 && !samples && !ends {
+            return;
+        }
+        let pause = nmi::throttle_time(began, None);
+        match pause {
+            0 => {}
+            // If no sample was taken, the timer callback has spent its time on a switch of event
+            // sets. Throttling would not help, so delay the next set switch.
+            _ if told == 0 && !samples => self.delay_set_switch(pause),
+            _ => self.throttle(pause),
+        }
+    }
+
+    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
+    /// interrupts off.
+    fn delay_set_switch(&self, nanoseconds: u64) {
+        let mut state = self.state.lock();
+        if state.phase.is_in_this_cpu_pmu() {
+            stats::count(SelfStat::SetSwitchLate);
+            state.sets.earliest_switch =
+                clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
+            self.set_timer(&mut state);
+        }
     }
 
     /// Throttles the context for `nanoseconds`: during this time the context counts without

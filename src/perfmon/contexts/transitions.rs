@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Transitions between the phases of a context ([`crate::contexts::phase`]): it is programmed into
-//! the PMU of a CPU, removed from the PMU, started and stopped.
+//! the PMU of a CPU, removed from the PMU, started and stopped. The functions `sync*` update the
+//! PMDs (data registers) in memory to their current values.
 
 use kernel::prelude::*;
 use perfmon_rules::error::Error;
@@ -9,12 +10,138 @@ use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
+use crate::msr;
+use crate::per_cpu::{self, counting_global_ctrl_bits};
 use crate::pmus::to_kernel_error;
-use crate::self_page::Page;
+use crate::reservation;
 use crate::stats::{self, SelfStat};
-use base::clock;
+use base::{clock, preempt};
 
 impl Context {
+    /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
+    /// context is not programmed into any PMU. The start values of counters are written first and
+    /// the counters are enabled last, so that no counter counts from an old value. If a register
+    /// cannot be written, this function removes the context from the PMU, and the notifier's
+    /// irq_work ends the context.
+    #[inline]
+    pub(crate) fn load_pmu(&self, state: &mut ContextState) {
+        let thread = state.thread.as_ref();
+        state.set.load(clock::monotonic_ns_in_any_context());
+        state
+            .set
+            .registers
+            .start_virtual(false, |g| self.virtual_value(g, thread));
+        let mut there = true;
+        if !state.set.registers.program.controls().is_empty() {
+            reservation::reset_pmu_once(&self.registers);
+        }
+        let held = state.sampling.is_throttled();
+        state.set.registers.set_throttled(held);
+        state
+            .set
+            .registers
+            .start_hardware(|c| there &= msr::write(c.address, c.start));
+        state.phase.enter_pmu();
+        self.set_timer(state);
+        state.update_self_page(false);
+        let program = &state.set.registers.program;
+        per_cpu::set_loaded_address(self.scope, self.address() as usize);
+        for control in program.controls() {
+            there &= msr::write(control.address, control.on);
+        }
+        per_cpu::set_counting(self.scope, program.global);
+        // Do not write the global control for an event set without hardware counters, because perf
+        // may be using the global control. In an NMI all counters are disabled; the NMI handler
+        // enables them when it ends.
+        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
+            there &= self.enable_counters();
+        }
+        if !there {
+            state.set.registers.mark_hardware_incomplete();
+            self.save_pmu(state);
+            self.stop_broken(state);
+        }
+    }
+
+    /// Writes [`counting_global_ctrl_bits`] to the global control. Writes the global control again
+    /// if an NMI changed [`counting_global_ctrl_bits`] between the read of the bits and the write.
+    /// Returns false if the global control cannot be written.
+    #[inline]
+    fn enable_counters(&self) -> bool {
+        loop {
+            let all = counting_global_ctrl_bits();
+            let there = msr::write(self.global_ctrl, all);
+            if counting_global_ctrl_bits() == all {
+                return there;
+            }
+        }
+    }
+
+    /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
+    /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
+    #[cold]
+    fn stop_broken(&self, state: &mut ContextState) {
+        state.phase.stop();
+        state.broken = true;
+        self.notifier.queue_work();
+    }
+
+    /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
+    /// context is started, not masked, and in no PMU. Called with interrupts off.
+    #[inline]
+    pub(crate) fn load_pmu_if_active(&self, state: &mut ContextState) {
+        if state.phase.is_waiting() && !state.sampling.masked && self.fits_cpu(state) {
+            self.load_pmu(state);
+        }
+    }
+
+    /// Removes the context from this CPU's PMU: stops the counters, adds their increments to the
+    /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
+    /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
+    #[inline]
+    pub(crate) fn save_pmu(&self, state: &mut ContextState) {
+        per_cpu::set_counting(self.scope, 0);
+        if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
+            // In an NMI all counters are disabled; the NMI handler enables them when it ends.
+            if !preempt::in_nmi() {
+                self.enable_counters();
+            }
+        }
+        // Disable each counter even if the PMU has a global control, because perf writes the global
+        // control when perf uses PT or BTS.
+        for control in state.set.registers.program.controls() {
+            msr::write(control.address, control.off);
+        }
+        let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+        for counter in state.set.registers.program.counters() {
+            msr::write(counter.address, 0);
+        }
+        let thread = state.thread.as_ref();
+        state
+            .set
+            .registers
+            .sync_virtual(false, |g| self.virtual_value(g, thread));
+        state.set.runs.unload(clock::monotonic_ns_in_any_context());
+        // Cancel the timer before the thread moves to another CPU. If the timer's callback ran on
+        // this CPU while the other CPU starts the timer, hrtimer_start() would leave the timer on
+        // this CPU. An NMI cannot cancel the timer, so the irq_work does.
+        match state.needs_timer() {
+            true if preempt::in_nmi() => self.notifier.queue_work(),
+            true => self.notifier.cancel_timer(),
+            false => {}
+        }
+        state.phase.leave_pmu();
+        state.update_self_page(true);
+        // For the context of a CPU, the per-CPU variable `loaded` stays set until the
+        // context is detached.
+        if self.scope == Scope::Thread {
+            per_cpu::set_loaded_address(self.scope, 0);
+        }
+        if !there {
+            self.stop_broken(state);
+        }
+    }
+
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
     /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
     #[inline]
@@ -32,6 +159,26 @@ impl Context {
             }
             self.switch_set(state);
         }
+    }
+
+    /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
+    /// as pending but not delivered.
+    #[inline(always)]
+    pub(crate) fn sync(&self, state: &mut ContextState) {
+        let thread = state.thread.as_ref();
+        if state.phase.cpu().is_some() {
+            let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+            state
+                .set
+                .registers
+                .sync_virtual(false, |g| self.virtual_value(g, thread));
+            if !there {
+                self.save_pmu(state);
+            }
+        } else if state.elsewhere.is_elsewhere() {
+            self.sync_elsewhere(state);
+        }
+        self.sync_virtual(state);
     }
 
     /// Updates the PMDs (data registers) in memory to their current values. If the context is in a
@@ -155,38 +302,5 @@ impl Context {
         })
         .and(done)
         .map_err(to_kernel_error)
-    }
-
-    /// Returns the page frame number of the self page, which is allocated at the first call.
-    /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
-    pub(crate) fn self_page(&self) -> Result<usize> {
-        if self.scope() != Scope::Thread {
-            return Err(EINVAL);
-        }
-        // Look for an existing page before allocating memory, because each page fault calls this
-        // function.
-        if let Some(page) = &self.state.lock().page {
-            return Ok(page.page_frame_number());
-        }
-        let mut new = Some(Page::new(&self.charge)?);
-        let mut frame = 0;
-        self.with_state(&mut |state| {
-            if state.page.is_none() {
-                state.page = new.take();
-                state.tsc = clock::read_tsc();
-                self.sync_and_deliver(state);
-            }
-            frame = state.page.as_ref().map_or(0, Page::page_frame_number);
-        });
-        Ok(frame)
-    }
-
-    /// Sets whether the threads of the process that maps the self page are allowed to execute
-    /// RDPMC, and updates the self page.
-    pub(crate) fn set_rdpmc(&self, may: bool) {
-        self.with_state(&mut |state| {
-            state.mapped.rdpmc = may;
-            self.sync_and_deliver(state);
-        });
     }
 }

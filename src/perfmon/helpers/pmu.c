@@ -222,8 +222,8 @@ struct workqueue_struct *pfm_work;
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that calls sync_all_cpus() in src/perfmon/cpus.rs, to read the counters of all CPUs
- * before a counter can wrap.
+ * Periodic work that calls sync_all_cpus() in src/perfmon/contexts/callbacks.rs, to read the
+ * counters of all CPUs before a counter can wrap.
  */
 static unsigned int wrap_timer_ms;
 static void wrap_timer_work(struct work_struct *work);

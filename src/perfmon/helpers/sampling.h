@@ -65,7 +65,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
 struct user_struct *pfm_charge_locked_pages(u64 pages);
 void pfm_uncharge_locked_pages(struct user_struct *user, u64 pages);
 
-/* Functions that nmi_entry.rs and contexts/callbacks.rs define in Rust. */
+/* Functions that contexts/nmi_handler.rs and contexts/callbacks.rs define in Rust. */
 u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global);
 void pfm_handle_deferred_nmi(void);
 void pfm_deferred_work(const void *context, bool timer);

@@ -34,6 +34,22 @@ pub struct TaskSnapshot {
     pub running: bool,
 }
 
+impl TaskSnapshot {
+    /// Returns the number of wakeups of the task. If the histogram of latencies was off for some of
+    /// the wakeups, the result is an approximation: the number of switches at which the task
+    /// blocked.
+    pub fn wakeups(&self) -> u64 {
+        let blocked = self.values[value::BLOCKED];
+        let counted = self.latencies.iter().fold(0u64, |n, m| n.wrapping_add(*m));
+        // The histogram counts a wait when the wait is over, so it may lack the last wakeup. It
+        // lacks more wakeups only if it was off for some time.
+        match counted >= blocked.saturating_sub(1) {
+            true => counted,
+            false => blocked,
+        }
+    }
+}
+
 impl<V: Values> Task<V> {
     /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the [`Cpu`] with a
     /// given number. Returns `None` if a writer is changing the values.

@@ -24,7 +24,10 @@
 #define HEADER_BYTES	14
 
 /* Columns of /proc/net/dev, counted from the name of the interface. */
-enum { RX_BYTES = 0, RX_PACKETS = 1, RX_DROPS = 3, TX_BYTES = 8, TX_PACKETS = 9 };
+enum {
+	RX_BYTES = 0, RX_PACKETS = 1, RX_DROPS = 3,
+	TX_BYTES = 8, TX_PACKETS = 9, TX_DROPS = 11
+};
 
 /* Adds a pair of interfaces, @a and @b, and sets @a up. */
 static void add_pair(const char *a, const char *b)

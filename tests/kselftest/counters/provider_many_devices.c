@@ -71,6 +71,12 @@ static void test_interfaces(void)
 	ok(pc.h->gen2 == changes && total_by_name("net/lo/rx_packets") >= 3,
 	   "9.4 interfaces with instances: still counted, and no instance is added");
 	close(log);
+	/* Delete 20 interfaces with instances. The peer of each interface is deleted with it. */
+	shell("for i in 0 2 4 6 8 10 12 14 16 18; do ip link del veth$i || exit 1; done");
+	wait_until(!pc_find(&pc, "net/veth18/rx_bytes") && !pc_find(&pc, "net/veth19/rx_bytes"));
+	wait_until(count_live("net/", "/rx_bytes") == MAX_ENTRIES);
+	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
+	   "9.4 20 interfaces are deleted: others, which had no instances, get instances");
 	many = unload_time("pfc_net");
 	ok(many < 100 * few,
 	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)",
@@ -138,7 +144,7 @@ static void test_disks(void)
 
 int main(void)
 {
-	plan(gate_or_long(6, 12));
+	plan(gate_or_long(7, 13));
 	test_interfaces();
 	/*
 	 * Only long runs test disks, because the kernel takes long to add and remove 1,100 disks.

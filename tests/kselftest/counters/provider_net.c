@@ -37,6 +37,30 @@ static void send_invalid_ipv6(void)
 	send_and_wait("pcv0", "pcv1", IPV6_FRAME);
 }
 
+/*
+ * Sends broadcasts through pcv0. The kernel delivers a copy of each broadcast to the sockets of
+ * this machine, which pcv0 does not count as received.
+ */
+static void send_broadcasts(void)
+{
+	struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_port = htons(9),
+		.sin_addr.s_addr = inet_addr("192.0.2.255")
+	}, any = { .sin_family = AF_INET, .sin_port = htons(9) };
+	int sink = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+	char data[8] = "";
+
+	if (bind(sink, (void *)&any, sizeof(any)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof(on)))
+		bail("a socket for broadcasts");
+	for (int i = 0; i < 200; i++)
+		if (sendto(fd, data, sizeof(data), 0, (void *)&to, sizeof(to)) < 0 ||
+		    recv(sink, data, sizeof(data), 0) < 0)
+			bail("a broadcast");
+	close(fd);
+	close(sink);
+}
+
 static void send_datagrams(void)
 {
 	struct sockaddr_in to = {
@@ -90,9 +114,10 @@ int main(void)
 		{ "lo", "rx_packets", RX_PACKETS }, { "lo", "rx_bytes", RX_BYTES },
 	};
 	static const struct counter drops = { "lo", "rx_drops", RX_DROPS };
+	static const struct counter copies = { "pcv0", "rx_packets", RX_PACKETS };
 	uint32_t number, incarnation;
 
-	plan(1 + 9 + 1 + 1 + 7 + NR_RELOAD_TESTS);
+	plan(1 + 9 + 1 + 1 + 1 + 7 + NR_RELOAD_TESTS);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"),
@@ -102,6 +127,8 @@ int main(void)
 		test_counter(&counters[i], i < 5 ? send_to_pair : send_datagrams, 200);
 	test_counter(&drops, send_unknown_icmp, 0);
 	test_counter_with(&counters[4], "invalid IPv6 packets", send_invalid_ipv6, 0);
+	shell("ip addr add 192.0.2.1/24 broadcast 192.0.2.255 dev pcv0");
+	test_counter_with(&copies, "broadcasts that this machine sends", send_broadcasts, 0);
 
 	number = pc_find(&pc, "net/pcv0/tx_packets");
 	incarnation = pc.desc[number].incarnation;

@@ -6,6 +6,10 @@
  * make the tested calls.
  */
 #include "provider.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 
 #define CALLS 10000
 
@@ -13,6 +17,32 @@ static void call_getppid(void)
 {
 	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
+}
+
+/* Makes seccomp refuse getppid(), and calls getppid(). Returns the number of refused calls. */
+static int refuse_getppid(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	};
+	struct sock_fprog program = { ARRAY_SIZE(filter), filter };
+	int refused = 0;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		return 0;
+	for (int i = 0; i < 1000; i++)
+		refused += syscall(SYS_getppid) == -1;
+	return refused;
+}
+
+static void call_refused_getppid(void)
+{
+	if (in_child(_exit(refuse_getppid() != 1000)))
+		bail("getppid() that seccomp refuses");
 }
 
 static int64_t provider_reads(const void *arg)
@@ -144,7 +174,7 @@ int main(void)
 {
 	bool has_x32;
 
-	plan(14 + NR_RELOAD_TESTS);
+	plan(15 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
 	/*
 	 * Only a kernel with x32 has the function x32_sys_call(), which makes x32 calls by their
@@ -153,6 +183,8 @@ int main(void)
 	has_x32 = !system("grep -q ' x32_sys_call$' /proc/kallsyms");
 	is(min_increase("syscalls/getppid", call_getppid, CALLS), CALLS,
 	   "0.15 syscalls: every getppid() counts, once");
+	is(min_increase("syscalls/getppid", call_refused_getppid, 0), 0,
+	   "0.15 syscalls: a call that seccomp refuses does not count");
 	test_reads("0.15 syscalls: reads are syscr of /proc/self/io");
 	is(min_increase("syscalls/unknown", call_unknown_numbers, 6), 6,
 	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");

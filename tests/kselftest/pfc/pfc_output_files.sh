@@ -5,7 +5,7 @@
 # shellcheck disable=SC2012,SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
 #
 # Tests the output files of pfc: symbolic links of other users, files that two recordings write,
-# files that are removed during a recording, and who may read a recording.
+# files that are removed during a recording, and the permissions of new files.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -104,6 +104,23 @@ test_private() {
 	ls -lA
 	[ "$(mode_of r)" = "root 600" ] && [ "$(mode_of q)" = "root 600" ] && [ "$(mode_of p)" = "root 640" ]
 }
+# A user may replace files of other users in the directory d. The new files belong to the user, and
+# give no more permissions than the old files.
+test_other_owner() {
+	rm -rf d
+	mkdir -m 777 d
+	for mode in 660 664 4777; do
+		echo old >d/$mode
+		chown 2:2 d/$mode
+		chmod $mode d/$mode
+		# The status is 1, because the user may not open the devices.
+		su nobody -s /bin/sh -c "pfc doctor --json -o d/$mode"
+		grep -q '"schema":1' d/$mode || return 1
+	done
+	ls -lA d
+	[ "$(mode_of d/660)" = "nobody 600" ] && [ "$(mode_of d/664)" = "nobody 644" ] &&
+		[ "$(mode_of d/4777)" = "nobody 777" ]
+}
 # If the command cannot be executed, an older trace is kept, and no new file is left.
 test_no_command() { # FORMAT
 	rm -f t u
@@ -116,7 +133,7 @@ test_no_command() { # FORMAT
 	[ $? = 127 ] && [ ! -e u ]
 }
 
-plan 9
+plan 10
 mkdir -p /tmp/outputs
 cd /tmp/outputs || exit 1
 chmod 755 .
@@ -134,6 +151,7 @@ other=$!
 check "pfc doctor -o: a link of another user is not followed" test_link_of_other_user pfc doctor --json -o d/x
 check "pfc record -o: a link of another user is not followed" test_link_of_other_user pfc record -a -e task-clock -o d/x true
 check "pfc doctor -o: the caller's own link is followed" test_own_link
+check "pfc doctor -o: a file of another user is replaced without more permissions" test_other_owner
 check "1.9 pfc record: two recordings of one file are both kept" test_two_recordings
 check "1.9 pfc record: a file that another program has created is kept" test_file_appears
 check "1.9 pfc record: status 2 if the file is removed" test_removed

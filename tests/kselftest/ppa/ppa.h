@@ -98,4 +98,46 @@ static double ticks_to_ms(__u64 ticks, const struct ppa_info *info)
 	return (double)ticks / info->khz;
 }
 
+/*
+ * Starts a child on the CPU @cpu that sleeps in read(). Each byte that is written to @to wakes the
+ * child.
+ */
+static pid_t start_sleeper(int cpu, int *to)
+{
+	int pipe_fds[2];
+	pid_t pid;
+	char c;
+
+	if (pipe2(pipe_fds, O_CLOEXEC))
+		bail("pipe");
+	pid = fork();
+	if (!pid) {
+		close(pipe_fds[1]);
+		pin_to_cpu(cpu);
+		while (read(pipe_fds[0], &c, 1) == 1)
+			;
+		_exit(0);
+	}
+	close(pipe_fds[0]);
+	*to = pipe_fds[1];
+	wait_until(task_state(pid) == 'S');
+	return pid;
+}
+
+static void wake_sleeper(int to)
+{
+	if (write(to, "", 1) != 1)
+		bail("write");
+}
+
+/* Returns the number of wakeups that the histogram of latencies counts. */
+static __u64 sum_latencies(const struct ppa_task *task)
+{
+	__u64 total = 0;
+
+	for (int i = 0; i < PPA_NR_LATENCIES; i++)
+		total += task->latencies[i];
+	return total;
+}
+
 #endif

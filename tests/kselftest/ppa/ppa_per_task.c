@@ -324,6 +324,54 @@ static void test_values_kept(void)
 	ok(has_stopped(), "4.7 record of a task: accounting ends");
 }
 
+/* Reads the average latency, in microseconds, from the file ppa of task @pid. */
+static double average_latency(int pid)
+{
+	const char *heading = "Avg-Latency\n";
+	double latency = -1;
+	char text[512], *line;
+
+	line = read_file(task_path(pid, "ppa"), text, sizeof(text)) ? strstr(text, heading) : NULL;
+	if (line)
+		sscanf(line + strlen(heading), "%*u %*u %*u %*u %lf", &latency);
+	return latency;
+}
+
+/* Wakes the task @pid, which sleeps in read(), and returns its values when it sleeps again. */
+static struct ppa_task wake_once(int pid, int to)
+{
+	struct ppa_task before = ppa_task(dev, pid), t;
+
+	wake_sleeper(to);
+	wait_until(!ppa_get_task(dev, pid, &t) &&
+		   t.values[PPA_SCHEDOUTCNT] > before.values[PPA_SCHEDOUTCNT]);
+	return t;
+}
+
+/* Turns on the histogram of latencies of a task after many wakeups of the task. */
+static void test_late_histogram(void)
+{
+	struct ppa_task t;
+	double average;
+	int to, i, pid = start_sleeper(1, &to);
+
+	write_entry(pid, "1 0 0 1");
+	for (i = 0; i < 100; i++)
+		wake_once(pid, to);
+	write_entry(pid, "1 1 0 1");
+	t = wake_once(pid, to);
+	is(sum_latencies(&t), 1, "4.4 late histogram: counts one wakeup after it was turned on");
+	average = 1000 * ticks_to_ms(t.values[PPA_SCHLATACCUM], &info) / t.values[PPA_SCHEDOUTCNT];
+	ok(average_latency(pid) > 0.9 * average && average_latency(pid) < 1.1 * average,
+	   "4.4 late histogram: the average latency in the ppa file is that of all wakeups: %.3f us, %.3f us",
+	   average_latency(pid), average);
+	close(to);
+	kill_child(pid);
+	wait_until(!has_files(pid));
+	ppa_write(SETTINGS, "0 0 0 1");
+	ok(has_stopped(), "4.7 late histogram: accounting ends");
+}
+
 /* Accounts one task individually while all tasks are accounted. */
 static void test_with_all_accounted(void)
 {
@@ -501,7 +549,7 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(12 + 5 + 40 + 4 + 7 + 20 + 3 + 3 + 4);
+	plan(12 + 5 + 40 + 4 + 7 + 3 + 20 + 3 + 3 + 4);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
@@ -513,6 +561,7 @@ int main(int argc, char **argv)
 	test_known_work();
 	test_unprivileged();
 	test_values_kept();
+	test_late_histogram();
 	test_with_all_accounted();
 	test_many_tasks(scale_down(gate_or_long(20, 90)));
 	test_reaped();

@@ -72,53 +72,13 @@ static void test_nice_levels(void)
 }
 
 /*
- * Starts a child on CPU 1 that sleeps in read(). Each byte that is written to @to wakes the child.
- */
-static pid_t start_sleeper(int *to)
-{
-	int pipe_fds[2];
-	pid_t pid;
-	char c;
-
-	if (pipe2(pipe_fds, O_CLOEXEC))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
-		close(pipe_fds[1]);
-		pin_to_cpu(CPU);
-		while (read(pipe_fds[0], &c, 1) == 1)
-			;
-		_exit(0);
-	}
-	close(pipe_fds[0]);
-	*to = pipe_fds[1];
-	wait_until(task_state(pid) == 'S');
-	return pid;
-}
-
-static void wake_sleeper(int to)
-{
-	if (write(to, "", 1) != 1)
-		bail("write");
-}
-
-static __u64 sum_latencies(const struct ppa_task *task)
-{
-	__u64 total = 0;
-
-	for (int i = 0; i < PPA_NR_LATENCIES; i++)
-		total += task->latencies[i];
-	return total;
-}
-
-/*
  * Tests a task that is woken and has to wait for a task of higher priority. The latency of the
  * waiting task grows while it waits.
  */
 static void test_current_wait(void)
 {
 	int to;
-	pid_t pid = start_sleeper(&to), urgent;
+	pid_t pid = start_sleeper(CPU, &to), urgent;
 	struct ppa_task before, task;
 
 	urgent = start_hog(0, true, 700);
@@ -203,7 +163,7 @@ static void test_wait_since_wakeup(void)
 	double accounted = 0, waited = 0;
 	bool good = false;
 	int to, nr = 0;
-	pid_t pid = start_sleeper(&to);
+	pid_t pid = start_sleeper(CPU, &to);
 
 	/* A busy host may stop the guest between the reads of the two clocks. */
 	for (int i = 0; i < 10 && !good; i++) {

@@ -167,8 +167,9 @@ impl Counters {
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances has changed since the selection was made: the
-    /// caller has to select the instances again. [`Error::Busy`] if a CPU was in an update at every
+    /// [`Error::Changed`] if the set of instances has changed since the selection was made, or if
+    /// another `Counters` made the selection after the device file grew: the caller has to select
+    /// the instances again by this `Counters`. [`Error::Busy`] if a CPU was in an update at every
     /// attempt.
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
@@ -208,7 +209,12 @@ impl Counters {
             return Err(Error::Reloaded);
         }
         let generation = self.map.generation();
-        if generation.read_begin() != catalogue.generation {
+        // A selection of another `Counters` can have chunks that did not exist when `self` last read
+        // the number of chunks.
+        let nr_chunks = self.map.extent().chunks;
+        if generation.read_begin() != catalogue.generation
+            || selection.ranges.iter().any(|r| r.chunk >= nr_chunks)
+        {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);

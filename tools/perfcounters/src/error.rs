@@ -26,7 +26,9 @@ pub enum Error {
     /// The CPU with this number was in the middle of an update at each of the `MAX_COPY_ATTEMPTS`
     /// attempts.
     Busy(u32),
-    /// `perfcounters.ko` was loaded again. The caller must open the device again.
+    /// The boot id has changed, as if `perfcounters.ko` was loaded again. The caller must open the
+    /// file again. This error occurs only for a regular file: `perfcounters.ko` cannot be unloaded
+    /// while a process maps its device.
     Reloaded,
 }
 

@@ -344,3 +344,31 @@ fn library_empty_selection_gives_an_empty_snapshot() {
     assert_eq!(snapshot.readings().len(), 0);
     assert_eq!(snapshot.since(&snapshot).len(), 0);
 }
+
+/// Another `Counters` of the same device has not noticed that the device file grew.
+#[test]
+fn library_selection_of_other_counters_is_rejected_or_filled() {
+    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let first = fake.add_counter("n/0").expect("room");
+    fake.cpu(0).adjust(first, 7);
+    let (mut growing, mut other) = (open(&path), open(&path));
+    let values_of = |counters: &mut Counters, other: &Counters| {
+        let selection = counters.select(&Pattern::all()).expect("quiet");
+        let mut values = vec![-1; 1000];
+        other.fill(&selection, &mut values).map(|_| values)
+    };
+    assert_eq!(values_of(&mut growing, &other).expect("same size"), [7]);
+    let mut last = first;
+    for n in 1..600 {
+        last = fake.add_counter(&format!("n/{n}")).expect("room");
+    }
+    fake.cpu(0).adjust(last, 8);
+    let selection = growing.select(&Pattern::all()).expect("quiet");
+    for fill in [Counters::fill, Counters::fill_each] {
+        let filled = fill(&other, &selection, &mut Vec::new());
+        assert!(matches!(filled, Err(Error::Changed)), "{filled:?}");
+    }
+    assert!(other.catalogue().is_ok(), "the new size is noticed");
+    let values = values_of(&mut growing, &other).expect("same size");
+    assert_eq!((values.len(), values[0], values[599]), (600, 7, 8));
+}

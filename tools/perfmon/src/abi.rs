@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`. All unsafe code of the
-//! crate is in this file.
+//! The ioctls of `linux/perfmon.h`, with the structures of `perfmon_rules`.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CStr;

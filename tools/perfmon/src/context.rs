@@ -11,9 +11,9 @@ use perfmon_rules::abi::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status, END, EVICTED,
 use perfmon_rules::registers::SHORT;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
-use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 use crate::abi::{self, MESSAGE_BYTES};
+use crate::affinity::CpuMask;
 
 /// The device by which contexts are created: each open file of the device holds one context.
 pub const DEVICE: &str = "/dev/perfmon";
@@ -356,16 +356,10 @@ fn pmd_with_value(set: u16, number: u16, value: u64) -> Pmd {
 
 /// Calls `f` on a CPU, and then restores the CPU affinity of the calling thread.
 pub fn on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let affinity = sched_getaffinity(None)?;
-    let mut only = CpuSet::new();
-    let index = usize::try_from(cpu).unwrap_or(usize::MAX);
-    if index >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    only.set(index);
-    sched_setaffinity(None, &only)?;
+    let affinity = CpuMask::of_this_thread()?;
+    CpuMask::of_cpu(cpu)?.apply_to_this_thread()?;
     let result = f();
-    sched_setaffinity(None, &affinity)?;
+    affinity.apply_to_this_thread()?;
     result
 }
 

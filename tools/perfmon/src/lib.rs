@@ -18,6 +18,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the ioctls and structures of `linux/perfmon.h` (unsafe) |
+//! | `affinity.rs` | the CPU affinity of the calling thread (unsafe) |
 //! | `area.rs` | mappings of memory (unsafe) |
 //! | `constraints.rs` | the counters that can count an event |
 //! | `context.rs` | a context |
@@ -33,6 +34,8 @@
 
 #[cfg(feature = "std")]
 mod abi;
+#[cfg(feature = "std")]
+mod affinity;
 pub mod area;
 pub mod constraints;
 #[cfg(feature = "std")]

@@ -296,16 +296,42 @@ fn has_same_device_and_inode(a: &Metadata, b: &Metadata) -> bool {
 }
 
 /// Gives the new file the owner, the group and the mode of the old file, if `pfc` has the permission
-/// to set the owner and the group. The file of a recording keeps its own owner. If the owner of the
-/// old file is another user, the file of a recording also keeps its own group and mode.
+/// to set the owner and the group. If the owner or the group cannot be set, the new file gets no
+/// permissions that the old file did not give: see [`permitted_mode`]. The file of a recording keeps
+/// its own owner. If the owner of the old file is another user, the file of a recording also keeps
+/// its own group and mode.
 fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Result<()> {
     if is_recording && old.uid() != new.metadata()?.uid() {
         return Ok(());
     }
-    let _ = fchown(new, Some(old.uid()), Some(old.gid()));
+    if fchown(new, Some(old.uid()), Some(old.gid())).is_err() {
+        // A user who is not root can give a file to each of the user's own groups.
+        let _ = fchown(new, None, Some(old.gid()));
+    }
+    let now = new.metadata()?;
+    let (same_owner, same_group) = (now.uid() == old.uid(), now.gid() == old.gid());
     // The mode is set last, because a change of the owner clears the set-user-ID and set-group-ID
     // bits.
-    new.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+    let mode = permitted_mode(old.mode(), same_owner, same_group);
+    new.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Returns the mode of a new file that replaces a file of the mode `old_mode`. `same_owner` and
+/// `same_group` are true if the new file has the owner and the group of the old file.
+///
+/// If the owner or the group differs, a program in the new file must not run as another user or
+/// group. If the group differs, members of the old group are others for the new file, and some
+/// others are members of the new group, so both get only the permissions that both had.
+fn permitted_mode(old_mode: u32, same_owner: bool, same_group: bool) -> u32 {
+    let mut mode = old_mode & 0o7777;
+    if !same_owner || !same_group {
+        mode &= 0o777;
+    }
+    if !same_group {
+        let common = (mode >> 3) & mode & 0o7;
+        mode = (mode & 0o700) | (common << 3) | common;
+    }
+    mode
 }
 
 /// Returns true if another process has locked a file, as [`AtomicFile::create_recording`] locks the
@@ -482,6 +508,20 @@ mod tests {
         file.publish().expect("a name");
         fs::rename(&path, directory.path().join("renamed")).expect("a file");
         file.commit().expect("complete");
+    }
+
+    #[test]
+    fn pfc_new_owner_or_group_gets_no_more_permissions() {
+        for mode in [0o600, 0o640, 0o664, 0o2775, 0o4755, 0o1777] {
+            assert_eq!(permitted_mode(0o100_000 | mode, true, true), mode);
+        }
+        assert_eq!(permitted_mode(0o4777, false, true), 0o777);
+        assert_eq!(permitted_mode(0o2775, false, true), 0o775);
+        assert_eq!(permitted_mode(0o6755, true, false), 0o755);
+        assert_eq!(permitted_mode(0o660, false, false), 0o600);
+        assert_eq!(permitted_mode(0o664, true, false), 0o644);
+        // The mode excludes the members of the old group, who are others for the new file.
+        assert_eq!(permitted_mode(0o604, true, false), 0o600);
     }
 
     #[test]

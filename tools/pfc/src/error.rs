@@ -202,7 +202,8 @@ fn counters_error_message(error: &Error) -> String {
                     "; load the module: modprobe perfcounters (build it first: make)".to_owned()
                 }
                 ErrorKind::PermissionDenied => {
-                    "; only root and group perfcounters may open it".to_owned()
+                    let path = visible::escape_path(path);
+                    format!("; {}", permissions::remedy(&path, false))
                 }
                 _ => device_open_advice(e),
             };
@@ -278,5 +279,24 @@ fn tracing_error_message(error: &perftrace_reader::Error) -> String {
         }
         Error::Call(_, e) | Error::Write(e) => format!("{error}{}", limits::advice(e)),
         Error::Invalid(_) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pfc_permission_advice_fits_the_device() {
+        let message = |path: &str| {
+            let error = io::Error::from(ErrorKind::PermissionDenied);
+            counters_error_message(&Error::Open(path.into(), error))
+        };
+        // The group of /dev/null is root, as the group of a device without a udev rule.
+        let of_root = message("/dev/null");
+        assert!(of_root.starts_with("/dev/null: permission denied; run this as root, or"));
+        assert!(of_root.ends_with("chgrp GROUP /dev/null"), "{of_root}");
+        assert!(message("/nonexistent").ends_with("; run this as root"));
     }
 }

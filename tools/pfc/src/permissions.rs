@@ -52,7 +52,7 @@ impl DevicePermissions {
         };
         match (self.gid, self.mode & bits == bits, self.is_group_member) {
             (0, ..) => format!(
-                "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp perfcounters {path}"
+                "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp GROUP {path}"
             ),
             (_, true, false) => {
                 format!("join its group: adduser USER {group}, and log in again; or run this as root")

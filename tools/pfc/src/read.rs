@@ -18,7 +18,10 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     let snapshot = counters.snapshot_any(&args.select.pattern())?;
     let is_selected = |r: &Reading<'_>| !args.nonzero || !is_every_value_zero(r);
     if !snapshot.readings().any(|r| is_selected(&r)) {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(match snapshot.selection().is_empty() {
+            true => Failure::no_match(&args.select.joined_patterns()),
+            false => Failure::NoMatch(": all selected values are zero; omit -z".into()),
+        });
     }
     let readings = snapshot.readings().filter(is_selected);
     if args.json {

@@ -188,6 +188,9 @@ fn pfc_exit_codes_tell_nothing_from_wrong() {
         assert_eq!(run.exit_status, Some(2));
         assert!(run.err.contains("not perfcounters data"), "{}", run.err);
     }
+    let run = device.run(&["read", "-z", "getpid"]);
+    assert_eq!((run.exit_status, run.out.as_str()), (Some(1), ""));
+    assert!(run.err.contains("selected values are zero"), "{}", run.err);
     assert_eq!(Device::new(1).run(&["list"]).exit_status, Some(1));
     assert_eq!(pfc(&["bake"]).exit_status, Some(2));
     assert_eq!(pfc(&["read", "--json", "--csv"]).exit_status, Some(2));

@@ -5,7 +5,10 @@
 
 use std::cell::Cell;
 
-use ppa_rules::{value, Cpu, LatencyBounds, SwitchReason, Task, TaskHistory, NR_VALUES};
+use ppa_rules::{
+    value, Cpu, LatencyBounds, SwitchReason, Task, TaskHistory, TaskSnapshot, NR_LATENCIES,
+    NR_VALUES,
+};
 use proptest::prelude::*;
 use protocols::sync::Word;
 
@@ -285,6 +288,24 @@ fn r4_4_latencies_fall_into_their_histogram_buckets() {
         (u64::MAX, 7),
     ] {
         assert_eq!(bounds.bucket(ticks), place, "{ticks}");
+    }
+}
+
+#[test]
+fn r4_4_wakeups_are_blocks_if_the_histogram_was_off() {
+    let mut read = TaskSnapshot {
+        values: [0; NR_VALUES],
+        runq: 0,
+        counted: 0,
+        latencies: [0; NR_LATENCIES],
+        cpu: 0,
+        running: false,
+    };
+    assert_eq!(read.wakeups(), 0);
+    read.values[value::BLOCKED] = 100;
+    for (counted, wakeups) in [(0, 100), (98, 100), (99, 99), (101, 101)] {
+        read.latencies[1] = counted;
+        assert_eq!(read.wakeups(), wakeups, "the histogram counts {counted}");
     }
 }
 

@@ -94,15 +94,23 @@ impl Task {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
-    /// Returns the number of wakeups of the task. Without a histogram of latencies the result is an
-    /// approximation: the number of times that the task blocked.
+    /// Returns the number of wakeups that the histogram of latencies counts.
+    pub fn histogram_wakeups(&self) -> u64 {
+        self.latencies
+            .iter()
+            .fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Returns the number of wakeups of the task. If the histogram of latencies is off, or was off
+    /// for some of the wakeups, the result is an approximation: the number of times that the task
+    /// blocked.
     pub fn wakeups(&self) -> u64 {
-        match self.has_flag(TASK_LATENCIES) {
-            true => self
-                .latencies
-                .iter()
-                .fold(0, |sum, n| sum.saturating_add(*n)),
-            false => self.values[SCHEDOUTCNT],
+        let (counted, blocked) = (self.histogram_wakeups(), self.values[SCHEDOUTCNT]);
+        // The histogram counts a wait when the wait is over, so it may lack the last wakeup. It
+        // lacks more wakeups only if it was off for some time.
+        match self.has_flag(TASK_LATENCIES) && counted >= blocked.saturating_sub(1) {
+            true => counted,
+            false => blocked,
         }
     }
 
@@ -143,18 +151,13 @@ impl Task {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
-        // If the histogram of latencies was enabled after the first of the two reads, its counts
-        // started at 0, so the increments are the counts themselves.
-        let latencies = match before.has_flag(TASK_LATENCIES) {
-            true => count_increments(&self.latencies, &before.latencies),
-            false => self.latencies,
-        };
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
             values: count_increments(&self.values, &before.values),
             runq: delta(self.runq, before.runq),
-            latencies,
+            // The counts of the histogram are kept while the histogram is off.
+            latencies: count_increments(&self.latencies, &before.latencies),
             signals: std::array::from_fn(signals),
             ..self.clone()
         }

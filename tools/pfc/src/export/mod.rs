@@ -202,8 +202,8 @@ pub struct Scrape {
     pub task_scrape: Option<TaskScrape>,
 }
 
-/// Takes scrapes of the counters and the tasks. If the module perfcounters was reloaded, the
-/// counters are opened again.
+/// Takes scrapes of the counters and the tasks. If the boot id of the counters has changed, which
+/// happens only in a regular file (`--device FILE`), the counters are opened again.
 pub struct Scraper {
     device: PathBuf,
     instance_pattern: Pattern,

@@ -37,13 +37,17 @@ pub fn print_latency_histogram(task: &Task, khz: u32, out: &mut Out) -> Result<(
 }
 
 fn format_histogram_lines(task: &Task, khz: u32) -> Vec<String> {
-    let all = task.wakeups();
+    let (all, counted) = (task.wakeups(), task.histogram_wakeups());
     let max = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
     let average = format_microseconds(task.avg_latency() * micros(1, khz));
-    let mut lines = vec![format!("{all} wakeups, average latency {average}")];
+    let note = match counted < all {
+        true => format!("; the histogram counts {counted} of them"),
+        false => String::new(),
+    };
+    let mut lines = vec![format!("{all} wakeups, average latency {average}{note}")];
     for (range, n) in LATENCY_RANGES.iter().zip(&task.latencies) {
-        let share = percent(*n, all as f64);
+        let share = percent(*n, counted as f64);
         let bar = (*n as f64 / max as f64 * MAX_BAR_CHARS as f64).ceil() as usize;
         let bar = "#".repeat(bar.min(MAX_BAR_CHARS));
         let line = format!("{range:>15}  {n:>digits$}  {share:>6.2}%  {bar}");
@@ -78,6 +82,19 @@ mod tests {
         assert_eq!(lines[2], "10 us .. 100 us  10   10.00%  #####");
         assert_eq!(lines[3], " 100 us .. 1 ms   0    0.00%");
         assert_eq!(lines[8], "        >= 10 s   1    1.00%  #");
+    }
+
+    #[test]
+    fn r4_4_histogram_that_was_off_shows_how_many_wakeups_it_counts() {
+        let mut task = make_task([8, 2, 0, 0, 0, 0, 0, 0]);
+        task.values[ppa::SCHEDOUTCNT] = 100;
+        task.values[ppa::SCHLATACCUM] = 100 * 1300 * 20;
+        let lines = format_histogram_lines(&task, 1_300_000);
+        assert_eq!(
+            lines[0],
+            "100 wakeups, average latency 20 us; the histogram counts 10 of them"
+        );
+        assert!(lines[1].contains("  8   80.00%  #"), "{}", lines[1]);
     }
 
     #[test]

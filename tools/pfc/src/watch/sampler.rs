@@ -21,7 +21,7 @@ pub struct IntervalFrame {
     pub cpus: Vec<(u32, bool)>,
     /// True if the values of each CPU were read while that CPU updated no counter.
     pub is_consistent: bool,
-    /// True if the module was loaded again since the last frame.
+    /// True if the boot id of the counters has changed since the last frame.
     pub was_reloaded: bool,
     pub rows: Vec<InstanceRow>,
 }
@@ -125,7 +125,7 @@ impl CounterSampler {
     }
 
     /// Takes a snapshot and returns the changes since the last snapshot. Opens the counters again
-    /// if the module was reloaded.
+    /// if the boot id has changed, which happens only in a regular file (`--device FILE`).
     pub fn take_frame(&mut self) -> Result<IntervalFrame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {

@@ -50,6 +50,7 @@ fn r4_4_average_latency_is_per_wakeup() {
     task.flags = TASK_LATENCIES;
     assert_eq!((task.wakeups(), task.avg_latency()), (6, 100.0));
     task.latencies = [0; NR_LATENCIES];
+    task.values[SCHEDOUTCNT] = 1;
     assert_eq!(
         task.avg_latency(),
         600.0,
@@ -59,6 +60,31 @@ fn r4_4_average_latency_is_per_wakeup() {
     assert_eq!(task.avg_latency(), 0.0);
     task.latencies = [u64::MAX; NR_LATENCIES];
     assert_eq!(task.wakeups(), u64::MAX);
+}
+
+#[test]
+fn r4_4_average_latency_is_per_wakeup_if_the_histogram_was_off() {
+    let mut task = task_with_values([0, 0, 0, 0, 100, 0, 0, 6000, 0, 0, 0]);
+    task.flags = TASK_LATENCIES;
+    for (counted, wakeups) in [(30, 100), (98, 100), (99, 99), (100, 100), (101, 101)] {
+        task.latencies = [0, counted, 0, 0, 0, 0, 0, 0];
+        assert_eq!(task.histogram_wakeups(), counted);
+        assert_eq!(task.wakeups(), wakeups, "the histogram counts {counted}");
+        assert_eq!(task.avg_latency(), 6000.0 / wakeups as f64);
+    }
+}
+
+#[test]
+fn r4_5_histogram_increments_exclude_counts_from_before_it_was_off() {
+    let mut before = task_with_values([50; NR_VALUES]);
+    before.latencies = [1000, 0, 0, 0, 0, 0, 0, 7];
+    let mut now = task_with_values([60; NR_VALUES]);
+    now.latencies = [1004, 6, 0, 0, 0, 0, 0, 7];
+    // The histogram was on, off at the first read, and on again at the second read.
+    now.flags = TASK_LATENCIES;
+    let increments = now.since(Some(&before));
+    assert_eq!(increments.latencies, [4, 6, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(increments.wakeups(), 10);
 }
 
 #[test]

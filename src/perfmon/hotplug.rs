@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work of perfmon on each CPU: reads counters before they wrap, and handles CPU hotplug and
-//! suspend.
+//! The callbacks of perfmon for CPU hotplug, suspend and resume.
 
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
@@ -14,18 +13,6 @@ use crate::stats;
 use base::hotplug::OnlineCallbacks;
 use base::power::PowerCallbacks;
 use base::{cpu, preempt, task};
-
-/// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
-/// unnoticed.
-pub(crate) fn sync_all_cpus() {
-    cpu::call_on_all_cpus(&|| {
-        for scope in [Scope::Thread, Scope::System] {
-            if let Some(context) = loaded_context(scope) {
-                context.sync_if_local();
-            }
-        }
-    });
-}
 
 /// Resets the PMU of a CPU that comes online, if the PMU is reserved. Called on that CPU.
 fn reset_online_cpu() {

@@ -1,20 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interrupts of contexts: overflow NMIs, the irq_work of NMIs that found a context's lock held,
-//! and the contexts' timers.
+//! The handler of overflow NMIs, and the irq_work that reads the counters after an NMI has found a
+//! context's lock held. `src/perfmon/helpers/sampling.c` calls both.
 
+#![expect(unsafe_code, reason = "called by C in an NMI")]
+
+use kernel::bindings;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{counting_global_ctrl_bits, Context};
+use crate::contexts::context::Context;
 use crate::contexts::loaded::loaded_context;
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
+use crate::per_cpu::counting_global_ctrl_bits;
 use crate::stats::{self, SelfStat};
 use base::clock;
 
+/// # Safety
+///
+/// Called by C code in an NMI; `regs` and `global` are valid until the function returns.
+#[no_mangle]
+unsafe extern "C" fn pfm_handle_nmi(
+    regs: *const bindings::pt_regs,
+    global: *const NmiRegisters,
+) -> u32 {
+    // SAFETY: `pfm_nmi_set_registers` changes the structure at `global` only while no NMI handler
+    // uses it.
+    handle_nmi(IrqRegs(regs), unsafe { &*global })
+}
+
+/// Handles the overflows that [`crate::nmi::defer`] has deferred. Called by C code with
+/// interrupts off.
+#[no_mangle]
+extern "C" fn pfm_handle_deferred_nmi() {
+    handle_deferred_nmi();
+}
+
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
 /// module caused it.
-pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
+fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     let began = clock::read_tsc();
     if global.control != 0 {
         msr::write(global.control, 0);
@@ -71,7 +95,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
 
 /// Reads the counters in an irq_work, because an NMI found a context's lock held and could not read
 /// them. Called with interrupts off.
-pub(crate) fn handle_deferred_nmi() {
+fn handle_deferred_nmi() {
     stats::count(SelfStat::NmiDeferred);
     let began = nmi::first_deferred_nmi_time();
     let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
@@ -104,70 +128,6 @@ fn limit_sample_rate(
             if let Some(context) = context.filter(|_| busy) {
                 context.throttle(pause);
             }
-        }
-    }
-}
-
-impl Context {
-    /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
-    /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
-    /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
-    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
-    pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| stats::timer(SelfStat::Timers, SelfStat::TimerTime));
-        let mut state = self.state.lock();
-        if core::mem::take(&mut state.recheck_pending) {
-            // Release the context's lock, because queueing work can take a run-queue lock. The
-            // scheduler probes take the context's lock under a run-queue lock.
-            drop(state);
-            self.notifier.queue_permission_check();
-            state = self.state.lock();
-        }
-        if state.broken {
-            return self.end_broken(state);
-        }
-        // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
-        // active that needs no timer.
-        if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
-            self.notifier.cancel_timer();
-        }
-        if !state.phase.is_in_this_cpu_pmu() {
-            return;
-        }
-        if !timer {
-            return self.set_timer(&mut state);
-        }
-        let began = clock::read_tsc();
-        self.sync(&mut state);
-        self.unthrottle(&mut state);
-        let ends = state.run_remaining(clock::monotonic_ns_in_any_context()) == Some(0);
-        state.sets.due |= ends;
-        let samples = state.set.registers.program.has_armed_clock;
-        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
-        self.rearm(&mut state);
-        drop(state);
-        if told == 0 && !samples && !ends {
-            return;
-        }
-        let pause = nmi::throttle_time(began, None);
-        match pause {
-            0 => {}
-            // If no sample was taken, the timer callback has spent its time on a switch of event
-            // sets. Throttling would not help, so delay the next set switch.
-            _ if told == 0 && !samples => self.delay_set_switch(pause),
-            _ => self.throttle(pause),
-        }
-    }
-
-    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
-    /// interrupts off.
-    fn delay_set_switch(&self, nanoseconds: u64) {
-        let mut state = self.state.lock();
-        if state.phase.is_in_this_cpu_pmu() {
-            stats::count(SelfStat::SetSwitchLate);
-            state.sets.earliest_switch =
-                clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
-            self.set_timer(&mut state);
         }
     }
 }

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All traces and traced processes. Each active trace occupies one of [`NR_TRACES`] trace slots.
-//! New traces get the slots in rotation, so that a freed slot stays unused for a long time.
+//! The lists of all traces and of all traced processes. Each active trace occupies one of
+//! [`NR_TRACES`] trace slots. New traces get the slots in rotation, so that a freed slot stays
+//! unused for a long time.
 
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::task::Task;
 use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
 use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
-use crate::buffer_set::{BufferSet, SetSums};
-use crate::buffers::Page;
+use crate::buffer::Page;
+use crate::buffer_set::SetSums;
 use crate::clock;
+use crate::helpers;
 use crate::kernel_events::KernelEvents;
 use crate::process::Process;
-use crate::process_memory::LiveProcess;
+use crate::process_memory::{max_traced, LiveProcess};
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};
 use crate::trace::{Trace, TraceQuota};
-use crate::traced::{max_traced, set_traced};
-use base::access::{self, AccessSnapshot};
+use base::access;
 use base::account::{Resource, ResourceCharge};
 use base::clock::realtime_ns;
-use base::credentials::{uid_in_caller_namespace, Identity};
+use base::credentials::uid_in_caller_namespace;
 use base::global_mutex::global_mutex;
 use base::tracepoint::Probes;
 
@@ -113,6 +112,15 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     Ok(())
 }
 
+/// Records that an address space is traced, or is no longer traced. A child process may share a
+/// traced address space, and with it a `struct perftrace_thread`. Before such a child enters user
+/// mode, `pt_queue_shared_thread()` marks the thread id in this structure as shared.
+#[expect(unsafe_code, reason = "a call of C")]
+fn set_traced(mm: usize, is_traced: bool) {
+    // SAFETY: `pt_set_traced()` uses the address `mm` as a number only.
+    unsafe { helpers::pt_set_traced(mm, is_traced) }
+}
+
 /// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
 /// reached. The limit per user is checked when a [`Process`] is created.
 pub(crate) fn may_attach(all: &Tracing) -> Result {
@@ -138,38 +146,6 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     all.keep_ended(key);
     all.limit_ended(key);
     all.take_unreferenced(key);
-}
-
-/// The user and the rights of the calling process.
-pub(super) struct Caller {
-    /// The user ID of the caller in the initial namespace.
-    pub(super) uid: u32,
-    /// True if the caller has `CAP_PERFMON`.
-    pub(super) capable: bool,
-}
-
-impl Caller {
-    pub(super) fn new() -> Self {
-        Self {
-            uid: Identity::of_current().uid,
-            capable: access::is_perfmon_capable(),
-        }
-    }
-
-    /// Returns whether the caller may open a trace.
-    pub(super) fn may_open(&self, trace: &Trace) -> bool {
-        self.capable || trace.is_own()
-    }
-
-    /// Returns whether the caller may trace the process with this thread-group leader. Returns
-    /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
-    /// `TRACING`.
-    pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
-        match self.capable {
-            true => Ok(true),
-            false => access::is_access_allowed(access::check_access(leader, false)),
-        }
-    }
 }
 
 /// Probes that are to be dropped after `TRACING` is released.
@@ -356,31 +332,6 @@ impl Tracing {
         })
     }
 
-    /// Records the credentials and the dumpability that a process had when the permissions to trace
-    /// the process were checked.
-    ///
-    /// If the process has executed another program since the previous check, the permissions were
-    /// checked for the new program only. Permission for the previous program is checked by the
-    /// ptrace rule alone, with the present credentials of the process (see
-    /// [`crate::permission_check::PermissionCheck::may_permission_still_hold`]).
-    pub(super) fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
-        if self
-            .process(key)
-            .is_ok_and(|process| !process.record_permission_check(seen))
-        {
-            let mut after = 0u64;
-            while let Some((trace, process)) = self.trace_with(key, after) {
-                let might = process
-                    .live()
-                    .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
-                after = trace.id;
-                if !might {
-                    self.deny(after, key);
-                }
-            }
-        }
-    }
-
     /// Searches for the first registered marker of the process `key` whose number is `number` or
     /// higher. If this process has no such marker, the first registered marker of a process with a
     /// higher key is wanted.
@@ -415,46 +366,6 @@ impl Tracing {
             key_of,
             wanted,
         )
-    }
-
-    /// Searches for a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked. If the trace is shared, the process with the lowest key, `from` or
-    /// higher, is wanted. If the trace is not shared, only the process `key` can be the result.
-    pub(super) fn changed(&self, id: u64, key: u64, from: u64) -> LimitedSearch<(u64, ARef<Task>)> {
-        let have_credentials_changed = |key: u64| {
-            let process = self.processes.get(self.index_of(key)?)?;
-            let changed = !process.has_ended() && process.have_credentials_changed();
-            let leader = process.leader().filter(|_| changed)?;
-            Some((key, leader.clone()))
-        };
-        let Some(trace) = self.traces.iter().find(|trace| trace.id == id) else {
-            return LimitedSearch::End;
-        };
-        if trace.has_flag(flag::SHARED) {
-            let changed = |set: &BufferSet| have_credentials_changed(set.key);
-            let most = MAX_VISITS_PER_LOCK_HOLD;
-            return search_limited(&trace.sets, from, most, |set| set.key, changed);
-        }
-        let changed = have_credentials_changed(key).filter(|_| key >= from);
-        changed.map_or(LimitedSearch::End, LimitedSearch::Found)
-    }
-
-    /// Removes a process from a trace whose creator has no permission to trace the process any
-    /// more.
-    pub(super) fn deny(&mut self, id: u64, key: u64) {
-        let Some((trace, process)) = self.trace_and_process(id, key) else {
-            return;
-        };
-        trace.deny(key);
-        if let Some(slot) = trace.state.slot() {
-            process.clear_slot_bits(slot);
-            process.record_in_slot(slot, false);
-            // The pages of the buffers are no longer charged to the trace, so the process must not
-            // keep them mapped.
-            process.unmap_slot_pages(slot);
-        }
-        // If the process has ended and was in no other trace, remove the process from the list.
-        self.take_unreferenced(key);
     }
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is

@@ -15,7 +15,7 @@ use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
-use crate::config::{enodata, AccountingConfig};
+use crate::config::AccountingConfig;
 use crate::entries::TaskEntry;
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
@@ -255,7 +255,7 @@ fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
     access::may_read_accounting(&entry.task)?;
-    let accounts = all.state().ok_or_else(enodata)?;
+    let accounts = all.state().ok_or(ENODATA)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
     for _ in 0..nr {
@@ -303,22 +303,11 @@ pub(crate) fn show_text(id: usize, seq: &SeqFile) -> Result {
     // User time is computed from the rounded total and system times, so that the printed user and
     // system times add up to the total.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
-    let blocked = v[value::BLOCKED];
-    let switches = blocked
+    let switches = v[value::BLOCKED]
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
-    // Without the histogram, the number of wakeups is approximated by the number of switches at
-    // which the task blocked.
-    let wakeups = match had.latency_hist {
-        true => had
-            .snapshot
-            .latencies
-            .iter()
-            .fold(0, |n: u64, m| n.wrapping_add(*m)),
-        false => blocked,
-    };
     // Divide by 1 at least: the number of wakeups is 0 until the first wait of the task is over.
-    let latency = average(v[value::LATENCY], wakeups.max(1));
+    let latency = average(v[value::LATENCY], had.snapshot.wakeups().max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(
         seq,

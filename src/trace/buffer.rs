@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of user tracing: trace buffers, and single pages that traced processes map. The pages
-//! of a trace buffer are allocated when they are first touched.
+//! The buffer of one CPU in a trace, and a page that traced processes map. The pages of a trace
+//! buffer are allocated when they are first touched.
 
 #![expect(unsafe_code, reason = "memory that user space maps")]
 

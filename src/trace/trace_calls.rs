@@ -6,27 +6,27 @@ use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::task::Task;
 use protocols::filter;
 use trace_rules::abi::{
     self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 use trace_rules::sorted::LimitedSearch;
 
+use crate::buffer::Page;
 use crate::buffer_set::SetSums;
-use crate::buffers::Page;
 use crate::children;
 use crate::clock;
 use crate::ends::{for_each_member, free_trace, reap, LockYielder};
 use crate::kernel_events::{KernelEvents, MARKERS};
 use crate::marker;
 use crate::membership::{add_processes, set_all_marker_bits_of_process};
+use crate::permission::Caller;
 use crate::process::Process;
+use crate::registry::{Tracing, TRACING};
 use crate::signal::ReaderSignal;
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
 use crate::trace::{Trace, Unread};
-use crate::traces::{Caller, Tracing, TRACING};
-use base::access::{self, AccessSnapshot};
+use base::access;
 use base::account::{Resource, ResourceCharge};
 use base::credentials::uid_in_caller_namespace;
 use base::module::ModuleRef;
@@ -263,57 +263,6 @@ pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
         call.sleep_if_busy();
     }
     Err(EINTR)
-}
-
-/// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
-/// Called after the data were copied from the buffer.
-///
-/// If the credentials or the dumpability of the process have changed since the permission was last
-/// checked, the permission is checked once more. The data were copied before this check, so changes
-/// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn may_read(held: &FileTraceRef, key: u64) -> Result<bool> {
-    let mut from = 0u64;
-    let mut call = LockYielder::new();
-    loop {
-        let found = TRACING.lock().changed(held.id, key, from);
-        from = match found {
-            LimitedSearch::Found((changed, leader)) => {
-                recheck_trace_permissions(changed, &leader)?;
-                changed.wrapping_add(1)
-            }
-            LimitedSearch::From(next) => next,
-            LimitedSearch::End => break,
-        };
-        if has_fatal_signal() {
-            return Err(EINTR);
-        }
-        call.sleep_if_busy();
-    }
-    Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
-}
-
-/// Checks again, for all traces that a process is in, whether the trace's creator may trace the
-/// process. Called when the credentials or the dumpability of the process have changed, so that a
-/// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
-/// Returns `EINTR` or `ENOMEM` if the check could not be made.
-fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
-    // Take the snapshot of the credentials before the check, so that [`Tracing::changed`] notices a
-    // change during the check.
-    let seen = AccessSnapshot::of_task(leader)?;
-    let mut after = 0u64;
-    loop {
-        let found = TRACING
-            .lock()
-            .trace_with(key, after)
-            .map(|(trace, _)| trace.permission_check());
-        let Some(asks) = found else { break };
-        after = asks.id;
-        if !asks.recheck(leader)? {
-            TRACING.lock().deny(asks.id, key);
-        }
-    }
-    TRACING.lock().record_permission_check(key, seen);
-    Ok(())
 }
 
 /// Returns whether a trace has ended, for poll().

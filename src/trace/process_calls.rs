@@ -9,19 +9,19 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
+use crate::buffer::{Page, PAGE};
 use crate::buffer_set::FaultMemory;
-use crate::buffers::{Page, PAGE};
 use crate::children;
+use crate::log::log_refused;
 use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
+use crate::permission::may_still_trace_process;
 use crate::process::Process;
-use crate::process_memory::MarkerMemory;
-pub(crate) use crate::process_memory::PlaceholderPage;
+use crate::process_memory::{MarkerMemory, PlaceholderPage};
 pub(crate) use crate::range::offset_within_range;
 use crate::range::process_range_start;
+use crate::registry::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 use crate::trace::Trace;
-use crate::traced::log_refused;
-use crate::traces::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
 use base::credentials::Identity;
@@ -30,6 +30,23 @@ use base::{clock, cpu};
 /// Maximum number of open files of the device through which one process is attached. Each copy of
 /// the perftrace library in a process opens the device once.
 const MAX_FILES_PER_PROCESS: u32 = 256;
+
+/// The process that attached through a file.
+pub(super) struct AttachedFile {
+    pub(super) key: u64,
+    pub(super) mm: Mm,
+    /// The value of `perftrace_attach.thread`.
+    pub(super) thread: i64,
+    /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
+    /// trace the process. The page is also mapped in children that cannot be traced.
+    pub(super) placeholder: Arc<PlaceholderPage>,
+}
+
+impl Drop for AttachedFile {
+    fn drop(&mut self) {
+        detach(self.key, self.thread);
+    }
+}
 
 /// The result of attaching a process: its key, the addresses of its mappings of the device, and its
 /// placeholder page.
@@ -319,36 +336,6 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 /// Interval, in nanoseconds, at which a thread that waits for room checks whether the trace's
 /// creator still has the permission to read the thread's process.
 const PERMISSION_RECHECK_NS: u64 = 1_000_000_000;
-
-/// Checks whether the creator of a trace, who had the permission to stop the calling process when
-/// the process joined the trace, still has the permission to read it. The function checks if
-/// `anyhow` is true, or if the credentials or the dumpability of the process have changed.
-///
-/// # Errors
-///
-/// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
-/// `EINTR`, `ENOMEM`.
-fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result {
-    let (asks, leader) = {
-        let mut all = TRACING.lock();
-        let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
-        if !trace.has_live(process) {
-            return Err(ENOENT);
-        }
-        if !anyhow && !process.have_credentials_changed() {
-            return Ok(());
-        }
-        (
-            trace.permission_check(),
-            process.leader().ok_or(ENOENT)?.clone(),
-        )
-    };
-    if asks.recheck(&leader)? {
-        return Ok(());
-    }
-    TRACING.lock().deny(id, key);
-    Err(ENOENT)
-}
 
 /// Returns the size in bytes of the area in which a process maps its buffers.
 pub(crate) fn buffer_area_bytes() -> u64 {

@@ -84,12 +84,12 @@ const CPU_VALUE_NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
 ];
 
 /// The instances of the CPU values in the counter pages, and each CPU's last published values.
-pub(crate) struct CpuStats {
+pub(crate) struct CpuInstances {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
 }
 
-impl CpuStats {
+impl CpuInstances {
     /// Adds the instances of the CPU values to the counter pages. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Structures that `/dev/ppa` copies to user space.
+//! The structures of `include/uapi/linux/ppa.h` that `/dev/ppa` copies to user space: the record of
+//! a task, which is filled from the record that the probes update, and the state of accounting.
 
 #![expect(unsafe_code, reason = "structures as bytes for user space")]
 

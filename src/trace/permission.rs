@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Checks whether the creator of a trace may trace a process, and whether a caller may open a trace
+//! or trace a process. The permission of the creator is checked when the process joins the trace. It
+//! is checked again when the credentials or the dumpability of the process have changed.
+//!
+//! No function asks the security modules while it holds `TRACING`.
+
+use kernel::cred::Credential;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+use trace_rules::abi::{flag, KEY_KERNEL};
+use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
+
+use crate::buffer_set::BufferSet;
+use crate::ends::LockYielder;
+use crate::log::log_unchecked;
+use crate::process::Process;
+use crate::process_memory::LiveProcess;
+use crate::registry::{Tracing, TRACING};
+use crate::trace::Trace;
+use base::access::{self, AccessSnapshot};
+use base::credentials::Identity;
+use base::task::has_fatal_signal;
+
+/// A check whether the creator of a trace may trace a process.
+pub(crate) struct PermissionCheck {
+    pub(crate) id: u64,
+    /// The credentials of the trace's creator.
+    pub(crate) maker: ARef<Credential>,
+    /// True if the trace's creator may trace all processes, so that nothing is checked.
+    pub(crate) allows_all: bool,
+    /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
+    /// the process wait for room in full buffers.
+    pub(crate) attach: bool,
+}
+
+/// A permission check that a trace requires, and the thread-group leader of the process to check.
+pub(super) type PermissionQuery = (PermissionCheck, ARef<Task>);
+
+impl PermissionCheck {
+    /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
+    /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
+    /// hold `TRACING`.
+    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
+            return Ok(true);
+        }
+        access::is_access_allowed(access::check_access_as(&self.maker, leader, self.attach))
+    }
+
+    /// Returns whether the trace's creator may still read a process that is in the trace. Returns
+    /// the same errors as [`check`](Self::check).
+    ///
+    /// The security modules are not asked for the permission to stop the process. A process itself
+    /// makes this check while its threads wait, by a kernel worker, and any process may read the
+    /// trace. Yama would require that the worker or the reader, and not the trace's creator, is an
+    /// ancestor of the process.
+    pub(crate) fn recheck(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
+            return Ok(true);
+        }
+        access::is_access_allowed(access::check_access_as(&self.maker, leader, false))
+    }
+
+    /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
+    /// ran at the last permission check. The security modules are not asked. Used after the process
+    /// has ended or has executed another program.
+    pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
+        self.allows_all || access::ptrace_rule_allows_cred(&self.maker, &alive.leader, &alive.seen)
+    }
+}
+
+impl Trace {
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
+    /// rights of the trace's creator. The trace must record neither processes of all users nor
+    /// kernel events.
+    fn is_own(&self) -> bool {
+        access::has_rights_of(self.payer().user())
+            && !self.has_flag(flag::ALL_USERS)
+            && self.set(KEY_KERNEL).is_none()
+    }
+
+    /// Returns the permission check to make before the trace records a process.
+    pub(crate) fn permission_check(&self) -> PermissionCheck {
+        PermissionCheck {
+            id: self.id,
+            maker: self.maker(),
+            // `CAP_PERFMON` does not include the right to make other processes wait.
+            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
+            attach: self.has_flag(flag::WAIT),
+        }
+    }
+}
+
+/// Returns the permission check to make before a process joins a trace, or `None` if the process
+/// has ended.
+pub(super) fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
+    Some((trace.permission_check(), process.leader()?.clone()))
+}
+
+/// Returns whether a trace's creator may trace the process with this thread-group leader. A process
+/// whose check could not be made does not join the trace: the process is logged, and counted in the
+/// trace. A process that the creator may not stop is counted too, because a user may expect that it
+/// joins: Yama may refuse the permission for the user's own processes. May sleep; the caller does
+/// not hold `TRACING`.
+pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
+    let checked = asks.check(leader);
+    if asks.attach && checked == Ok(false) {
+        if let Ok(trace) = TRACING.lock().trace(asks.id) {
+            trace.count_denied();
+        }
+    }
+    checked.unwrap_or_else(|error| {
+        // After `EINTR` the current task is being killed, and either the traced process ends or the
+        // creation of the trace ends early.
+        if error != EINTR {
+            if let Ok(trace) = TRACING.lock().trace(asks.id) {
+                trace.count_missed();
+            }
+            log_unchecked(leader, error);
+        }
+        false
+    })
+}
+
+/// Returns whether the reader of a trace is still permitted to get the data of the process `key`.
+/// Called after the data were copied from the buffer.
+///
+/// If the credentials or the dumpability of the process have changed since the permission was last
+/// checked, the permission is checked once more. The data were copied before this check, so changes
+/// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
+pub(crate) fn may_read(id: u64, key: u64) -> Result<bool> {
+    let mut from = 0u64;
+    let mut call = LockYielder::new();
+    loop {
+        let found = TRACING.lock().changed(id, key, from);
+        from = match found {
+            LimitedSearch::Found((changed, leader)) => {
+                recheck_trace_permissions(changed, &leader)?;
+                changed.wrapping_add(1)
+            }
+            LimitedSearch::From(next) => next,
+            LimitedSearch::End => break,
+        };
+        if has_fatal_signal() {
+            return Err(EINTR);
+        }
+        call.sleep_if_busy();
+    }
+    Ok(TRACING.lock().trace(id)?.set(key).is_some())
+}
+
+/// Checks again, for all traces that a process is in, whether the trace's creator may trace the
+/// process. Called when the credentials or the dumpability of the process have changed, so that a
+/// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
+/// Returns `EINTR` or `ENOMEM` if the check could not be made.
+fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
+    // Take the snapshot of the credentials before the check, so that [`Tracing::changed`] notices a
+    // change during the check.
+    let seen = AccessSnapshot::of_task(leader)?;
+    let mut after = 0u64;
+    loop {
+        let found = TRACING
+            .lock()
+            .trace_with(key, after)
+            .map(|(trace, _)| trace.permission_check());
+        let Some(asks) = found else { break };
+        after = asks.id;
+        if !asks.recheck(leader)? {
+            TRACING.lock().deny(asks.id, key);
+        }
+    }
+    TRACING.lock().record_permission_check(key, seen);
+    Ok(())
+}
+
+/// Checks whether the creator of a trace, who had the permission to stop the calling process when
+/// the process joined the trace, still has the permission to read it. The function checks if
+/// `anyhow` is true, or if the credentials or the dumpability of the process have changed.
+///
+/// # Errors
+///
+/// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
+/// `EINTR`, `ENOMEM`.
+pub(super) fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result {
+    let (asks, leader) = {
+        let mut all = TRACING.lock();
+        let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
+        if !trace.has_live(process) {
+            return Err(ENOENT);
+        }
+        if !anyhow && !process.have_credentials_changed() {
+            return Ok(());
+        }
+        (
+            trace.permission_check(),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
+    };
+    if asks.recheck(&leader)? {
+        return Ok(());
+    }
+    TRACING.lock().deny(id, key);
+    Err(ENOENT)
+}
+
+impl Tracing {
+    /// Searches for a process whose credentials or dumpability have changed since the permission to
+    /// trace it was checked. If the trace is shared, the process with the lowest key, `from` or
+    /// higher, is wanted. If the trace is not shared, only the process `key` can be the result.
+    fn changed(&self, id: u64, key: u64, from: u64) -> LimitedSearch<(u64, ARef<Task>)> {
+        let have_credentials_changed = |key: u64| {
+            let process = self.processes.get(self.index_of(key)?)?;
+            let changed = !process.has_ended() && process.have_credentials_changed();
+            let leader = process.leader().filter(|_| changed)?;
+            Some((key, leader.clone()))
+        };
+        let Some(trace) = self.traces.iter().find(|trace| trace.id == id) else {
+            return LimitedSearch::End;
+        };
+        if trace.has_flag(flag::SHARED) {
+            let changed = |set: &BufferSet| have_credentials_changed(set.key);
+            let most = MAX_VISITS_PER_LOCK_HOLD;
+            return search_limited(&trace.sets, from, most, |set| set.key, changed);
+        }
+        let changed = have_credentials_changed(key).filter(|_| key >= from);
+        changed.map_or(LimitedSearch::End, LimitedSearch::Found)
+    }
+
+    /// Records the credentials and the dumpability that a process had when the permissions to trace
+    /// the process were checked.
+    ///
+    /// If the process has executed another program since the previous check, the permissions were
+    /// checked for the new program only. Permission for the previous program is checked by the
+    /// ptrace rule alone, with the present credentials of the process (see
+    /// [`PermissionCheck::may_permission_still_hold`]).
+    fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
+        if self
+            .process(key)
+            .is_ok_and(|process| !process.record_permission_check(seen))
+        {
+            let mut after = 0u64;
+            while let Some((trace, process)) = self.trace_with(key, after) {
+                let might = process
+                    .live()
+                    .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
+                after = trace.id;
+                if !might {
+                    self.deny(after, key);
+                }
+            }
+        }
+    }
+
+    /// Removes a process from a trace whose creator has no permission to trace the process any
+    /// more.
+    fn deny(&mut self, id: u64, key: u64) {
+        let Some((trace, process)) = self.trace_and_process(id, key) else {
+            return;
+        };
+        trace.deny(key);
+        if let Some(slot) = trace.state.slot() {
+            process.clear_slot_bits(slot);
+            process.record_in_slot(slot, false);
+            // The pages of the buffers are no longer charged to the trace, so the process must not
+            // keep them mapped.
+            process.unmap_slot_pages(slot);
+        }
+        // If the process has ended and was in no other trace, remove the process from the list.
+        self.take_unreferenced(key);
+    }
+}
+
+/// The user and the rights of the calling process.
+pub(super) struct Caller {
+    /// The user ID of the caller in the initial namespace.
+    pub(super) uid: u32,
+    /// True if the caller has `CAP_PERFMON`.
+    pub(super) capable: bool,
+}
+
+impl Caller {
+    pub(super) fn new() -> Self {
+        Self {
+            uid: Identity::of_current().uid,
+            capable: access::is_perfmon_capable(),
+        }
+    }
+
+    /// Returns whether the caller may open a trace.
+    pub(super) fn may_open(&self, trace: &Trace) -> bool {
+        self.capable || trace.is_own()
+    }
+
+    /// Returns whether the caller may trace the process with this thread-group leader. Returns
+    /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
+    /// `TRACING`.
+    pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
+        match self.capable {
+            true => Ok(true),
+            false => access::is_access_allowed(access::check_access(leader, false)),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 60
+ *
+ * Tests pfc_net with an interface that is removed while a module holds a reference to it. The
+ * kernel then repeats the notification of the removal each second. An interface that was added with
+ * the index of the removed interface keeps its instances.
+ */
+#include "net.h"
+#include <linux/rtnetlink.h>
+
+/* Adds the dummy interface pch1 with the index @index. The command ip of busybox gives no index. */
+static void add_with_index(int index)
+{
+	struct {
+		struct nlmsghdr message;
+		struct ifinfomsg link;
+		struct rtattr name_attr;
+		char name[8];
+		struct rtattr linkinfo;
+		struct rtattr kind_attr;
+		char kind[8];
+	} request = {
+		.message = {
+			.nlmsg_len = sizeof(request),
+			.nlmsg_type = RTM_NEWLINK,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
+		},
+		.link = { .ifi_index = index },
+		.name_attr = { RTA_LENGTH(sizeof(request.name)), IFLA_IFNAME },
+		.name = "pch1",
+		.linkinfo = { RTA_LENGTH(RTA_LENGTH(sizeof(request.kind))), IFLA_LINKINFO },
+		.kind_attr = { RTA_LENGTH(sizeof("dummy")), IFLA_INFO_KIND },
+		.kind = "dummy",
+	};
+	struct {
+		struct nlmsghdr message;
+		struct nlmsgerr error;
+		char rest[200];
+	} ack = {};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+	if (send(fd, &request, sizeof(request), 0) < 0 || recv(fd, &ack, sizeof(ack), 0) < 0)
+		bail("netlink");
+	errno = -ack.error.error;
+	if (errno)
+		bail("add pch1");
+	close(fd);
+}
+
+static int nr_repeated(void)
+{
+	char text[20] = "";
+
+	read_file("/sys/module/hold_interface/parameters/repeated", text, sizeof(text));
+	return atoi(text);
+}
+
+static void send_to_dummy(void)
+{
+	send_frames("pch1", UNKNOWN_FRAME, NR_FRAMES);
+}
+
+int main(void)
+{
+	static const struct counter tx = { "pch1", "tx_packets", TX_PACKETS };
+	int index, before;
+
+	plan(2);
+	shell("modprobe dummy numdummies=0; ip link add pch0 type dummy");
+	load_provider("pfc_net");
+	index = if_nametoindex("pch0");
+	errno = -insmod("hold_interface", "interface=pch0");
+	if (errno)
+		bail("insmod hold_interface");
+	/* The command waits until hold_interface is unloaded. */
+	shell("ip link del pch0 &");
+	wait_until(!if_nametoindex("pch0"));
+	add_with_index(index);
+	shell("ip link set pch1 up");
+	wait_until(pc_find(&pc, "net/pch1/tx_packets"));
+	before = nr_repeated();
+	wait_until(nr_repeated() > before);
+	ok(nr_repeated() > before, "0.14 net: the removal of a held interface is announced again");
+	test_counter_with(&tx, "a repeated removal of its index", send_to_dummy, NR_FRAMES);
+	rmmod("hold_interface");
+	shell("ip link del pch1; rmmod dummy");
+	return finish();
+}
