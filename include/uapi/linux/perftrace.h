@@ -343,7 +343,8 @@ struct perftrace_create {
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
  *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number to be returned
  * @flags: perftrace_create.flags of the trace; also PERFTRACE_FILTERED if the trace has a filter,
- *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend
+ *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend since the trace
+ *	was created
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
