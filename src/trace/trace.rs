@@ -267,10 +267,10 @@ impl Trace {
             && !process.has_ended()
     }
 
-    /// Returns whether a process can join the trace. The caller checks whether the trace's creator
-    /// may trace the process.
+    /// Returns whether a process is not in the trace and can join it. The caller checks whether the
+    /// trace's creator may trace the process.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
-        self.could_join_if_permitted(process) && !process.is_unattached()
+        !self.has_live(process) && self.could_join_if_permitted(process) && !process.is_unattached()
     }
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
