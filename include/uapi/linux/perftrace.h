@@ -527,9 +527,8 @@ struct perftrace_room {
  * PERFTRACE_RELEASE wakes a thread that sleeps in a system call, the system call may fail with
  * EINTR, as after SIGSTOP and SIGCONT.
  *
- * A program that cannot attach when it starts can itself map the wake file. To announce the device,
- * "pfc trace arm" sets PERFTRACE_WAKE in all marker words of the wake file. A program that has
- * mapped the wake file then attaches to the device at its next event.
+ * A program that cannot attach when it starts can itself map the wake file. After "pfc trace arm"
+ * has set PERFTRACE_WAKE in all marker words of this file, the program attaches at its next event.
  */
 struct perftrace_release {
 	__u32	size;
