@@ -44,7 +44,8 @@ impl Drop for UserAccountsFile {
 
 /// Bytes that are charged to a user until the charge is dropped.
 ///
-/// Context: may be dropped in any context except an NMI, and not under a run-queue lock.
+/// Context: may be dropped in any context except an NMI, and not under a run-queue lock. In a kernel
+/// with `PREEMPT_RT`, must not be dropped with preemption off.
 pub struct MemoryCharge {
     user: ARef<Credential>,
     /// Counts one monitoring context in the account of the user. `None` unless

@@ -95,6 +95,25 @@ impl TaskRef<'_> {
         field!(self, flags) & bindings::PF_KTHREAD != 0
     }
 
+    /// Returns the address of the task's address space, for comparison only, or 0 if the task has no
+    /// address space of its own: a kernel thread can borrow that of a process (kthread_use_mm()).
+    pub fn address_space(&self) -> usize {
+        match self.is_kernel() {
+            true => 0,
+            false => field!(self, mm) as usize,
+        }
+    }
+
+    /// Returns the leader of the task's process.
+    ///
+    /// Context: inside an RCU read-side critical section that began before the task was found.
+    pub fn leader(&self) -> ARef<Task> {
+        let leader = field!(self, group_leader).cast::<Task>();
+        // SAFETY: A task and its leader are freed after an RCU grace period at the earliest. `Task`
+        // is a transparent wrapper of `task_struct`.
+        unsafe { ARef::from(&*leader) }
+    }
+
     /// Returns whether the task has used up its time slice since the task was picked to run.
     #[inline(always)]
     pub fn is_slice_over(&self) -> bool {
@@ -260,7 +279,8 @@ pub fn cpu_time_ns(task: &Task) -> u64 {
     unsafe { helpers::pfc_task_cpu_time_ns(task.as_ptr()) }
 }
 
-/// Calls `function` with each task except the idle tasks. `function` must not sleep.
+/// Calls `function` with each task except the idle tasks, inside one RCU read-side critical section.
+/// `function` must not sleep.
 pub fn for_each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///
@@ -302,18 +322,6 @@ pub fn address_space_leader() -> ARef<Task> {
     // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe {
         ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_address_space_leader()).cast())
-    }
-}
-
-/// Finds the leader of the process whose address space is at the address `mm`. If several processes
-/// share the address space, the result is the leader of the oldest one. The search visits all
-/// threads in the system.
-pub fn find_leader_of_address_space(mm: usize) -> Option<ARef<Task>> {
-    // SAFETY: The callee only compares the address `mm`. The callee returns a reference, which the
-    // result owns; `Task` is a transparent wrapper of `task_struct`.
-    unsafe {
-        let leader = helpers::pfc_get_leader_of_address_space(mm);
-        Some(ARef::from_raw(NonNull::new(leader.cast::<Task>())?))
     }
 }
 

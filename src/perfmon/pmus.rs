@@ -502,6 +502,11 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// is requested until modprobe has been executed for it, and not again afterwards, because an
 /// administrator may have unloaded the module. May sleep.
 ///
+/// After any error of a request, the next context requests the module again. `EACCES` of a security
+/// module may apply to one caller only, and `ENOENT` lasts until an administrator sets
+/// `kernel.modprobe` to a program. A failed request is cheap: at most, a process fails to execute
+/// modprobe.
+///
 /// Several callers may request a module at the same time. Each of them then waits until the module
 /// is loaded, because modprobe waits for a load of the same module that has already begun.
 pub(crate) fn request_modules() {

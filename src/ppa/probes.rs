@@ -238,7 +238,7 @@ impl Handler<TaskNew<'_>> for AccountingState {
 
 impl Handler<ProcessExit<'_>> for AccountingState {
     fn on(&self, _: ProcessExit<'_>) {
-        let _preempt = NoPreempt::new();
+        let preempt = NoPreempt::new();
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
@@ -247,13 +247,16 @@ impl Handler<ProcessExit<'_>> for AccountingState {
         }
         // Search the index: while the record is being inserted or replaced, `here.task()` may not
         // be the record that readers will get.
-        if let Some(record) = self.record_of(task::current_task_ref()) {
+        let record = self.record_of(task::current_task_ref());
+        let charge = record.and_then(|record| {
             record.save_ids(task::current_task_ref());
-            record.end_charge();
             if record.individually_accounted.load_relaxed() != 0 {
                 worker::queue_worker();
             }
-        }
+            record.end_charge()
+        });
+        drop(preempt);
+        drop(charge);
     }
 }
 

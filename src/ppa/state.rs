@@ -12,6 +12,7 @@ use protocols::sync::Word;
 use crate::per_cpu::{PerCpu, PerCpuTable};
 use crate::stats;
 use crate::task_record::{RetireList, TaskIndex, TaskRecord};
+use base::account::MemoryCharge;
 use base::clock::Clock;
 use base::cpu::{self, CpusReadGuard};
 use base::preempt::NoPreempt;
@@ -132,38 +133,44 @@ impl AccountingState {
         .inspect_err(|_| {
             add_return(&self.refused, 1);
         })?;
-        let rejected = {
+        let unused = {
             let _preempt = NoPreempt::new();
             self.insert(record, task)
         };
-        drop(rejected);
+        drop(unused);
         Ok(())
     }
 
-    /// Adds a record to the index. If the task already has a record, returns `record` to the
-    /// caller.
+    /// Adds a record to the index. Returns `record` if the task already has a record. Otherwise
+    /// returns the charge that ends because the task is exiting. The caller drops the result with
+    /// preemption on.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
-    fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
+    fn insert(
+        &self,
+        record: KBox<TaskRecord>,
+        task: TaskRef<'_>,
+    ) -> (Option<KBox<TaskRecord>>, Option<MemoryCharge>) {
         let rejected = self.index.insert(record);
         if rejected.is_some() {
-            return rejected;
+            return (rejected, None);
         }
         add_return(&self.nr_tasks, 1);
-        self.end_charge_if_exiting(task);
+        let charge = self.end_charge_if_exiting(task);
         self.remove_if_dead(task);
-        None
+        (None, charge)
     }
 
     /// Ends the charge of the record that was just inserted for a task, if the task is exiting: the
-    /// probe of the exit, which ends charges, may have run before the insertion.
+    /// probe of the exit, which ends charges, may have run before the insertion. Returns the
+    /// charge, which the caller drops with preemption on.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
-    fn end_charge_if_exiting(&self, task: TaskRef<'_>) {
-        if task.is_exiting() {
-            if let Some(record) = self.record_of(task) {
-                record.end_charge();
-            }
+    #[must_use]
+    fn end_charge_if_exiting(&self, task: TaskRef<'_>) -> Option<MemoryCharge> {
+        match task.is_exiting() {
+            true => self.record_of(task)?.end_charge(),
+            false => None,
         }
     }
 
@@ -190,18 +197,21 @@ impl AccountingState {
     ///
     /// Inserts the record first, and then checks whether the task is in a system call. The check
     /// leaves out a running task, which may leave its system call at any time.
+    ///
+    /// Context: inside an RCU read-side critical section, with preemption on.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,
         task: TaskRef<'_>,
     ) -> Option<KBox<TaskRecord>> {
-        let rejected = self.insert(record, task);
+        let (rejected, _charge) = self.insert(record, task);
         self.find_syscall(task);
         rejected
     }
 
-    /// Determines whether a task whose record was just inserted is in a system call. Preemption
-    /// off.
+    /// Determines whether a task whose record was just inserted is in a system call.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
     fn find_syscall(&self, task: TaskRef<'_>) {
         if self.levels & level::CALLS != 0 && task.is_in_syscall() {
             if let Some(record) = self.record_of(task) {
@@ -274,6 +284,7 @@ impl AccountingState {
         let _cpus = CpusReadGuard::new();
         let history = record.as_ref().and_then(|record| record.history.clone());
         let (mut began, mut waits_since) = (0, 0);
+        let mut charge = None;
         let before = {
             let _preempt = NoPreempt::new();
             match record {
@@ -297,12 +308,13 @@ impl AccountingState {
                         // the new record to the ended tasks.
                         self.remove_if_dead(task);
                     }
-                    self.end_charge_if_exiting(task);
+                    charge = self.end_charge_if_exiting(task);
                     self.find_syscall(task);
                     before
                 }
             }
         };
+        drop(charge);
         // If the task is running, its CPU still uses the old record: let each CPU look up the
         // record of its current task. If the task is not running, the probe of the next switch to
         // the task looks up the record.

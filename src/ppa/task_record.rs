@@ -222,16 +222,21 @@ impl TaskRecord {
         Ok(())
     }
 
-    /// Ends the charge of the record's memory, and drops the credentials that the charge holds.
-    /// Called when the task exits. The record of an ended task may wait long for a reader, and must
-    /// not keep the keyrings and the user namespace of the credentials, which count towards limits
-    /// of the user. Must not be called under a run-queue lock.
-    pub(crate) fn end_charge(&self) {
-        if self.charge_ended.try_cmpxchg_release(0, 1) {
-            // SAFETY: `charge_ended` changes from 0 to 1 only once, so no other call accesses
-            // `charge`. The caller keeps the record from being freed.
-            drop(unsafe { (*self.charge.get()).take() });
+    /// Takes the charge of the record's memory, with the credentials that the charge holds, out of
+    /// the record. Called when the task exits. The record of an ended task may wait long for a
+    /// reader, and must not keep the keyrings and the user namespace of the credentials, which
+    /// count towards limits of the user.
+    ///
+    /// The caller drops the result with preemption on, because `users_lock`, which the drop takes,
+    /// sleeps in a kernel with `PREEMPT_RT`.
+    #[must_use]
+    pub(crate) fn end_charge(&self) -> Option<MemoryCharge> {
+        if !self.charge_ended.try_cmpxchg_release(0, 1) {
+            return None;
         }
+        // SAFETY: `charge_ended` changes from 0 to 1 only once, so no other call accesses `charge`.
+        // The caller keeps the record from being freed.
+        unsafe { (*self.charge.get()).take() }
     }
 
     /// Saves the ids and the name of the task, which are needed after the task has ended.

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
-use crate::clock::{has_clock_restarted, trace_clock};
+use crate::clock::{nr_clock_restarts, trace_clock};
 use crate::helpers;
 
 /// Size of a page in bytes.
@@ -264,7 +264,7 @@ impl Buffer {
         let claimed = self.unchecked_lost_count();
         let after = trace_clock().user_readable_ticks();
         let since = self.plausible_at.load_relaxed();
-        let ticks = trace_buffer::elapsed_ticks(since, after, has_clock_restarted());
+        let ticks = trace_buffer::elapsed_ticks(since, after, nr_clock_restarts() != 0);
         match trace_buffer::plausible_lost(plausible, claimed, ticks) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);

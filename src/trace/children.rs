@@ -15,11 +15,12 @@
 //! the shared `struct perftrace_thread` before the child runs.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KBox;
+use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
+use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
 use crate::clock::trace_clock;
 use crate::helpers;
@@ -27,11 +28,12 @@ use crate::membership::join_traces;
 use crate::process::Process;
 use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
 use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::sorted::search;
 use base::address_space::Mm;
 use base::credentials::Identity;
 use base::global_mutex::global_mutex;
 use base::process_id::Pid;
-use base::task::{find_leader_of_address_space, TaskRef};
+use base::task::{for_each_task, TaskRef};
 use base::tracepoint::TaskNew;
 use base::tracepoint::{Handler, Probes};
 
@@ -173,31 +175,93 @@ fn insert_forked_child(
     })
 }
 
+/// A child of fork() that still has the identity of its parent.
+struct UnidentifiedChild {
+    key: u64,
+    /// The address of the child's address space.
+    mm: usize,
+    /// The leader of the oldest process with this address space, if the search has found one.
+    leader: Option<ARef<Task>>,
+}
+
 /// Returns the leader of a traced process. If the process is a child of fork() that still has the
-/// identity of its parent, this function finds the child's leader by the child's address space, and
-/// records the identity of the child. May sleep; the caller does not hold `TRACING`.
+/// identity of its parent, this function first identifies the child. May sleep; the caller does not
+/// hold `TRACING`.
 ///
 /// # Errors
 ///
 /// `ESRCH` if the process has ended, or if no task has its address space: fork() has not created
-/// the child yet, or the process is exiting.
+/// the child yet, or the process is exiting. `ENOMEM`.
 pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
-    let mm = {
-        let mut all = TRACING.lock();
-        let process = all.live_process(key)?;
-        if !process.has_parents_identity {
-            return Ok(process.leader().ok_or(ESRCH)?.clone());
-        }
-        process.mm
-    };
-    let leader = find_leader_of_address_space(mm).ok_or(ESRCH)?;
-    let pid = Pid::of_process(&leader).ok_or(ESRCH)?;
-    let live = LiveProcess::of_leader(leader.clone())?;
-    // The process has not ended, so `mm` was the address of its address space during the search.
+    if TRACING.lock().live_process(key)?.has_parents_identity {
+        identify_children(key)?;
+    }
     let mut all = TRACING.lock();
     let process = all.live_process(key)?;
-    process.identify_child(Identity::of_task(&leader), pid, live);
-    Ok(leader)
+    let leader = process.leader().filter(|_| !process.has_parents_identity);
+    Ok(leader.ok_or(ESRCH)?.clone())
+}
+
+/// Identifies the child of fork() with this key, and those of the next processes that are children
+/// of fork() with the identity of their parents. The search for the leaders visits all threads in
+/// the system. A caller that gets the leaders of many children, one after the other, makes one
+/// search for up to [`MAX_VISITS_PER_LOCK_HOLD`] children.
+///
+/// # Errors
+///
+/// `ESRCH` if the process is exiting, `ENOMEM`.
+fn identify_children(key: u64) -> Result {
+    let mut children = unidentified_children(key)?;
+    for_each_task(&mut |task| {
+        let at = search(&children, task.address_space() as u64, |c| c.mm as u64);
+        if let Some(child) = at.ok().and_then(|at| children.get_mut(at)) {
+            if child.leader.is_none() {
+                child.leader = Some(task.leader());
+            }
+        }
+    });
+    for child in children {
+        let Some(leader) = child.leader else { continue };
+        let identified = identify_child(child.key, leader);
+        if child.key == key {
+            identified?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the children of fork() that still have the identities of their parents, among
+/// [`MAX_VISITS_PER_LOCK_HOLD`] processes from the key `from` on. The list is sorted by the
+/// addresses of the address spaces.
+fn unidentified_children(from: u64) -> Result<KVec<UnidentifiedChild>> {
+    let capacity = MAX_VISITS_PER_LOCK_HOLD;
+    let mut children = KVec::<UnidentifiedChild>::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?;
+    let collect = |process: &KBox<Process>| -> Option<()> {
+        if process.has_parents_identity && !process.has_ended() {
+            let (Ok(at) | Err(at)) = search(&children, process.mm as u64, |c| c.mm as u64);
+            let child = UnidentifiedChild {
+                key: process.key,
+                mm: process.mm,
+                leader: None,
+            };
+            let _ = children.insert_within_capacity(at, child);
+        }
+        None
+    };
+    let _ = TRACING.lock().search_processes(from, collect);
+    Ok(children)
+}
+
+/// Gives a child of fork() the identity of the process with this leader, which was found by the
+/// child's address space. Returns `ESRCH` if the process is exiting, `ENOMEM`.
+fn identify_child(key: u64, leader: ARef<Task>) -> Result {
+    let who = Identity::of_task(&leader);
+    let pid = Pid::of_process(&leader).ok_or(ESRCH)?;
+    let live = LiveProcess::of_leader(leader)?;
+    // If the process has not ended, its address space existed during the search.
+    let mut all = TRACING.lock();
+    all.live_process(key)?.identify_child(who, pid, live);
+    Ok(())
 }
 
 /// Makes a child of fork() a separate traced process. Called when the child accesses a page of its

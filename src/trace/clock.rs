@@ -33,9 +33,9 @@ pub(crate) fn trace_clock() -> Clock {
 
 /// The time of the clock of traces at the last suspend, in ticks.
 static SUSPENDED_AT: Atomic<u64> = Atomic::new(0);
-/// 1 if the clock of traces was earlier at a resume than at the suspend before: many processors
-/// restart the TSC then.
-static HAS_RESTARTED: Atomic<u64> = Atomic::new(0);
+/// Number of suspends after which the clock of traces was earlier than before: many processors
+/// restart the TSC in a suspend.
+static NR_RESTARTS: Atomic<u64> = Atomic::new(0);
 
 /// The suspend and resume callbacks of tracing, which detect that the TSC restarts.
 pub(crate) struct Power;
@@ -49,15 +49,15 @@ impl PowerCallbacks for Power {
     fn resume() {
         // Relaxed: see `suspend`.
         if trace_clock().user_readable_ticks() < SUSPENDED_AT.load(Relaxed) {
-            // Relaxed: no other memory depends on `HAS_RESTARTED`.
-            HAS_RESTARTED.store(1, Relaxed);
+            // Relaxed: no other memory depends on `NR_RESTARTS`, which only this function writes.
+            NR_RESTARTS.store(nr_clock_restarts().wrapping_add(1), Relaxed);
         }
     }
 }
 
-/// Returns whether the TSC, as the clock of traces, has restarted in a suspend since the module was
-/// loaded.
-pub(crate) fn has_clock_restarted() -> bool {
-    // Relaxed: no other memory depends on `HAS_RESTARTED`.
-    HAS_RESTARTED.load(Relaxed) != 0
+/// Returns the number of suspends, since the module was loaded, in which the TSC, as the clock of
+/// traces, has restarted.
+pub(crate) fn nr_clock_restarts() -> u64 {
+    // Relaxed: no other memory depends on `NR_RESTARTS`.
+    NR_RESTARTS.load(Relaxed)
 }

@@ -40,18 +40,23 @@ pub(crate) struct PermissionCheck {
 pub(super) type PermissionQuery = (PermissionCheck, ARef<Task>);
 
 impl PermissionCheck {
-    /// Returns whether the trace's creator may trace the process and, with `attach`, stop it.
-    /// Returns `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not
-    /// hold `TRACING`.
-    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
+    /// Checks whether the trace's creator may trace the process and, with `attach`, stop it. May
+    /// sleep; the caller does not hold `TRACING`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the creator has no permission; `ESRCH` if the process exits, and `EINTR` or
+    /// `ENOMEM` if the check could not be made.
+    pub(crate) fn check(&self, leader: &Task) -> Result {
         if self.allows_all {
-            return Ok(true);
+            return Ok(());
         }
-        access::is_access_allowed(access::check_access_as(&self.maker, leader, self.attach))
+        access::check_access_as(&self.maker, leader, self.attach)
     }
 
     /// Returns whether the trace's creator may still read a process that is in the trace. Returns
-    /// the same errors as [`check`](Self::check).
+    /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
+    /// `TRACING`.
     ///
     /// The security modules are not asked for the permission to stop the process. A process itself
     /// makes this check while its threads wait, by a kernel worker, and any process may read the
@@ -107,12 +112,12 @@ pub(super) fn permission_query((trace, process): (&Trace, &Process)) -> Option<P
 /// not hold `TRACING`.
 pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
     let checked = asks.check(leader);
-    if asks.attach && checked == Ok(false) {
+    if asks.attach && checked == Err(EPERM) {
         if let Ok(trace) = TRACING.lock().trace(asks.id) {
             trace.count_denied();
         }
     }
-    checked.unwrap_or_else(|error| {
+    access::is_access_allowed(checked).unwrap_or_else(|error| {
         // After `EINTR` the current task is being killed, and either the traced process ends or the
         // creation of the trace ends early.
         if error != EINTR {

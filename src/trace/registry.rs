@@ -408,7 +408,8 @@ impl Tracing {
     pub(super) fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
         let clock = clock::trace_clock();
         let info = trace.info(sums);
-        let unstable = if clock.is_unstable() || clock::has_clock_restarted() {
+        let has_restarted = clock::nr_clock_restarts() != trace.nr_clock_restarts;
+        let unstable = if clock.is_unstable() || has_restarted {
             flag::UNSTABLE
         } else {
             0

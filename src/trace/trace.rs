@@ -27,6 +27,7 @@ use crate::buffer::{Buffer, Page, PAGE};
 use crate::buffer_set::{
     sets_per_lock_hold, BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory, SetSums,
 };
+use crate::clock::nr_clock_restarts;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};
@@ -145,6 +146,8 @@ pub(crate) struct Trace {
     pub(crate) filter: Option<Page>,
     /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
+    /// Number of restarts of the clock before the trace was created.
+    pub(crate) nr_clock_restarts: u64,
     /// True if the reader's last pass over all buffers is complete: `PERFTRACE_READ` has returned
     /// `ENOENT` since the pass began.
     is_pass_complete: bool,
@@ -225,6 +228,7 @@ impl Trace {
             glob_cache: GlobCache::default(),
             filter,
             began,
+            nr_clock_restarts: nr_clock_restarts(),
             is_pass_complete: false,
             sets: KVVec::new(),
             module_ref: None,
@@ -263,10 +267,10 @@ impl Trace {
             && !process.has_ended()
     }
 
-    /// Returns whether a process can join the trace. The caller checks whether the trace's creator
-    /// may trace the process.
+    /// Returns whether a process is not in the trace and can join it. The caller checks whether the
+    /// trace's creator may trace the process.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
-        self.could_join_if_permitted(process) && !process.is_unattached()
+        !self.has_live(process) && self.could_join_if_permitted(process) && !process.is_unattached()
     }
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.

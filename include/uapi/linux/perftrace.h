@@ -343,7 +343,8 @@ struct perftrace_create {
  * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. The caller of
  *	PERFTRACE_NEXT_TRACE sets @slot to the lowest slot number to be returned
  * @flags: perftrace_create.flags of the trace; also PERFTRACE_FILTERED if the trace has a filter,
- *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend
+ *	and PERFTRACE_UNSTABLE if the TSC is unstable or has restarted in a suspend since the trace
+ *	was created
  * @bytes: size of a buffer's area for records in bytes
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
@@ -526,9 +527,8 @@ struct perftrace_room {
  * PERFTRACE_RELEASE wakes a thread that sleeps in a system call, the system call may fail with
  * EINTR, as after SIGSTOP and SIGCONT.
  *
- * A program that finds no device when it starts can itself map the wake file. To announce the
- * device, "pfc trace arm" sets PERFTRACE_WAKE in all marker words of the wake file. A program that
- * has mapped the wake file then attaches to the device at its next event.
+ * A program that cannot attach when it starts can itself map the wake file. After "pfc trace arm"
+ * has set PERFTRACE_WAKE in all marker words of this file, the program attaches at its next event.
  */
 struct perftrace_release {
 	__u32	size;

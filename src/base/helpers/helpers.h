@@ -97,7 +97,6 @@ void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *i
 void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
 struct task_struct *pfc_get_task_by_initial_pid(u32 pid);
 struct task_struct *pfc_get_address_space_leader(void);
-struct task_struct *pfc_get_leader_of_address_space(unsigned long mm);
 struct pid *pfc_pid_get(struct task_struct *leader);
 u32 pfc_pid_nr(struct pid *pid);
 size_t pfc_pid_bytes(struct pid *pid);

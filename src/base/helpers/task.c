@@ -202,25 +202,6 @@ struct task_struct *pfc_get_address_space_leader(void)
 }
 EXPORT_SYMBOL_NS_GPL(pfc_get_address_space_leader, "PERFCOUNTERS");
 
-/*
- * Returns, with a reference, the leader of the oldest process whose address space is at the address
- * @mm, or NULL if there is no such process. The address is only compared, so the address space may
- * have been freed.
- */
-struct task_struct *pfc_get_leader_of_address_space(unsigned long mm)
-{
-	struct task_struct *process, *thread;
-
-	guard(rcu)();
-	for_each_process_thread(process, thread) {
-		/* A kernel thread can borrow the address space of a process (kthread_use_mm()). */
-		if ((unsigned long)READ_ONCE(thread->mm) == mm && !(thread->flags & PF_KTHREAD))
-			return get_task_struct(process);
-	}
-	return NULL;
-}
-EXPORT_SYMBOL_NS_GPL(pfc_get_leader_of_address_space, "PERFCOUNTERS");
-
 struct pid *pfc_pid_get(struct task_struct *leader)
 {
 	return get_task_pid(leader, PIDTYPE_TGID);

@@ -107,9 +107,16 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 	 * If memory runs out, vm_mmap() may leave a hole in place of the VMA. Fill the hole unless
 	 * another thread has mapped memory there.
 	 */
-	if (IS_ERR_VALUE(at) && at != -EAGAIN)
-		vm_mmap(in->memory, in->from, bytes, prot,
-			MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, within);
+	if (IS_ERR_VALUE(at) && at != -EAGAIN) {
+		unsigned long filled = vm_mmap(in->memory, in->from, bytes, prot,
+					       MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE,
+					       within);
+
+		/* A VMA at this place is the old one, or that of the other thread. */
+		if (IS_ERR_VALUE(filled) && filled != -EEXIST)
+			pr_warn_ratelimited("perftrace: %s[%d]: no memory to replace a mapping of the device; the program may end by a signal (error %ld)\n",
+					    current->comm, task_pid_nr(current), (long)filled);
+	}
 	/*
 	 * No VMA refers to this file, so the kernel calls none of its operations after the fput().
 	 */

@@ -30,6 +30,14 @@ pub mod map {
     pub const BUFFERS: u64 = 0x10_0000;
 }
 
+/// Parts of the wake file that the device does not have. `pfc trace arm` writes them.
+pub mod wake_file {
+    /// Offset of the retry words, in bytes.
+    pub const RETRY_WORDS: u64 = 0x9000;
+    /// Number of retry words.
+    pub const NR_RETRY_WORDS: usize = 1024;
+}
+
 /// Bit in `perftrace_thread.number`: the thread shares its `struct perftrace_thread` with a child
 /// process.
 pub const THREAD_SHARED: u64 = 1;

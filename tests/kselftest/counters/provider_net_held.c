@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * timeout: 60
+ * timeout: 200
  *
  * Tests pfc_net with an interface that is removed while a module holds a reference to it. The
  * kernel then repeats the notification of the removal each second. An interface that was added with
@@ -62,6 +62,12 @@ static void send_to_dummy(void)
 	send_frames("pch1", UNKNOWN_FRAME, NR_FRAMES);
 }
 
+/* Releases the reference to pch0, so that its removal ends. */
+static void release_interface(void)
+{
+	rmmod("hold_interface");
+}
+
 int main(void)
 {
 	static const struct counter tx = { "pch1", "tx_packets", TX_PACKETS };
@@ -74,6 +80,7 @@ int main(void)
 	errno = -insmod("hold_interface", "interface=pch0");
 	if (errno)
 		bail("insmod hold_interface");
+	atexit(release_interface);
 	/* The command waits until hold_interface is unloaded. */
 	shell("ip link del pch0 &");
 	wait_until(!if_nametoindex("pch0"));
@@ -84,7 +91,7 @@ int main(void)
 	wait_until(nr_repeated() > before);
 	ok(nr_repeated() > before, "0.14 net: the removal of a held interface is announced again");
 	test_counter_with(&tx, "a repeated removal of its index", send_to_dummy, NR_FRAMES);
-	rmmod("hold_interface");
+	release_interface();
 	shell("ip link del pch1; rmmod dummy");
 	return finish();
 }

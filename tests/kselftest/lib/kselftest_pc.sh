@@ -40,11 +40,19 @@ cpu_ns() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
 has_cpu_ns() { [ "$(cpu_ns "$1")" -ge "$2" ]; }
 run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 
-# catches_int PID: true if the process handles SIGINT. A background job of a shell ignores SIGINT
-# until the program installs a handler.
-catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
-# catches_hup PID: true if the process handles SIGHUP, the lowest bit of the mask SigCgt.
-catches_hup() { grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
+# has_executed PID: true if a process that the shell has started executes a program. Until then the
+# process is a copy of the shell, which handles signals itself.
+has_executed() {
+	local own_name name
+	read -r own_name <"/proc/$$/comm"
+	read -r name <"/proc/$1/comm" && [ "$name" != "$own_name" ]
+}
+# catches_int PID: true if the program of the process handles SIGINT. A background job of a shell
+# ignores SIGINT until the program installs a handler.
+catches_int() { has_executed "$1" && grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
+# catches_hup PID: true if the program of the process handles SIGHUP, the lowest bit of the mask
+# SigCgt.
+catches_hup() { has_executed "$1" && grep -q '^SigCgt:.*[13579bdf]$' "/proc/$1/status"; }
 # has_busy_samples FILE: true if a recording has samples in the busy function of pfc_follow.
 has_busy_samples() {
 	pfc script -i "$1" >samples || { echo "no file"; return 1; }

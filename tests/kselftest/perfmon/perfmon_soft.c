@@ -457,6 +457,17 @@ static int nr_requests(void)
 	return strlen(read_file(REQUESTS, text, sizeof(text)));
 }
 
+/* Restores modprobe, and lets scripts that still wait end. */
+static void end_autoload(void)
+{
+	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
+	for (int i = 0; i < 2; i++) {
+		mkdir(GO, 0700);
+		sleep_ms(300);
+	}
+	rmdir(GO);
+}
+
 /* Starts a child whose exit status is 0 if its new context has the registers of pfm_soft. */
 static pid_t fork_creator(void)
 {
@@ -483,6 +494,8 @@ static void test_autoload(void)
 	if (write(file, script, strlen(script)) != (ssize_t)strlen(script))
 		bail(SCRIPT);
 	close(file);
+	unlink(REQUESTS);
+	atexit(end_autoload);
 	ok(!is_loaded("pfm_soft"), "1.1 autoload: pfm_soft is not loaded at first");
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	is(pfm_create(0), -EBUSY, "1.1 autoload: a context without modprobe is EBUSY");

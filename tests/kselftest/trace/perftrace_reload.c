@@ -278,11 +278,12 @@ static void test_started_before_module(void)
 	test_cannot_attach(LIMITED, "no free descriptor");
 	show_device();
 	limit_files(shared->programs[LIMITED].pid, 1024);
-	write_wake_file(PERFTRACE_WAKE | 2 << 16);
+	if (system("pfc trace arm"))
+		bail("pfc trace arm");
 	ok(is_seen(fd, HIDDEN),
-	   "3.8 late attach, device in /dev again: traced after the next PERFTRACE_WAKE");
+	   "3.8 late attach, device in /dev again: traced after the next pfc trace arm");
 	ok(is_seen(fd, LIMITED),
-	   "3.8 late attach, free descriptors again: traced after the next PERFTRACE_WAKE");
+	   "3.8 late attach, free descriptors again: traced after the next pfc trace arm");
 	start_program(IDLE);
 	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,

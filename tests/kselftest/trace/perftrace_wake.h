@@ -12,17 +12,21 @@
 
 #define WAKE_DIR	"/run/perftrace"
 #define WAKE_FILE	WAKE_DIR "/wake"
+/* Offset of the number of the last announcement in the wake file. */
+#define ARM_COUNT	0x8000
 /* Offset and number of the retry words in the wake file. */
 #define RETRY_WORDS	0x9000
 #define NR_RETRY_WORDS	1024
 
 /*
  * Creates the wake file if it does not exist, and sets the word of each marker and each retry word
- * to @word. If @word announces the device, the retry word of this announcement becomes 0 instead.
+ * to @word. If @word announces the device, the retry word of this announcement becomes 0 instead,
+ * and the next announcement by "pfc trace arm" has the next number.
  */
 static void write_wake_file(__u32 word)
 {
 	static __u32 words[PERFTRACE_NR_MARKERS], retry[NR_RETRY_WORDS];
+	__u32 count = word >> 16 & 0x7fff;
 	int fd;
 
 	mkdir(WAKE_DIR, 0755);
@@ -34,7 +38,8 @@ static void write_wake_file(__u32 word)
 	retry[(word >> 16) % NR_RETRY_WORDS] = 0;
 	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
 	    pwrite(fd, retry, sizeof(retry), RETRY_WORDS) != sizeof(retry) ||
-	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
+	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words) ||
+	    (word && pwrite(fd, &count, sizeof(count), ARM_COUNT) != sizeof(count)))
 		bail(WAKE_FILE);
 	close(fd);
 }

@@ -54,6 +54,7 @@ pub use trace_rules::abi::flag::{
     ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT,
 };
 pub use trace_rules::abi::map::{READ_BYTES, WORDS};
+pub use trace_rules::abi::wake_file::{NR_RETRY_WORDS, RETRY_WORDS};
 pub use trace_rules::abi::{
     BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
     KEY_SHARED, NAME_MAX, NR_MARKERS, NR_TRACES, WAKE,

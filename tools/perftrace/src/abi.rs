@@ -6,7 +6,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use trace_rules::abi::map;
+use trace_rules::abi::{map, wake_file};
 
 pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
 pub use protocols::trace_buffer::{LOST, PAD};
@@ -23,10 +23,8 @@ pub(crate) const WORDS_OFFSET: usize = map::WORDS as usize;
 pub(crate) const FILTERS_OFFSET: usize = map::FILTERS as usize;
 pub(crate) const READ_MAPPING_BYTES: usize = map::READ_BYTES as usize;
 pub(crate) const BUFFERS_OFFSET: usize = map::BUFFERS as usize;
-/// Offset of the retry words in the wake file, which `pfc trace arm` writes.
-pub(crate) const RETRY_OFFSET: usize = 0x9000;
-/// Number of retry words in the wake file.
-pub(crate) const NR_RETRY_WORDS: usize = 1024;
+pub(crate) const RETRY_OFFSET: usize = wake_file::RETRY_WORDS as usize;
+pub(crate) const NR_RETRY_WORDS: usize = wake_file::NR_RETRY_WORDS;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
 pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;

@@ -199,6 +199,16 @@ fn pfc_watch_draws_again_when_the_terminal_is_resized() {
     assert!(!screen.is_raw());
 }
 
+/// Returns true if the process is blocked in ppoll() without a timeout, as `pfc watch` is while the
+/// terminal accepts no bytes. Between two updates, `pfc watch` is in ppoll() with a timeout.
+fn is_in_poll_without_timeout(process: &Child) -> bool {
+    const PPOLL: &str = "271";
+    let path = format!("/proc/{}/syscall", process.id());
+    let call = std::fs::read_to_string(path).expect("a process");
+    let words: Vec<&str> = call.split_whitespace().collect();
+    matches!(words[..], [PPOLL, _, _, "0x0", ..])
+}
+
 /// A signal ends pfc even if the terminal accepts no bytes.
 #[test]
 fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
@@ -214,14 +224,16 @@ fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
         .collect();
     set_size(&screen.master, 200, 60);
     screen.read_until("/SECOND");
-    // Fill the terminal: pfc alone could need long for this on a busy machine. While the terminal
-    // is full, let the values change, so that pfc has bytes to write.
+    // Fill the terminal: pfc alone could need long for this on a busy machine. Then change values
+    // until pfc has bytes to write, and waits for the terminal.
     let name = ptsname(&screen.master, Vec::new()).expect("a pseudo-terminal");
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let filler = rustix::fs::open(name, flags, Mode::empty()).expect("a pseudo-terminal");
     let mut filler = File::from(filler);
-    for _ in 0..50 {
-        while filler.write(&[b' '; 1024]).is_ok() {}
+    while filler.write(&[b' '; 1024]).is_ok() {}
+    let deadline = Instant::now() + patience(20);
+    while !is_in_poll_without_timeout(&screen.pfc.0) {
+        assert!(Instant::now() < deadline, "the terminal takes all bytes");
         for (by, n) in (1..).zip(&names) {
             screen.device.fake.cpu(0).adjust(*n, by * 1_234_567);
         }

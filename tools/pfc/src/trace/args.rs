@@ -78,7 +78,8 @@ Examples:
 Examples:
   modprobe perftrace && pfc trace arm        as the service does when it starts
 
-A program that found no device at its start attaches at its next event after this.")]
+A program that could not attach before, for example because there was no device,
+tries again at its next event after this.")]
     Arm,
     /// Detach all programs from the module, so that it can be unloaded; needs root
     #[command(after_help = "\

@@ -10,7 +10,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORDS};
+use perftrace_reader::{
+    Device, Error, DEVICE, NR_MARKERS, NR_RETRY_WORDS, READ_BYTES, RETRY_WORDS, WAKE, WORDS,
+};
 use rustix::fs::OFlags;
 
 use crate::error::{Failure, TryingTo};
@@ -18,16 +20,12 @@ use crate::stat::event_loop::EventLoop;
 use crate::text_file;
 use crate::trace::args::ReleaseArgs;
 
-/// The wake file: programs map this file if there is no device.
+/// The wake file: programs map this file if they cannot attach to the device.
 const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
 /// Offset in the wake file of the counter that each call of `announce_device` increments. In the
 /// wake file, the counter of calls of `announce_device` comes after the words of the markers and
 /// before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Offset of the retry words in the wake file, which the library perftrace reads.
-const RETRY_OFFSET: u64 = 0x9000;
-/// Number of retry words in the wake file.
-const NR_RETRY_WORDS: usize = 1024;
 /// Mask of the counter that `announce_device` increments and then copies into the word of each
 /// marker. A marker's word has one bit for each trace in bits 0 to 15, the counter of
 /// `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
@@ -146,7 +144,7 @@ fn set_wake_words(file: &File, word: u32) -> io::Result<()> {
     }
     // The retry words come first: when a program finds the announcement in the word of a marker,
     // the retry word of the announcement is 0 already.
-    file.write_all_at(retry.as_flattened(), RETRY_OFFSET)?;
+    file.write_all_at(retry.as_flattened(), RETRY_WORDS)?;
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }
 
@@ -209,14 +207,14 @@ mod tests {
             let [word, ..] = words[..] else { panic!() };
             assert_ne!(word & WAKE, 0);
             assert!(words.iter().all(|other| *other == word));
-            let retry = read_words(&file, RETRY_OFFSET, NR_RETRY_WORDS);
+            let retry = read_words(&file, RETRY_WORDS, NR_RETRY_WORDS);
             let number = ((word & !WAKE) >> 16) as usize;
             for (n, retry_word) in retry.into_iter().enumerate() {
                 assert_eq!(retry_word, if n == number { 0 } else { word });
             }
         }
         set_wake_words(&file, 0).expect("cleared");
-        assert!(read_words(&file, RETRY_OFFSET, NR_RETRY_WORDS)
+        assert!(read_words(&file, RETRY_WORDS, NR_RETRY_WORDS)
             .iter()
             .all(|word| *word == 0));
     }

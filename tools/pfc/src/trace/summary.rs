@@ -47,7 +47,7 @@ fn missing_event_messages(totals: &Totals, info: &Info) -> Vec<String> {
         (totals.bad_times, "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
-        (info.denied, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events are missing"),
+        (info.denied, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.has_flag(UNSTABLE).then(|| {
