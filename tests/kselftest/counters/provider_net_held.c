@@ -8,7 +8,7 @@
  * the index of the removed interface keeps its instances.
  */
 #include "net.h"
-#include <linux/rtnetlink.h>
+#include "netlink.h"
 
 /* Adds the dummy interface pch1 with the index @index. The command ip of busybox gives no index. */
 static void add_with_index(int index)
@@ -34,19 +34,8 @@ static void add_with_index(int index)
 		.kind_attr = { RTA_LENGTH(sizeof("dummy")), IFLA_INFO_KIND },
 		.kind = "dummy",
 	};
-	struct {
-		struct nlmsghdr message;
-		struct nlmsgerr error;
-		char rest[200];
-	} ack = {};
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 
-	if (send(fd, &request, sizeof(request), 0) < 0 || recv(fd, &ack, sizeof(ack), 0) < 0)
-		bail("netlink");
-	errno = -ack.error.error;
-	if (errno)
-		bail("add pch1");
-	close(fd);
+	send_netlink(&request.message, "add pch1");
 }
 
 static int nr_repeated(void)

@@ -7,8 +7,8 @@
 #define QDISC_H
 
 #include "net.h"
+#include "netlink.h"
 #include <linux/pkt_sched.h>
-#include <linux/rtnetlink.h>
 
 /* A request to the traffic control of the kernel. The attributes follow @tc. */
 struct tc_request {
@@ -65,21 +65,7 @@ static struct tc_request tc_request(int type, const char *interface, __u32 paren
 /* Sends a request, which must succeed. */
 static void tc_send(const struct tc_request *request)
 {
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	struct {
-		struct nlmsghdr message;
-		struct nlmsgerr error;
-		char rest[1024];
-	} ack;
-
-	if (send(fd, request, request->message.nlmsg_len, 0) < 0 ||
-	    recv(fd, &ack, sizeof(ack), 0) < (ssize_t)NLMSG_LENGTH(sizeof(ack.error)) ||
-	    ack.message.nlmsg_type != NLMSG_ERROR)
-		bail("netlink");
-	errno = -ack.error.error;
-	if (errno)
-		bail((char *)RTA_DATA((struct rtattr *)request->attrs));
-	close(fd);
+	send_netlink(&request->message, RTA_DATA((struct rtattr *)request->attrs));
 }
 
 #endif
