@@ -102,8 +102,7 @@ impl AtomicFile {
             copy_owner_and_mode(&old.metadata()?, &file, is_recording)?;
         }
         if is_recording {
-            // The lock lasts as long as the file is open. See is_locked_by_writer(). Not all file
-            // systems have locks.
+            // Drop removes the lock. See is_locked_by_writer(). Not all file systems have locks.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         }
         Ok(Self {
@@ -251,6 +250,11 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
+        if self.is_recording {
+            // A child of this process may have inherited the open file, so the lock would outlive
+            // close().
+            let _ = flock(self.file.get_ref(), FlockOperation::NonBlockingUnlock);
+        }
         if let ContentLocation::Named(temporary) = &self.location {
             let _ = fs::remove_file(temporary);
         }
@@ -460,6 +464,8 @@ mod tests {
         second.publish().expect("a name");
         let other = second.path().to_path_buf();
         assert_eq!(other, alternative_recording_path(&path, 0));
+        // A child inherits the open file from fork() until it calls execve().
+        let inherited = first.file.get_ref().try_clone().expect("a descriptor");
         first.commit().expect("complete");
         second.commit().expect("complete");
         assert_eq!(
@@ -469,6 +475,7 @@ mod tests {
         // The first recording is complete, and can be replaced.
         begin_recording(&path, "third").commit().expect("complete");
         assert_eq!(read_text(&path), "third");
+        drop(inherited);
     }
 
     #[test]
