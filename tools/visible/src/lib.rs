@@ -14,7 +14,7 @@
 //! | a byte of a line separator, or of a character that sets the direction of writing | the same |
 //! | a byte that is not UTF-8 | the same |
 //!
-//! A shell that supports `$'...'` turns the escape sequences into the name again. A backslash in a
+//! A shell that supports `$'...'` converts the escape sequences back to the name. A backslash in a
 //! name is not escaped.
 //!
 //! ```
@@ -31,8 +31,8 @@ use std::path::Path;
 
 /// Returns true if a terminal, or a program that reads lines, interprets the character.
 fn is_invisible(c: char) -> bool {
-    // `is_control` does not include the line separators and the characters that set the direction
-    // of writing.
+    // `is_control` returns false for line separators, and for characters that set the direction of
+    // writing.
     let is_format = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     is_format || c.is_control()
 }
