@@ -36,8 +36,8 @@ struct SampleTable {
     rows: Vec<ReportRow>,
     nr_samples: usize,
     nr_lost: u64,
-    /// The time in which the samples were taken. The first table has a shorter time than the
-    /// interval of updates, and a table after a skipped update has a longer time.
+    /// The length of the period in which the samples were taken. For the first table, it is shorter
+    /// than the interval between updates. For a table after a skipped update, it is longer.
     duration: Duration,
     /// The time in nanoseconds for which each CPU was not sampled because it was offline.
     offline_ns: BTreeMap<u32, u64>,
@@ -49,15 +49,15 @@ struct LiveProfile {
     reader: Reader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
-    /// The end of the time of the last table, on the clock of [`now`]. For the first table, the
-    /// time at which sampling started.
+    /// The end of the period that the last table covers, on the clock of [`now`]. For the first
+    /// table, the time at which sampling started.
     last_until: u64,
 }
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<SampleTable, Failure> {
-        // pfc reads the ring buffers one after the other. Only records with times up to `until`,
-        // the start of the first read, are certainly in `records` after all reads. Records
+        // pfc reads the ring buffers one after the other. After all reads, `records` is certain to
+        // have each record whose time is not after `until`, the start of the first read. Records
         // after `until` are kept for the next table, because a record that precedes one of them,
         // such as that of an exec, might still be in a ring buffer.
         let until = now();
