@@ -40,7 +40,7 @@
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-// Declared first, because the other modules use the macro message!.
+// The module `message` is declared first, because the other modules use its macro message!.
 #[macro_use]
 mod message;
 

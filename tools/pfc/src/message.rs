@@ -48,7 +48,7 @@ pub fn is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Standard error as a stream for reports. Each write succeeds, also if standard error cannot be
+/// Standard error as a stream for reports. Each write succeeds, even if standard error cannot be
 /// written.
 pub struct MessageStream;
 

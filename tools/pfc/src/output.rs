@@ -22,7 +22,7 @@ pub fn stdout() -> Stdout {
     io::stdout()
 }
 
-/// Flushes standard output if `written`, the result of a write to standard output, is not an error.
+/// Flushes standard output, unless `written`, the result of the previous write, is an error.
 /// Converts an error of the write or the flush to a failure.
 pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
     written
@@ -51,7 +51,7 @@ enum OutputDestination {
         /// The size of the complete records that [`Out::write_record`] has written.
         complete_record_bytes: u64,
     },
-    /// The state of the output stream after [`Out::finish`], in which writes fail.
+    /// The state of the output stream after [`Out::finish`]. In this state, writes fail.
     Done,
 }
 

@@ -61,7 +61,8 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
-/// An instance kind that only a later kernel knows is shown as a number.
+/// If pfc does not know the kind of an instance, because a later kernel has added the kind, the
+/// kind is shown as a number.
 #[test]
 fn pfc_kind_that_is_not_known_is_a_number() {
     let device = Device::with_instances();

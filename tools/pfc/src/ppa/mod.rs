@@ -57,7 +57,8 @@ pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
-/// Returns the values of a task that was read before. Returns `None` if the task has exited.
+/// Reads the present values of a task that was read before. Returns `None` if the task has exited
+/// since then.
 fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
     match device.task(pid) {
         Ok(task) => Ok(Some(task)),
@@ -69,11 +70,11 @@ fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
     }
 }
 
-/// Returns true if a task does not exist, or has exited and was not reaped yet.
+/// Returns true if a task does not exist, or has exited but was not reaped yet.
 fn has_exited(pid: u32) -> bool {
     match text_file::read(format!("/proc/{pid}/stat")) {
-        // The state follows the name of the task. The name is in parentheses, and can contain
-        // parentheses itself.
+        // In /proc/PID/stat, the state follows the name of the task. The name is in parentheses,
+        // and can contain parentheses itself.
         Ok(stat) => stat
             .rsplit_once(") ")
             .is_some_and(|(_, state)| state.starts_with(['Z', 'X'])),
@@ -193,7 +194,7 @@ mod tests {
         let mut child = child.arg("60").spawn().expect("sleep runs");
         assert!(!has_exited(child.id()));
         child.kill().expect("ours");
-        // NOWAIT: waits until the child has exited, and does not reap it.
+        // With NOWAIT, waitid() waits until the child has exited, but does not reap it.
         let id = WaitId::Pid(Pid::from_child(&child));
         waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("ours");
         assert!(has_exited(child.id()));

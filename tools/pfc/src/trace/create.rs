@@ -77,8 +77,8 @@ fn filter_error_message(text: &str, error: &filter::Error) -> String {
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
-/// Returns the globs that can match markers of programs: those that do not begin with `kernel:`.
-/// Returns `None` if all globs begin with `kernel:`.
+/// Returns the globs that can match markers of programs, which are the globs that do not begin with
+/// `kernel:`. Returns `None` if all globs begin with `kernel:`.
 fn globs_of_program_markers(globs: &[String]) -> Option<Vec<String>> {
     let mut programs = globs.to_vec();
     programs.retain(|glob| !glob.starts_with("kernel:"));

@@ -166,7 +166,7 @@ struct MarkerGroups {
 }
 
 impl MarkerGroups {
-    /// Adds a marker. `process` returns the process with a key.
+    /// Adds a marker. `process` converts the key of a marker to the process that has the marker.
     fn add_marker(&mut self, marker: MarkerInfo, process: impl FnOnce(u64) -> Option<ProcessInfo>) {
         if marker.refs == 0 {
             return;

@@ -82,7 +82,7 @@ pub fn draw_watch_screen(screen: &mut Screen<'_>, app: &mut WatchApp, theme: The
     }
 }
 
-/// Widths of the columns, in cells. The bars get the space that the other columns leave.
+/// Widths of the columns, in cells. The bars get the space that is left over by the other columns.
 struct ColumnWidths {
     name_cells: usize,
     bar_cells: usize,
