@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC2034,SC2086,SC2154,SC2317,SC2329,SC3043
 #
-# Shared by the tests of program names that are not plain text: starts programs with such names, and
-# checks the outputs of pfc.
+# Helpers for the tests with program names that are not plain text: they start programs with such
+# names, and check the outputs of pfc.
 
 program=/tests/pfc_follow
 rounds=20000000
