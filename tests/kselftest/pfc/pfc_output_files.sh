@@ -67,8 +67,8 @@ test_two_recordings() {
 		grep -q "Captured and wrote .* MB $PWD/r.$second (" words.$other &&
 		grep -q "Captured and wrote .* MB r (" words.$busy && ! grep -q '^pfc:' words.$busy
 }
-# The file is created by another program before pfc has its first sample. When pfc waits in poll(), it
-# has found that the file does not exist.
+# Another program creates the file before pfc has its first sample. When pfc waits in poll(), it has
+# found that the file does not exist.
 test_file_appears() {
 	rm -f r r.*
 	sleep 1000 &
