@@ -80,9 +80,9 @@ impl ContextState {
         })
     }
 
-    /// Returns the hardware registers that a CPU needs to count all event sets. `more` returns
-    /// registers that will be added to the event set with the given number; the result includes
-    /// these registers.
+    /// Returns the hardware registers that a CPU needs to count with every event set of the
+    /// context. `more` returns registers that will be added to the event set with the given number;
+    /// the result includes these registers.
     pub(crate) fn required_registers_with(
         &self,
         map: &perfmon_rules::register_map::Map<'_>,
@@ -93,7 +93,7 @@ impl ContextState {
         })
     }
 
-    /// Returns the error `Loaded` if the context is attached, being attached, or ended.
+    /// Returns the error `Loaded` if the context is attached, is being attached, or has ended.
     fn check_detached(&self) -> Result<(), Error> {
         match self.phase.target() {
             Target::Detached if !self.loading => Ok(()),
@@ -101,8 +101,8 @@ impl ContextState {
         }
     }
 
-    /// Computes for each event set which set follows it. Returns `NoSet` if user space has
-    /// specified a next set that does not exist.
+    /// Computes the order of the event sets: the set that follows each set. Returns `NoSet` if user
+    /// space has specified a next set that does not exist.
     pub(crate) fn compute_set_order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
