@@ -13,7 +13,7 @@ use crate::abi::{Info, TaskStats};
 use crate::config::AccountingConfig;
 use crate::cpu_instances::{self, CpuInstances};
 use crate::ended_tasks::EndedTasks;
-use crate::entries::TaskEntries;
+use crate::individual_tasks::TaskEntries;
 use crate::state::{add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
 use crate::task_record::TaskRecord;
 use crate::user_return::KernelEntryHooks;

@@ -16,7 +16,7 @@ use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::config::AccountingConfig;
-use crate::entries::TaskEntry;
+use crate::individual_tasks::TaskEntry;
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
 use base::clock::Clock;

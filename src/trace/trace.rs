@@ -31,7 +31,7 @@ use crate::clock::nr_clock_restarts;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};
-use crate::signal::ReaderSignal;
+use crate::reader_signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
 use base::account::{MemoryCharge, ResourceCharge};
 use base::credentials::Identity;
