@@ -32,8 +32,8 @@ test_picture() {
 }
 # Tests that JSON output has the exact name, with its control characters in JSON's escape sequences.
 test_json() {
-	pfc script --json -i r >lines && head -n 1 lines
-	is_plain lines && grep -qF '"command":"q\u001b[31m\u0007\nx"' lines
+	pfc script --json -i r >lines && pfc report --json -i r >rows && pfc report --firefox -i r >threads && head -n 1 lines
+	is_plain lines && is_plain rows && is_plain threads && grep -qF "\"command\":$hostile_json" lines && grep -qF "\"command\":$hostile_json" rows
 }
 test_top() {
 	start "$hostile"
@@ -50,18 +50,19 @@ test_stat() {
 	is_plain words && grep -qF "'cat x\\x1b[31m'" words
 }
 test_error() {
-	pfc report -i "$(printf 'no\033[31m')" 2>words
-	[ $? = 2 ] && cat words && is_plain words && grep -qF 'no\x1b[31m' words
+	pfc report -i "$(printf 'no\033[31m\nx')" 2>words
+	[ $? = 2 ] && cat words && is_plain words && grep -qF 'no\x1b[31m\nx' words
 }
 test_accounting() {
 	pfc ppa on
 	start "$hostile"
 	run_for $victim 100
-	pfc ppa >table && pfc ppa --top --plain -d 0.1 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
+	pfc ppa >table && pfc ppa --json >json && pfc ppa --top --plain -d 0.1 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
 	stop $?
 	pfc ppa off
 	pfc ppa report task >values && head -n 2 values
 	grep $victim table
+	is_plain json && grep -qF "$hostile_json" json || return 1
 	is_plain table && is_plain changes && is_plain histogram && is_plain values && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" values
 }
 test_doctor() {
@@ -81,10 +82,10 @@ test_trace() {
 test_trace_list() {
 	"./$hostile" 1000000 &
 	victim=$!
-	within 60 has_marker && pfc trace list --markers >markers
+	within 60 has_marker && pfc trace list --markers >markers && pfc trace list --markers --json >json
 	stop $?
 	cat markers
-	is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
+	is_plain json && grep -qF "$hostile_json" json && is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
 }
 has_marker() { pfc trace list --markers | grep -q shop:sold; }
 

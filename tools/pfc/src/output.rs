@@ -148,6 +148,11 @@ impl Out {
         io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
     }
 
+    /// Writes JSON as a line. Characters that a terminal interprets are escaped.
+    pub fn write_json(&mut self, json: &serde_json::Value) -> Result<(), Failure> {
+        writeln!(self, "{}", visible::escape_json(&json.to_string()))
+    }
+
     /// Calls `write`, which can pass this output to any function that takes an `io::Write`.
     pub fn write_with(
         &mut self,

@@ -400,8 +400,7 @@ fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Res
         "offline": profile.offline_ns.iter().map(offline).collect::<Vec<_>>(),
         "events": events,
     });
-    writeln!(out, "{all}")?;
-    Ok(())
+    out.write_json(&all)
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ pub fn print_accounting_status(json: bool, out: &mut Out) -> Result<(), Failure>
         true => {
             let mut all = values_json::info_json(&info);
             all["own"] = individual.into();
-            writeln!(out, "{all}")?;
+            out.write_json(&all)?;
         }
         false => {
             for (label, text) in format_status_lines(&info, individual.as_deref()) {

@@ -99,8 +99,7 @@ fn print_selected_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         if args.cpus {
             all["cpus"] = values_json::cpus_json(&device.cpus()?);
         }
-        writeln!(out, "{all}")?;
-        return Ok(());
+        return out.write_json(&all);
     }
     // Without permission to read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
@@ -146,8 +145,7 @@ fn print_all_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
             .map(|t| values_json::task_json(t, info.khz))
             .collect();
         let all = json!({"khz": info.khz, "found": found, "tasks": list, "cpus": values_json::cpus_json(&cpus)});
-        writeln!(out, "{all}")?;
-        return Ok(());
+        return out.write_json(&all);
     }
     tasks::print_task_table(&tasks, info.khz, out)?;
     writeln!(out)?;

@@ -61,7 +61,8 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         let stack = output.intern_stack_frames(thread, frames.into_iter());
         output.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
     }
-    serde_json::to_writer(to, &output).map_err(io::Error::from)
+    let json = serde_json::to_string(&output)?;
+    to.write_all(visible::escape_json(&json).as_bytes())
 }
 
 /// Returns the median time between two consecutive samples, in nanoseconds. Returns at least 1.
@@ -298,6 +299,16 @@ mod tests {
             .collect();
         assert_eq!(names, ["f", "main"]);
         assert_eq!(text(0), "");
+    }
+
+    #[test]
+    fn r1_10_firefoxs_profile_has_control_characters_as_escape_sequences() {
+        let mut profile = synthetic();
+        profile.samples[0].command = "\u{9b}31m".into();
+        let mut bytes = Vec::new();
+        write_firefox(&profile, &mut bytes).expect("room");
+        let text = String::from_utf8(bytes).expect("text");
+        assert!(text.contains(r#""\u009b31m""#) && !text.contains('\u{9b}'));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl<'a> ReportRow<'a> {
         if !self.missing_count_causes.is_none() {
             line["short"] = self.missing_count_causes.names().into();
         }
-        line.to_string()
+        visible::escape_json(&line.to_string()).into_owned()
     }
 }
 
