@@ -4,7 +4,8 @@
 # timeout: 180
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 #
-# Tests that pfc shows control characters in names and paths as escape sequences, in each output.
+# Tests that pfc shows control characters in names and paths as escape sequences, in each output, and
+# that pfc top says which names are missing.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -41,6 +42,30 @@ test_top() {
 	stop $?
 	cat table
 	is_plain table && grep -q "$shown_hostile  *$shown_hostile" table
+}
+# A line of pfc top counts the samples of processes that have no id in the pid namespace of pfc.
+test_top_pid_namespace() {
+	start prog
+	/tests/pfc_names pidns exec pfc top --plain -e cpu-clock -F 500 -I 200 --count 2 >table
+	stop $?
+	cat table
+	grep -q '^# [0-9]* samples are of .* pid name space; ' table && grep -q ' :-1 ' table
+}
+# The file of a program is replaced, and the program ends before pfc top shows its samples. One line
+# says why functions of the program have no names.
+test_top_other_build() {
+	start prog
+	within 20 grep -q /prog /proc/$victim/maps
+	cp $shop other
+	mv other prog
+	pfc top --plain -p $victim -e task-clock -I 2000 --count 2 >table &
+	top=$!
+	within 20 has_open $top /dev/perfmon
+	sleep 0.3
+	stop
+	wait $top
+	cat table
+	[ "$(grep -c '^# .*/prog: the file is another build' table)" = 1 ] && grep -q ' prog  *prog  *\[.\] \[unknown\]' table
 }
 test_stat() {
 	path=$(printf 'x\033[31m')
@@ -89,7 +114,7 @@ test_trace_list() {
 }
 has_marker() { pfc trace list --markers | grep -q shop:sold; }
 
-plan 12
+if [ -n "${LONG:-}" ]; then plan 14; else plan 13; fi
 mkdir -p /tmp/visible_names
 cd /tmp/visible_names || exit 1
 unload_modules
@@ -102,6 +127,8 @@ check "pfc script --folded: control characters in a name are visible, one line p
 check "pfc flamegraph: control characters in a name are visible" test_picture
 check "pfc script --json: a name with control characters is exact" test_json
 check "pfc top: control characters in a name are visible" test_top
+check "pfc top: a line says how many samples are of processes outside of the pid name space" test_top_pid_namespace
+[ -z "${LONG:-}" ] || check "pfc top: one line says that a program's file is of another build" test_top_other_build
 check "pfc stat: control characters in an argument are visible" test_stat
 check "pfc: control characters in a path are visible in an error message" test_error
 check "pfc ppa: control characters in a name are visible in tables and reports" test_accounting

@@ -89,21 +89,7 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
         reader.recorded_until = metadata.and_then(|m| m.modified().ok());
     }
     reader.add_file(bytes).map_err(|e| error(&e))?;
-    let mut messages = reader
-        .symbolizer
-        .explain_missing_names(&reader.profile.frames);
-    if reader.profile.nr_cut_stacks > 0 {
-        messages.push(format!(
-            "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
-            reader.profile.nr_cut_stacks
-        ));
-    }
-    if reader.processes.has_lost_mappings {
-        messages.push(format!(
-            "some functions have no names: child processes have more than {MAX_COPIED_REGIONS} \
-             mappings in all; record fewer processes, or for a shorter time"
-        ));
-    }
+    let messages = reader.find_problems();
     Ok((reader.profile, messages))
 }
 
@@ -188,6 +174,25 @@ impl Reader {
     pub(super) fn with_running_kernel(mut self, kernel: &KernelIdentity) -> Self {
         self.symbolizer.running_kernel = kernel.clone().into();
         self
+    }
+
+    /// Returns sentences about missing names and functions in the profile.
+    pub fn find_problems(&self) -> Vec<String> {
+        let profile = &self.profile;
+        let mut problems = self.symbolizer.explain_missing_names(&profile.frames);
+        if profile.nr_cut_stacks > 0 {
+            problems.push(format!(
+                "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
+                profile.nr_cut_stacks
+            ));
+        }
+        if self.processes.has_lost_mappings {
+            problems.push(format!(
+                "some functions have no names: child processes have more than \
+                 {MAX_COPIED_REGIONS} mappings in all; record fewer processes, or for a shorter time"
+            ));
+        }
+        problems
     }
 
     /// Adds the samples of a complete file or stream to the profile. The event names of the added

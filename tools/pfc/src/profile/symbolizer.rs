@@ -316,7 +316,7 @@ impl Symbolizer {
                 );
             }
             Some(None) => {
-                "the kernel's symbols are hidden: read the file as root, or sysctl \
+                "the kernel's symbols are hidden: run pfc as root, or sysctl \
                  kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
             }
             _ if self.recorded_kernel_text_start.is_none() && !recorded.is_same_boot(running) => {

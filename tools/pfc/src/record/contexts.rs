@@ -483,49 +483,49 @@ impl Contexts {
         !has_open_gap && self.contexts_by_target.values().all(|live| live.has_ended)
     }
 
-    /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
-    /// sampling ended early.
+    /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
             let causes = live.read_end_causes(self.config.scope);
             self.incomplete_targets.add(*target, causes);
+        }
+        for (cpu, time) in &self.unsampled_time_by_cpu {
+            let seconds = time.as_secs_f64();
+            message!("pfc: CPU {cpu} was not sampled for {seconds:.3} s, in which it was offline");
+        }
+        for problem in self.find_problems() {
+            message!("pfc: {problem}");
+        }
+    }
+
+    /// Returns sentences about lost records of processes, samples without a name since the last
+    /// call, and threads or CPUs whose sampling ended early. Does not read the messages of the
+    /// contexts: [`Contexts::poll`] must be the first to read that a CPU is offline.
+    pub fn find_problems(&mut self) -> Vec<String> {
+        for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
                 let causes = live.causes_from_status(&status, &self.config);
                 self.incomplete_targets.add(*target, causes);
             }
         }
-        if let lost @ 1.. = self
-            .perf_task_events
-            .as_ref()
-            .map_or(0, |events| events.nr_lost_records)
-        {
-            message!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
-        }
-        for (cpu, time) in &self.unsampled_time_by_cpu {
-            message!(
-                "pfc: CPU {cpu} was not sampled for {:.3} s, in which it was offline",
-                time.as_secs_f64()
-            );
+        let mut problems = Vec::new();
+        let events = self.perf_task_events.as_ref();
+        if let lost @ 1.. = events.map_or(0, |events| events.nr_lost_records) {
+            problems.push(format!("{lost} records of processes were lost: some names may be missing, or those of an earlier program"));
         }
         for (cpu, error) in &self.restart_errors_by_cpu {
-            let failure = syscall_failure(&format!("sample CPU {cpu} again"), error);
-            message!("pfc: {failure}");
+            problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
-        if self.drained.nr_samples_outside_namespace > 0 {
-            message!(
-                "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
-                self.drained.nr_samples_outside_namespace
-            );
+        if let n @ 1.. = std::mem::take(&mut self.drained.nr_samples_outside_namespace) {
+            problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }
         if self.has_broken_ring {
-            message!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
+            let problem = "a ring contained an invalid record: install pfc and the modules in the same version";
+            problems.push(problem.to_owned());
         }
-        for sentence in self
-            .incomplete_targets
-            .cause_sentences(self.config.scope, "sampling")
-        {
-            message!("pfc: {sentence}");
-        }
+        let incomplete = &self.incomplete_targets;
+        problems.extend(incomplete.cause_sentences(self.config.scope, "sampling"));
+        problems
     }
 }
 
