@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
 
-# The scripts read the following variables, which the user sets on make's command line, from the
+# The user sets the following variables on make's command line. The scripts read them from the
 # environment.
 export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE

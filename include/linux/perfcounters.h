@@ -194,7 +194,7 @@ static __always_inline void perf_counter_peak(perf_counter_t counter, s64 value)
 
 /**
  * perf_counter_hist() - count a value in its log2 bucket
- * @counter: from perf_counter_handle() of a PERFCOUNTERS_HISTOGRAM
+ * @counter: handle of a PERFCOUNTERS_HISTOGRAM instance, from perf_counter_handle()
  * @nr_slots: number of buckets of the instance
  * @value: counted in bucket 0 if it is <= 0, in bucket b if it is in [2^(b-1), 2^b), and in the
  *	last bucket if it is too large for the other buckets
@@ -220,10 +220,9 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
  * perf_counter_begin() - begin a group of updates that belong together
  *
  * A snapshot shows either all or none of the updates made between
- * perf_counter_begin() and the matching perf_counter_end(). A group may contain
- * other groups, also those of interrupts and NMIs. Preemption is disabled from
- * perf_counter_begin() to the matching perf_counter_end(), so the caller must
- * not sleep in between.
+ * perf_counter_begin() and the matching perf_counter_end(). A group may contain other groups, also
+ * groups of interrupts and NMIs. Preemption is disabled from perf_counter_begin() to the matching
+ * perf_counter_end(), so the caller must not sleep in between.
  *
  * Context: any, NMI included.
  */

@@ -2,7 +2,7 @@
 
 //! perfcounters: the interface for drivers written in Rust that maintain counters.
 //!
-//! The interface is that of `include/linux/perfcounters.h`. A driver includes this file as a
+//! The interface is the same as in `include/linux/perfcounters.h`. A driver includes this file as a
 //! module:
 //!
 //! ```ignore
@@ -354,7 +354,7 @@ impl Counter {
 pub struct Group(*mut u64);
 
 impl Group {
-    /// Begins a group of updates. A group may contain other groups, also those of interrupts and
+    /// Begins a group of updates. A group may contain other groups, also groups of interrupts and
     /// NMIs.
     ///
     /// Context: any, NMI included.

@@ -48,12 +48,12 @@ struct task_struct;
  * @reset: for a PMC, its value before the first write, and the permanent value of the @reserved
  *	bits
  * @reserved: for a PMC, the bits that a write does not change
- * @enable: for a PMC, the bits of which at least one must be set for a counter to count. For a PMD
- *	that shares its PMC with other PMDs, the bits of the PMC that affect the counter of this PMD
- *	only
- * @interrupt: for a PMC, the bits that enable overflow interrupts, which only the kernel sets. For
- *	a PMD, the bits of its PMC that enable the overflow interrupt of this PMD's counter; 0: all
- *	bits in @interrupt of the PMC
+ * @enable: for a PMC, a bit mask: a counter counts only if at least one of these bits is set. For a
+ *	PMD that shares its PMC with other PMDs, the bits of the PMC that affect the counter of this
+ *	PMD only
+ * @interrupt: for a PMC, the bits that enable overflow interrupts; only the kernel sets these bits.
+ *	For a PMD, the bits of its PMC that enable the overflow interrupt of this PMD's counter; 0:
+ *	all bits in @interrupt of the PMC
  * @kernel: for a PMC, the bits that enable counting in kernel mode. A write that sets a bit of
  *	@kernel needs CAP_PERFMON or kernel.perf_event_paranoid <= 1, and a kernel that is not
  *	locked down for confidentiality
@@ -89,9 +89,9 @@ struct perfmon_register {
  * @name: name of the PMU; it consists of letters, digits, dots and dashes
  * @pmcs: table of PMCs
  * @pmds: table of PMDs
- * @global_ctrl: number of the global-control MSR, 0 if the PMU has none. Bit @rdpmc & 31 of the MSR
- *	enables a counter; a fixed counter, which has bit 30 set in its @rdpmc, is enabled by bit 32
- *	+ (@rdpmc & 31)
+ * @global_ctrl: number of the global-control MSR, 0 if the PMU has none. Bit (@rdpmc & 31) of the
+ *	MSR enables a counter. A fixed counter has bit 30 set in its @rdpmc, and is enabled by bit
+ *	32 + (@rdpmc & 31)
  * @global_status: number of the global-status MSR, 0 if the PMU has none. A counter has the same
  *	bit in the global-status MSR as in the global-control MSR. A bit of the global-status MSR is
  *	set if the counter of the bit has overflowed
@@ -105,11 +105,11 @@ struct perfmon_register {
  * @read: callback that returns the current value of the virtual register at @address, on this CPU.
  *	The argument @control of read() is the value of the PMC that controls the register: the PMC
  *	of the lowest bit in perfmon_register.pmcs. @control is 0 if no PMC controls the register.
- *	@task is the context's thread, or NULL if the context is a CPU's or is detached. @ns is the
- *	pid namespace of the context's creator. The callback read() may be called in any context,
- *	NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are off.
- *	During a call for another virtual register, at least preemption is off. The callback may be
- *	NULL
+ *	@task is the context's thread, or NULL if the context is detached or belongs to a CPU. @ns
+ *	is the pid namespace of the context's creator. The callback read() may be called in any
+ *	context, NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are
+ *	off. During a call for another virtual register, at least preemption is off. The callback
+ *	may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The
@@ -187,8 +187,8 @@ struct perfmon_buffer {
  *	two and at least a page
  * @ring: not 0 if the buffer is a ring
  * @ring_flags: PERFMON_RING_*
- * @watermark: perfmon_ring_write() returns PERFMON_RING_DUE each time that at least this number of
- *	bytes was written; 0: there is no watermark
+ * @watermark: number of bytes after which perfmon_ring_write() returns PERFMON_RING_DUE; 0: no
+ *	watermark
  */
 struct perfmon_layout {
 	u64 size;
@@ -258,7 +258,7 @@ struct perfmon_overflow {
  * @flags: PERFMON_FORMAT_*
  * @reserved: zero
  * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the format
- * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
+ * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME bytes
  * @uuid: UUID of the format
  * @layout: callback that checks the format's argument and fills in a struct perfmon_layout.
  *	The callback layout() returns 0 or an errno, and is called in process context
@@ -268,9 +268,9 @@ struct perfmon_overflow {
  *	The callback is called in an NMI or with interrupts off; calls for the same buffer are
  *	serialized
  * @restart: callback for PERFMON_RESTART; returns 0, or PERFMON_DO_MASK.
- *	By PERFMON_RESTART user space reports that it has processed the buffer. PERFMON_DO_MASK
- *	leaves the context masked. The callback is called with interrupts off and is serialized
- *	with @overflow; the callback may be NULL
+ *	User space calls PERFMON_RESTART to report that it has processed the buffer. PERFMON_DO_MASK
+ *	leaves the context masked. The callback is called with interrupts off and is serialized with
+ *	@overflow; the callback may be NULL
  */
 struct perfmon_format {
 	u32 size;

@@ -156,8 +156,8 @@ pub trait Format {
     ///
     /// Context: NMI, or interrupts off.
     fn overflow(buffer: &mut FilledBuffer<'_, Self::State>, overflow: &Overflow) -> u32;
-    /// Handles `PERFMON_RESTART`, by which user space reports that it has processed the buffer.
-    /// Returns 0, or [`DO_MASK`] to leave the context masked.
+    /// Handles `PERFMON_RESTART`, which user space calls to report that it has processed the
+    /// buffer. Returns 0, or [`DO_MASK`] to leave the context masked.
     ///
     /// Context: interrupts off, serialized with [`Self::overflow`].
     fn restart(_buffer: &mut FilledBuffer<'_, Self::State>) -> u32 {

@@ -36,14 +36,14 @@ impl Drop for ProcfsMount {
     }
 }
 
-/// Checks whether the caller may read a thread's state or, with `attach`, stop the thread, by the
-/// rules of ptrace and of the security modules. Access to threads of the caller's own process is
-/// always allowed. May sleep; caller holds no lock of this module.
+/// Checks whether ptrace's rules and the security modules allow the caller to read a thread's state
+/// or, with `attach`, to stop the thread. Access to threads of the caller's own process is always
+/// allowed. May sleep; caller holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the caller has no permission; `ESRCH` if the thread exits, and `EINTR` or `ENOMEM` if
-/// the check could not be made.
+/// `EPERM` if the caller has no permission; `ESRCH` if the thread is exiting; `EINTR` or `ENOMEM`
+/// if the check could not be made.
 pub fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task alive, and the caller is in process context.
     to_result(unsafe { helpers::pfc_check_access(task.as_ptr(), attach) })
@@ -82,8 +82,8 @@ pub fn may_manage_accounting() -> Result {
 ///
 /// # Errors
 ///
-/// `EPERM` if the ptrace rule does not let the caller read the task's memory, and the caller has
-/// neither `CAP_PERFMON` nor `CAP_SYS_ADMIN`.
+/// `EPERM` if ptrace's rule denies the caller access to the task's memory, and the caller lacks
+/// both `CAP_PERFMON` and `CAP_SYS_ADMIN`.
 pub fn may_read_accounting(task: &Task) -> Result {
     match ptrace_rule_allows_read(task) {
         true => Ok(()),
@@ -91,8 +91,8 @@ pub fn may_read_accounting(task: &Task) -> Result {
     }
 }
 
-/// Does the check of [`is_perfmon_capable`], but without an audit record, because a request that
-/// fails this check may still be allowed by [`check_access`] or [`ptrace_rule_allows_read`].
+/// Checks the same capabilities as [`is_perfmon_capable`], but writes no audit record. A request
+/// that fails this check may still be allowed by [`check_access`] or [`ptrace_rule_allows_read`].
 pub fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -131,27 +131,28 @@ pub fn may_load_modules() -> bool {
 }
 
 /// Returns whether the caller may evict contexts of other users, that is, has `CAP_SYS_ADMIN`. The
-/// check writes no audit record, because the request of a caller without the capability does not
-/// fail with `EPERM` but with `EBUSY` or `EEXIST`.
+/// check writes no audit record: without the capability, the caller's request fails with `EBUSY` or
+/// `EEXIST` instead of `EPERM`.
 pub fn may_evict_contexts() -> bool {
     has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
-/// Returns whether the caller may monitor the kernel. perf must allow it (`perf_event_paranoid`,
-/// capability, security modules), and the kernel must not be locked down for confidentiality.
+/// Returns whether the caller may monitor the kernel. perf's policy (`perf_event_paranoid`,
+/// capability, security modules) must allow the caller to do so, and the kernel must not be locked
+/// down for confidentiality.
 pub fn may_monitor_kernel() -> bool {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pfc_may_monitor_kernel() }
 }
 
-/// Checks whether a user with the credentials `cred` may read a process's state or, with `attach`,
-/// stop the process, by the rules of ptrace and of the security modules. The result does not depend
-/// on the caller's credentials. The caller may be a thread of the checked process. May sleep;
-/// caller holds no lock of this module.
+/// Checks whether ptrace's rules and the security modules allow a user with the credentials `cred`
+/// to read a process's state or, with `attach`, to stop the process. The result does not depend on
+/// the caller's credentials. The caller may be a thread of the checked process. May sleep; caller
+/// holds no lock of this module.
 ///
 /// # Errors
 ///
-/// `EPERM` if the user has no permission; `ESRCH` if the process exits, and `EINTR` or `ENOMEM` if
+/// `EPERM` if the user has no permission; `ESRCH` if the process is exiting; `EINTR` or `ENOMEM` if
 /// the check could not be made.
 pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task alive; the caller is in process
@@ -159,7 +160,8 @@ pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     to_result(unsafe { helpers::pfc_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
-/// Converts the result of [`check_access`] or [`check_access_as`] into whether access is allowed.
+/// Converts the result of [`check_access`] or [`check_access_as`] to true if access is allowed, and
+/// to false if it is denied.
 ///
 /// # Errors
 ///
@@ -181,8 +183,8 @@ pub fn ptrace_rule_allows_cred(cred: &Credential, task: &Task, seen: &AccessSnap
     unsafe { helpers::pfc_ptrace_rule_allows_cred(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
-/// Checks whether the caller may read the state of a process with the credentials `cred`, by the
-/// rules of ptrace and of the security modules. The function creates a kernel thread that has the
+/// Checks whether ptrace's rules and the security modules allow the caller to read the state of a
+/// process that has the credentials `cred`. The function creates a kernel thread that has the
 /// credentials `cred`, and checks whether the caller may access the kernel thread. May sleep;
 /// caller holds no lock of this module.
 ///

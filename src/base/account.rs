@@ -3,9 +3,9 @@
 //! Limits per user: for the kernel memory of contexts, traces and records of accounted tasks, and
 //! for the numbers of contexts, traces and traced processes. `helpers/account.c` keeps the sums.
 //!
-//! Each amount is added to the account of the user, and to the accounts of the owners of the user
-//! namespaces in which the user is. Sample buffers are also charged to `RLIMIT_MEMLOCK`. All memory
-//! is also charged to the control group of the task that allocates it.
+//! Each amount is added to the account of the user, and to the account of each owner of a user
+//! namespace that contains the user. Sample buffers are also charged to `RLIMIT_MEMLOCK`. All
+//! memory is also charged to the control group of the task that allocates it.
 
 use kernel::cred::Credential;
 use kernel::error::code::{EDQUOT, ENOMEM, ENOSPC};
@@ -44,8 +44,8 @@ impl Drop for UserAccountsFile {
 
 /// Bytes that are charged to a user until the charge is dropped.
 ///
-/// Context: may be dropped in any context except an NMI, and not under a run-queue lock. In a kernel
-/// with `PREEMPT_RT`, must not be dropped with preemption off.
+/// Context: a charge may be dropped in any context except an NMI, but not under a run-queue lock.
+/// In a kernel with `PREEMPT_RT`, a charge must not be dropped with preemption off.
 pub struct MemoryCharge {
     user: ARef<Credential>,
     /// Counts one monitoring context in the account of the user. `None` unless
@@ -58,8 +58,8 @@ pub struct MemoryCharge {
 }
 
 impl MemoryCharge {
-    /// Charges `bytes` to the caller. If another task later calls [`charge`](Self::charge) on the
-    /// returned `MemoryCharge`, the further bytes are charged to the caller of `of_caller` too.
+    /// Charges `bytes` to the caller. Later calls of [`charge`](Self::charge) on the returned
+    /// `MemoryCharge` charge further bytes to this caller, even if another task makes the calls.
     /// Called in process context.
     ///
     /// # Errors
@@ -155,14 +155,14 @@ impl MemoryCharge {
         self.bytes as usize
     }
 
-    /// Moves the bytes of `other` to `self`. Both charges must be of the same user. Callable in any
-    /// context.
+    /// Moves the bytes of `other` to `self`. `self` and `other` must be charges of the same user.
+    /// Callable in any context.
     pub fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Subtracts `bytes`, or all bytes if the charge has fewer, from the charge and from the user's
-    /// account. Called in process context.
+    /// Subtracts `bytes` from the charge and from the user's account. If the charge has fewer than
+    /// `bytes` bytes, subtracts all of them. Called in process context.
     pub fn uncharge(&mut self, bytes: usize) {
         let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
@@ -186,13 +186,13 @@ pub struct ResourceCharge {
 }
 
 impl ResourceCharge {
-    /// Counts one more of the resource `thing` in the account of the caller. Returns `error` if the
-    /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
+    /// Adds 1 to the count of the resource `thing` in the account of the caller. Returns `error` if
+    /// the count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of_user(&access::caller_credentials(), thing, most, error)
     }
 
-    /// Counts one more of the resource `thing` in the account of a user. Returns `error` if the
+    /// Adds 1 to the count of the resource `thing` in the account of a user. Returns `error` if the
     /// count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of_user(
         user: &ARef<Credential>,
@@ -217,9 +217,9 @@ impl Drop for ResourceCharge {
     }
 }
 
-/// Adds `nr` of a resource to the user's account, and to the accounts of the owners of the user
-/// namespaces in which the user is. Returns `EDQUOT` if a charged account would exceed `most`,
-/// `ENOMEM` if memory is short. After an error no account has changed.
+/// Adds `nr` to the amount of the resource `thing` in the user's account, and in the account of
+/// each owner of a user namespace that contains the user. Returns `EDQUOT` if a charged account
+/// would exceed `most`, `ENOMEM` if memory is short. After an error no account has changed.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {

@@ -32,7 +32,7 @@ impl Mm {
         NonNull::new(unsafe { helpers::pfc_mm_get() }).map(Self)
     }
 
-    /// Returns whether this is the address space at address `other`.
+    /// Returns whether `other` is the address of this `mm_struct`.
     pub fn has_address(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }

@@ -2,9 +2,9 @@
 
 //! Requests and block devices, for the probes of block providers.
 //!
-//! The block layer may change a request or a block device while a probe reads it. Therefore this
-//! file makes no Rust reference to `struct request` or `struct block_device`, and reads each field
-//! once, by a volatile read.
+//! The block layer may change a request or a block device while a probe reads it, so this file
+//! creates no Rust reference to `struct request` or `struct block_device`. Each field is read once,
+//! by a volatile read.
 
 use core::marker::PhantomData;
 
@@ -97,8 +97,8 @@ impl Request {
     }
 
     /// Returns the key of the whole disk that processes the request. Unlike
-    /// [`device`](Self::device), the disk is also known for a flush that the block layer has made
-    /// itself.
+    /// [`device`](Self::device), this function also finds the disk of a flush that the block layer
+    /// has created itself.
     #[inline]
     pub fn disk_key(&self) -> Option<Key> {
         // SAFETY: The request is alive, because the probe of its completion runs.

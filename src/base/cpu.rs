@@ -66,8 +66,9 @@ pub fn this_cpu() -> u32 {
 }
 
 /// Guard of the CPU hotplug lock, held for reading: while the guard exists, no CPU comes online or
-/// goes offline. Hotplug callbacks must not take a lock under which other code creates this guard:
-/// the callback would wait for the lock, and its holder for the end of the hotplug operation.
+/// goes offline. Hotplug callbacks must not take a lock under which other code creates this guard.
+/// Otherwise the callback could wait for the holder of the lock, while the holder waits for the end
+/// of the hotplug operation.
 pub struct CpusReadGuard(());
 
 impl CpusReadGuard {

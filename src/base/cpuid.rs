@@ -13,7 +13,7 @@ use super::kernel_version::WAIT_FOR_CALL;
 #[inline]
 pub fn read_cpuid_leaf(leaf: u32, subleaf: u32) -> CpuidResult {
     // SAFETY: Every 64-bit x86 processor has the CPUID instruction. If the leaf is beyond the
-    // processor's last leaf, its undefined values are replaced by zeros below.
+    // processor's last leaf, CPUID returns undefined values, which are replaced by zeros below.
     let (last, result) = unsafe {
         (
             __cpuid_count(leaf & 0x8000_0000, 0),

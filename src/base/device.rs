@@ -37,14 +37,16 @@ impl ModuleReady {
 
     /// Sets the flag. Called at the end of module init, after the last step that can fail.
     pub fn set(&self) {
-        // Pairs with the acquire in `check`: an open that succeeds sees all that init has set up.
+        // Pairs with the acquire in `check`: an open() that succeeds sees everything that module
+        // init has set up.
         self.0.store(1, Release);
     }
 
     /// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
     /// this function.
     pub fn check(&self) -> Result {
-        // Pairs with the release in `set`: if the flag is set, all that init has set up is visible.
+        // Pairs with the release in `set`: a caller that sees the flag also sees everything that
+        // module init has set up.
         match self.0.load(Acquire) {
             0 => Err(EAGAIN),
             _ => Ok(()),
@@ -130,8 +132,8 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Turns the sending of SIGIO for a file on or off. If SIGIO is on for a file that is closed,
-    /// the kernel turns it off after the last reference to the file is gone.
+    /// Turns SIGIO for a file on or off. If SIGIO is still on when the last reference to the file
+    /// is dropped, the kernel turns SIGIO off by a call of `fasync`.
     fn fasync(&self, _file: *mut bindings::file, _fd: c_int, _on: bool) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -168,8 +170,8 @@ pub struct FileOperationTables<T> {
 // SAFETY: The structures are never written.
 unsafe impl<T> Sync for FileOperationTables<T> {}
 
-/// Returns `function` if `has` is true, otherwise `None` (a NULL function pointer). The caller
-/// passes in `has` whether a file type supports the operation that `function` implements.
+/// Returns `function` if `has` is true, otherwise `None` (a NULL function pointer). `has` is true
+/// if a file type supports the operation that `function` implements.
 const fn some_if<F: Copy>(has: bool, function: F) -> Option<F> {
     match has {
         true => Some(function),

@@ -6,8 +6,8 @@
 
 use kernel::module_param::ModuleParamAccess;
 
-/// A write barrier: other CPUs see all stores before the barrier earlier than any store after the
-/// barrier. Comments name the read side with which each call of `smp_wmb()` pairs.
+/// A write barrier: orders the stores that precede the barrier before the stores that follow it. A
+/// comment at each call of `smp_wmb()` names the read side with which the call pairs.
 #[inline(always)]
 pub fn smp_wmb() {
     #[cfg(not(since_7_3))]

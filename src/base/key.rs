@@ -14,7 +14,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of no object.
+    /// A key that names no object.
     pub const NONE: Self = Self {
         hash: 0,
         text: [0; 32],

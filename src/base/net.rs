@@ -76,12 +76,12 @@ impl Interface {
     }
 
     /// Returns whether the tracepoint of received packets is called for this interface. The
-    /// tracepoint is not called for a VLAN, a bond and other upper interfaces, to which the kernel
-    /// moves received packets of other interfaces.
+    /// tracepoint is not called for VLANs, bonds and other upper interfaces, because the kernel
+    /// moves packets from a lower to an upper interface after the tracepoint.
     #[inline]
     pub fn has_receive_tracepoint(&self) -> bool {
-        // SAFETY: The interface is alive during the notification, and the RTNL mutex, which is held
-        // during the notification, keeps the operations of its kind.
+        // SAFETY: The interface is alive during the notification. The RTNL mutex is held during the
+        // notification, so that the interface's `rtnl_link_ops` stay registered.
         unsafe { helpers::pfc_netdev_has_rx_tracepoint(self.0.get()) }
     }
 }
@@ -99,8 +99,8 @@ impl Packet {
     }
 }
 
-/// Returns the interface of a packet that is owned by a device or its receive path. If neither a
-/// device nor its receive path owns a packet, `skb->dev` may hold other data.
+/// Returns the interface of a packet that is owned by a device or its receive path. While a packet
+/// has another owner, `skb->dev` may hold other data.
 ///
 /// # Safety
 ///
@@ -116,9 +116,9 @@ pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interfa
     }
 }
 
-/// Returns the interface that has received a packet. Returns `None` if the kernel passes a packet
-/// to the receive path that no interface has received just now: a copy of a broadcast or multicast
-/// that this machine sends, or a packet that an IFB (intermediate functional block) returns.
+/// Returns the interface that has received a packet. Returns `None` if the receive path gets the
+/// packet from the kernel itself: a copy of a broadcast or multicast that this machine sends, or a
+/// packet that an IFB (intermediate functional block) returns to the receive path.
 ///
 /// # Safety
 ///
@@ -145,8 +145,9 @@ pub enum DropPoint {
     Protocol,
 }
 
-/// Returns where the packet was dropped, if the statistic `rx_dropped` of the packet's interface
-/// counts the drop. If the result is not `None`, `skb->dev` is valid.
+/// Returns the place at which a packet was dropped. Returns `None` if the statistic `rx_dropped` of
+/// the packet's interface does not count the drop. If the result is not `None`, `skb->dev` is
+/// valid.
 ///
 /// # Safety
 ///

@@ -75,14 +75,15 @@ impl Notifier {
     ///
     /// # Safety
     ///
-    /// The arguments are those of poll(). The notifier lives as long as the file is open.
+    /// `file` and `table` are the arguments of poll(). The notifier lives as long as the file is
+    /// open.
     pub unsafe fn poll(&self, file: &LocalFile, table: *mut bindings::poll_table_struct) {
         // SAFETY: `raw` is valid by the type's invariant. A thread that waits in poll() holds the
         // file, and by the function's requirement `raw` is valid as long as the file is open.
         unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file.as_ptr(), table) }
     }
 
-    /// Adds a file to, or removes it from, the files whose owners get SIGIO from the notifier.
+    /// Adds a file to the files whose owners get SIGIO from the notifier, or removes the file.
     ///
     /// # Safety
     ///
@@ -139,7 +140,7 @@ impl Deref for OwnedNotifier {
 impl Drop for OwnedNotifier {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` owns the notifier, which is no longer used.
-        // `pfc_notifier_free()` waits until the notifier's irq_work does not run.
+        // `pfc_notifier_free()` waits for the notifier's irq_work to finish.
         unsafe { helpers::pfc_notifier_free(self.0.raw.as_ptr()) }
     }
 }

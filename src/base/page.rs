@@ -77,6 +77,6 @@ impl Drop for Page {
 /// Returns the page frame number of a [`Page`], given the result of [`Page::address`]. Callable in
 /// any context.
 pub fn page_frame_number(address: usize) -> usize {
-    // SAFETY: The address is that of a `Page`, which is in the direct map.
+    // SAFETY: `address` is the address of a `Page`, which is in the direct map.
     unsafe { helpers::pfc_virt_pfn(address as *const _) }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-CPU words, given by their per-CPU addresses.
+//! Access to per-CPU words by their per-CPU addresses.
 
 use kernel::bindings;
 
 use super::cpu;
 
-/// Adds `more` to the word of `cpu` whose per-CPU address is `address`. Does nothing if `cpu` is
-/// not a possible CPU. A concurrent reader sees either the old or the new value.
+/// Adds `more` to the copy on `cpu` of the word with the per-CPU address `address`. Does nothing if
+/// `cpu` is not a possible CPU. A concurrent reader sees either the old or the new value.
 ///
 /// # Safety
 ///

@@ -5,7 +5,7 @@
 use kernel::bindings;
 
 /// A point in time from which an RCU grace period is measured. When the grace period is over, all
-/// sections with preemption off that ran at its start have ended.
+/// code that ran with preemption off at this point in time has turned preemption on again.
 #[derive(Clone, Copy)]
 pub struct GracePeriod(usize);
 
@@ -38,8 +38,8 @@ impl GracePeriod {
     }
 }
 
-/// Waits until all RCU read-side critical sections, and all sections with preemption off, that run
-/// at the time of the call have ended.
+/// Waits for the end of all RCU read-side critical sections that run at the time of the call. Code
+/// that runs with preemption off counts as an RCU read-side critical section.
 pub fn synchronize() {
     // SAFETY: The caller is in process context, outside RCU read-side critical sections.
     unsafe { bindings::synchronize_rcu() }

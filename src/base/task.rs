@@ -95,8 +95,9 @@ impl TaskRef<'_> {
         field!(self, flags) & bindings::PF_KTHREAD != 0
     }
 
-    /// Returns the address of the task's address space, for comparison only, or 0 if the task has no
-    /// address space of its own: a kernel thread can borrow that of a process (kthread_use_mm()).
+    /// Returns the address of the task's address space, for comparison only. Returns 0 for a task
+    /// without an address space, and for a kernel thread even if it has borrowed the address space
+    /// of a process (kthread_use_mm()).
     pub fn address_space(&self) -> usize {
         match self.is_kernel() {
             true => 0,
@@ -174,7 +175,8 @@ impl TaskRef<'_> {
         unsafe { helpers::pfc_is_dead(self.0.as_ptr()) }
     }
 
-    /// Returns whether the task, which is the current task, is in the system call sched_yield().
+    /// Returns whether the task is in the system call sched_yield(). The task must be the current
+    /// task.
     #[inline]
     pub fn is_in_sched_yield(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
@@ -220,8 +222,7 @@ pub fn current_task_address() -> usize {
 /// preemption off.
 #[inline]
 pub fn current_thread_pointer() -> u64 {
-    // SAFETY: The caller stays on this CPU, and the FS base of this CPU is that of the current
-    // task.
+    // SAFETY: The caller stays on this CPU, whose FS base belongs to the current task.
     unsafe { helpers::pfc_thread_pointer() }
 }
 

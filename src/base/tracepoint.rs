@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoint types, and the attaching of the handlers of counter providers to kernel tracepoints.
+//! Types for kernel tracepoints, and functions that attach the handlers of counter providers to
+//! them.
 //!
 //! Each kernel tracepoint that is used has a type, an [`Event`], whose fields are the arguments of
 //! the tracepoint. The state of a provider implements [`Handler`] for the events that the provider
@@ -11,7 +12,7 @@
 //! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
 //! or panic. Handlers of rare events are exceptions: they may take locks and allocate if their
 //! tracepoint's context allows it, but must not sleep, because detaching a handler from any
-//! tracepoint waits until no handler runs. In a handler preemption may be on. Therefore handlers
+//! tracepoint waits until no handler runs. Preemption may be on while a handler runs, so handlers
 //! update counters by single instructions or in a `Group` of the driver interface.
 
 use core::ffi::CStr;
@@ -310,8 +311,9 @@ event! {
         /// The packet.
         // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
-        /// The interface that has received the packet. `None` if the kernel has passed the packet
-        /// to the receive path again, or has passed a packet that this machine sends.
+        /// The interface that has received the packet. `None` if the receive path gets the packet
+        /// from the kernel itself: a packet that this machine sends, or a packet that an IFB
+        /// returns to the receive path.
         // SAFETY: The packet is alive during the call, and the receive path owns it.
         interface: Option<&'a Interface> = unsafe { net::receiving_interface(skb) },
     }
@@ -336,7 +338,7 @@ macro_rules! vector_events {
     };
 }
 
-// Entry events of x86 interrupt vectors that are not interrupt lines of devices.
+// Entry events of x86 interrupt vectors that do not belong to the interrupt line of a device.
 vector_events! {
     /// The timer of the local APIC has expired.
     LocalTimer(c"local_timer_entry");
@@ -362,7 +364,7 @@ vector_events! {
     DeferredErrorApic(c"deferred_error_apic_entry");
 }
 
-// Exit events of x86 interrupt vectors that are not interrupt lines of devices.
+// Exit events of x86 interrupt vectors that do not belong to the interrupt line of a device.
 vector_events! {
     /// The exit of a [`LocalTimer`] interrupt.
     LocalTimerExit(c"local_timer_exit");
@@ -401,8 +403,8 @@ pub struct Probes<T> {
 
 // SAFETY: Tracepoints of the kernel are never freed, and `T` may be sent to another thread.
 unsafe impl<T: Send + Sync> Send for Probes<T> {}
-// SAFETY: Tracepoints of the kernel are never freed. A shared reference to `Probes` gives only
-// `&T`.
+// SAFETY: Tracepoints of the kernel are never freed. A shared reference to `Probes` gives access
+// only to `&T`.
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {

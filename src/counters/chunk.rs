@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-CPU memory of a chunk of counters: page-aligned pages for every possible CPU.
+//! The per-CPU memory of a chunk of counters, which has one or more whole pages for each possible
+//! CPU.
 
 #![expect(unsafe_code, reason = "per-CPU memory of counters")]
 
@@ -87,8 +88,8 @@ pub(crate) fn page_frame_number(page: usize, cpu: u32) -> usize {
 }
 
 /// Sets the value of a slot on `cpu` to zero. `address` is the slot's per-CPU address. No update of
-/// the slot is running, because its instance is not live, and the registry has waited for the
-/// updates that began while it was live.
+/// the slot is running: its instance is not live, and the registry has waited for all updates that
+/// began while the instance was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = per_cpu::word_address_on_cpu(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user

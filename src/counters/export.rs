@@ -25,7 +25,7 @@ use crate::tables::{is_live, slot_address};
 const _: () = assert!(size_of::<RawSpec>() == 32);
 
 /// Returns at most the first [`NAME_MAX`] bytes of a C string. A longer string is cut to
-/// [`NAME_MAX`] bytes, which `counters_rules` refuses as too long for a name or a help text.
+/// [`NAME_MAX`] bytes. `counters_rules` refuses a name or a help text of this length as too long.
 ///
 /// # Safety
 ///
@@ -112,8 +112,8 @@ pub(crate) extern "C" fn perf_del(instance: c_int) {
 /// word (seqflag). May be called in any context, including NMIs. Does nothing if `instance` is
 /// negative, out of range or not the number of a live instance.
 ///
-/// Preemption is off from the check that the instance is live to the end of the update. Before
-/// perf_add() revives a deleted instance, it waits for an RCU grace period: all calls of
+/// Preemption is off while this function checks that the instance is live and updates the instance.
+/// Before perf_add() revives a deleted instance, it waits for an RCU grace period: all calls of
 /// perf_adjust() that found the instance live before perf_del() have then completed their updates.
 #[no_mangle]
 pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {

@@ -42,8 +42,8 @@ impl HeaderPage {
 
     fn word(&self, offset: usize) -> &Word {
         debug_assert!(offset % 8 == 0 && offset + 8 <= PAGE_SIZE);
-        // SAFETY: `offset` is that of an aligned word within the page. The page lives as long as
-        // `self`. A `Word` may be shared with user space.
+        // SAFETY: `offset` is the offset of an aligned word within the page. The page lives as long
+        // as `self`. A `Word` may be shared with user space.
         unsafe { &*self.0.as_ptr().add(offset).cast::<Word>() }
     }
 

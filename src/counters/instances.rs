@@ -121,8 +121,8 @@ pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i
 /// other callers.
 pub(crate) const MAX_INSTANCES_PER_LOCK_HOLD: u32 = 512;
 
-/// Called when the module `owner` was unloaded. Makes dormant all instances that the module has not
-/// deleted with `perf_del()`.
+/// Makes dormant all instances that the module `owner` has added and not deleted with `perf_del()`.
+/// Called after the module was unloaded.
 pub(crate) fn make_module_instances_dormant(owner: ModuleOwner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {

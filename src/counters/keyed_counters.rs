@@ -46,7 +46,8 @@ const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
 const MAX_PROBES: usize = 64;
 /// Maximum number of requests for entries that wait for the worker at the same time.
 const MAX_PENDING_REQUESTS: usize = 32;
-/// Time in nanoseconds for which no entry is requested after an entry could not be allocated.
+/// Length of the pause, in nanoseconds, in which no entry is requested after an allocation of an
+/// entry has failed.
 const ALLOCATION_RETRY_PAUSE_NS: u64 = 1_000_000_000;
 /// State of a bucket whose entry was dropped. A search does not end at a bucket in state
 /// `BUCKET_DELETED`, but goes on to the next bucket.
@@ -90,8 +91,8 @@ struct EntryRequest {
     key: UnsafeCell<Key>,
 }
 
-/// An object whose entry the worker creates as soon as it has dropped the removed entries of the
-/// table.
+/// An object that gets its entry later: the worker creates the entry after it has dropped the
+/// removed entries of the table.
 struct DeferredObject {
     key: Key,
     /// The part of the instances' names that identifies the object.
@@ -102,8 +103,8 @@ struct DeferredObject {
 ///
 /// # Invariants
 ///
-/// - A bucket's `entry` is written before the bucket's `hash` is published. The entry is freed one
-///   grace period after `hash` was replaced.
+/// - A bucket's `entry` is written before the bucket's `hash` is published. After `hash` was
+///   replaced, one grace period passes before the entry is freed.
 /// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
 ///   whose entries are added by [`add`](Self::add), or the worker in a table whose entries are
 ///   requested by [`request`](Self::request).
@@ -127,20 +128,20 @@ pub struct KeyedCounters<R> {
     nr_entries: Atomic<usize>,
     /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_REMOVED`].
     nr_removing: Atomic<usize>,
-    /// The objects whose entries are created as soon as the removed entries are dropped, oldest
-    /// first. `nr_deferred` is the length of `deferred`.
+    /// The objects whose entries the worker creates after it has dropped the removed entries,
+    /// oldest object first. `nr_deferred` is the length of `deferred`.
     deferred: UnsafeCell<KVVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
-    /// The number of existing objects for which [`add`](Self::add) was called, but that have no
-    /// entry, because the table was full or memory was short. Changed with the RTNL mutex held.
+    /// The number of existing objects that were passed to [`add`](Self::add) and have no entry,
+    /// because the table was full or memory was short. Changed with the RTNL mutex held.
     nr_missing: Atomic<usize>,
     /// State of the log line about an object for which the table had no room: 0, [`LOG_LINE_DUE`]
     /// or [`LOG_LINE_WRITTEN`].
     full: Atomic<u32>,
     /// State of the log line about an entry that could not be created: 0 or [`LOG_LINE_WRITTEN`].
     refused: Atomic<u32>,
-    /// A time in nanoseconds of CLOCK_MONOTONIC, set when an entry could not be allocated. No entry
-    /// is requested before this time.
+    /// A time in nanoseconds of CLOCK_MONOTONIC, before which no entry is requested. Set when an
+    /// entry could not be allocated.
     retry_after: Atomic<u64>,
     _values: PhantomData<R>,
 }
@@ -154,10 +155,10 @@ unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
     /// Creates an empty table. `plural` is the noun for the table's objects in log lines, such as
-    /// "disks". `create` is called to add the instances of a new entry. If entries are added by
-    /// [`add`](Self::add), the worker calls `add_all`, with the RTNL mutex held, after the table was
-    /// full or memory was short: `add_all` calls `add` for each object that exists. Called in
-    /// process context.
+    /// "disks". `create` is called to add the instances of a new entry. `add_all` is needed if
+    /// entries are added by [`add`](Self::add): it calls `add` for each object that exists. If the
+    /// table was full or memory was short, the worker calls `add_all` later, with the RTNL mutex
+    /// held. Called in process context.
     #[inline]
     pub fn new(
         plural: &'static str,
@@ -257,8 +258,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= BUCKET_DELETED)
     }
 
-    /// Requests the log line about an object for which the table had no free bucket. May be called
-    /// in any context except an NMI, but not under a run-queue lock.
+    /// Asks the worker to log that the table had no free bucket for an object. May be called in any
+    /// context except an NMI, but not under a run-queue lock.
     #[cold]
     fn request_table_full_log(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_LINE_DUE, Relaxed).is_ok() {
@@ -274,8 +275,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
             return;
         }
-        // If no bucket is free for the entry, the entry is not requested: its instances would be
-        // added only to be removed again.
+        // Without a free bucket the worker could not insert the entry, so the entry is not
+        // requested.
         if !self.has_room(key) {
             return self.request_table_full_log();
         }
@@ -300,10 +301,10 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Creates and publishes the entry of the object `key`, if it has none and the table has a free
-    /// bucket. The names of the entry's instances contain `name`. If no entry can be created, the
-    /// reason is logged once for the table. If the table is full or memory is short, the worker
-    /// tries again after an entry was removed.
+    /// Creates and publishes the entry of the object `key`, if the object has no entry and the
+    /// table has a free bucket. The names of the entry's instances contain `name`. If no entry can
+    /// be created, the reason is logged once for the table. If the table is full or memory is
+    /// short, the worker tries again after an entry was removed.
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
@@ -341,13 +342,13 @@ impl<R: Send + Sync> KeyedCounters<R> {
         deferred.push(DeferredObject { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
         // Queue the work again: the run that `remove` has queued may have found `deferred` empty
-        // before this object was added. Only a later run then creates the object's entry.
+        // before this object was added. A run that has found `deferred` empty creates no entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Returns whether the table has room for some objects that have no entry.
+    /// Returns whether some objects have no entry and the table has room for at least one of them.
     fn has_room_for_missing(&self) -> bool {
         self.nr_missing.load(Relaxed) != 0 && self.nr_entries.load(Relaxed) < MAX_ENTRIES
     }
@@ -357,8 +358,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// unchanged for the worker's next run. Called by the worker.
     fn create_deferred_entries(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
-        // sees the new value. Room for a missing object is made by this run or by a later run,
-        // because only the worker drops entries.
+        // sees the new value. Only the worker drops entries, so only this run or a later run of the
+        // worker can make room for an object without an entry.
         if self.nr_deferred.load(Relaxed) == 0 && !self.has_room_for_missing() {
             return;
         }
@@ -379,7 +380,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             return;
         }
         if let Some(add_all) = self.add_all {
-            // `add_all` counts the objects again that still get no entry.
+            // `add_all` counts again all objects that remain without an entry.
             self.nr_missing.store(0, Relaxed);
             add_all(self, &rtnl);
         }

@@ -270,7 +270,7 @@ impl Store for Pages {
     }
 }
 
-/// Returns a list for `count` instance numbers, all of which are 0.
+/// Returns a list of `count` instance numbers, all of which are 0.
 fn zeroed_links(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links

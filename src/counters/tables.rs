@@ -32,9 +32,9 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> usize {
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
-        // SAFETY: The masked index is within the array, by the type's invariant. The address
-        // dependency from an entry to the memory to which it points pairs with the barrier in
-        // `publish`.
+        // SAFETY: The masked index is within the array, by the type's invariant. The reader takes
+        // the address of the memory from the entry, so this load needs no barrier: the address
+        // dependency pairs with the barrier in `publish`.
         unsafe { entry.read_volatile() }
     }
 

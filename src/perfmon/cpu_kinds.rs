@@ -5,9 +5,9 @@
 //!
 //! CPUs with the same PMU registers and the same core type are of one kind. The module determines
 //! the kind of each CPU when the description of the hardware PMU is registered, and when a CPU
-//! comes online. A context remembers the kind ([`CpuKind::id`]) of the last CPU that was compared,
-//! if that CPU had all registers of the context. The registers of a CPU are compared only if the
-//! CPU is not of the remembered kind.
+//! comes online. When a context finds that a CPU has all registers of the context, it stores the
+//! kind of the CPU ([`CpuKind::id`]). On a CPU of the stored kind, the context need not look for
+//! its registers again.
 //!
 //! A thread's context is not loaded into the PMU of a CPU that lacks one of the context's
 //! registers, so the context does not count on that CPU. `PERFMON_STATUS` reports for how long a
@@ -105,13 +105,14 @@ pub(crate) fn partial_hardware_pmds() -> u64 {
 pub(crate) struct Elsewhere {
     /// The core type on which the context counts (`ctx_core`); 0: any core type.
     pub(crate) core: u32,
-    /// The hardware registers that a CPU needs to count all event sets of the context.
+    /// The hardware registers that a CPU needs to count with every event set of the context.
     pub(crate) required: RegisterMask,
-    /// The `id` of the kind of the last CPU that was compared, or `None` if that CPU lacked one of
-    /// the registers in `required`, or if no CPU was compared yet.
+    /// The `id` of the kind of the last CPU on which the context looked for its registers. `None`
+    /// if this CPU lacked one of the registers in `required`, or if no CPU has been checked since
+    /// `required` was set.
     pub(crate) fitting_kind: Option<u32>,
-    /// Set while the context's thread is on a CPU that lacks registers in `required`: the run time
-    /// of the thread when `time` was last updated.
+    /// The run time of the context's thread when `time` was last updated. `None` unless the thread
+    /// is on a CPU that lacks registers in `required`.
     pub(crate) run_time_before: Option<u64>,
     /// Nanoseconds for which the thread ran on CPUs that lack registers in `required` while the
     /// context was started.
@@ -127,7 +128,7 @@ impl Elsewhere {
         }
     }
 
-    /// Records which hardware registers a CPU needs to count all event sets of the context.
+    /// Records which hardware registers a CPU needs to count with every event set of the context.
     pub(crate) fn set_required(&mut self, uses: RegisterMask) {
         self.required = uses;
         self.fitting_kind = None;

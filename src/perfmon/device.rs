@@ -181,7 +181,7 @@ impl FileOperations for PerfmonFile {
         }
     }
 
-    /// Turns the sending of SIGIO at new messages on or off for this file.
+    /// Turns SIGIO on or off for this file. SIGIO signals that the file has a new message.
     fn fasync(&self, file: *mut bindings::file, fd: c_int, on: bool) -> Result {
         match self.context() {
             // SAFETY: The context lives as long as its file is open.
@@ -359,7 +359,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     Ok(())
 }
 
-/// Copies `all` back to the array in user space from which the elements of `vector` were read.
+/// Copies `all` to user space, back to the array that contains the elements of `vector`.
 fn write_vector_elements<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }

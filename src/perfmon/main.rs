@@ -29,7 +29,6 @@ mod contexts {
     pub(crate) mod attach;
     pub(crate) mod callbacks;
     pub(crate) mod context;
-    pub(crate) mod context_sets;
     pub(crate) mod cpu_fit;
     pub(crate) mod deferral;
     pub(crate) mod ends;
@@ -42,6 +41,8 @@ mod contexts {
     pub(crate) mod permission_checks;
     pub(crate) mod phase;
     pub(crate) mod sampling_state;
+    pub(crate) mod set_calls;
+    pub(crate) mod set_switch;
     pub(crate) mod status;
     pub(crate) mod thread_table;
     pub(crate) mod transitions;

@@ -55,9 +55,9 @@ pub(super) fn fault(context: Option<&Context>, fault: &PageFault<'_>) -> binding
     }
 }
 
-/// Maps the sampling buffer, the reader's page of a ring, or the self page: the file offset selects
-/// which. `ops` are the operations of mappings of the self page. Returns `EINVAL` if the offset or
-/// the length is not valid.
+/// Maps the memory that the file offset selects: the sampling buffer, the reader's page of a ring,
+/// or the self page. `ops` are the operations of mappings of the self page. Returns `EINVAL` if the
+/// offset or the length is not valid.
 pub(super) fn map(
     context: &Context,
     vma: &mut Vma,

@@ -112,8 +112,8 @@ pub(crate) fn log_register_fault() {
     unsafe { helpers::pfm_log_register_fault() }
 }
 
-/// Logs that CPU `cpu`, or every CPU if `cpu` is `None`, lacks registers that a context uses.
-/// Called in process context.
+/// Logs that CPU `cpu` lacks registers that a context uses. If `cpu` is `None`, logs that every CPU
+/// lacks some of them. Called in process context.
 pub(crate) fn log_missing_registers(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
     // SAFETY: `pfm_log_missing_registers()` only prints, which is allowed in process context.

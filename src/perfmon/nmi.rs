@@ -23,9 +23,9 @@ pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 ///
 /// The instruction address is taken from the registers in `interrupted`. If `interrupted` is `None`
 /// and an NMI was deferred ([`defer`]), the address is that of the instruction that this NMI
-/// interrupted. If no NMI was deferred either, the address is the one at which the thread left user
-/// mode. A kernel address is stored only if `kernel` is set. Process and thread ids are those of
-/// the PID namespace `ns`. Callable in any context with preemption off.
+/// interrupted. If `interrupted` is `None` and no NMI was deferred, the address is the one at which
+/// the thread left user mode. A kernel address is stored only if `kernel` is set. Process and
+/// thread ids are those of the PID namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -45,8 +45,8 @@ pub(crate) fn fill_overflow(
 }
 
 /// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
-/// the lock of the overflow's context. `pfm_handle_deferred_nmi()` in `contexts/nmi_handler.rs`
-/// handles the deferred overflow.
+/// the lock of the context whose counter has overflowed. `pfm_handle_deferred_nmi()` in
+/// `contexts/nmi_handler.rs` handles the deferred overflow.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: The function is called in an NMI.
     unsafe { helpers::pfm_defer_nmi(interrupted.0.cast_mut()) }
@@ -87,8 +87,8 @@ pub(crate) fn take_stale_nmi() -> bool {
 /// Accounts the time from the time stamp `began` until now as time of sampling. In an NMI,
 /// `interrupted` holds the registers of the interrupted code.
 ///
-/// Returns the time in nanoseconds for which the contexts that sampled must pause, or 0. Called
-/// with preemption off.
+/// Returns how many nanoseconds the contexts that took samples must pause, or 0. Called with
+/// preemption off.
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;

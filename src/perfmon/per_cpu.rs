@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The per-CPU words of perfmon: the loaded contexts, the counters in use, the kind of the CPU, and
-//! the PMU reservation for which the CPU's registers were last reset.
+//! the number of the PMU reservation during which the CPU's registers were last reset.
 
 #![expect(unsafe_code, reason = "per-CPU words that C defines")]
 
@@ -39,7 +39,7 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
     unsafe { helpers::pfm_set_cpu_kind(cpu, kind) }
 }
 
-/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) for which this CPU's
+/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) during which this CPU's
 /// registers were last reset. Called with interrupts off.
 #[inline]
 pub(crate) fn pmu_reset_for() -> u64 {
@@ -52,8 +52,8 @@ pub(crate) fn pmu_reset_for() -> u64 {
     taken
 }
 
-/// Records that this CPU's registers were reset for the PMU reservation with number `taken`. Called
-/// with interrupts off.
+/// Records that this CPU's registers were reset during the PMU reservation with the number `taken`.
+/// Called with interrupts off.
 pub(crate) fn set_pmu_reset_for(taken: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {

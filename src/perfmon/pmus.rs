@@ -87,7 +87,7 @@ pub(crate) struct Registers {
 
 /// Appends the register table `named` of a PMU description to the table `to`. The first row of
 /// `named` describes register `first`. The first row of `to` describes register `base`. Register
-/// numbers between the end of `to` and the begin of `named` get empty rows.
+/// numbers between the last row of `to` and the first row of `named` get empty rows.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -244,8 +244,8 @@ impl Registers {
     }
 }
 
-/// Names an invalid row of a register table: "PMC" or "PMD", the register number and the name of
-/// the register.
+/// Identifies an invalid row of a register table by the string "PMC" or "PMD", the register number
+/// and the name of the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
 /// Returns why a PMU description is invalid, and which row of its tables is invalid (`None` if the
@@ -366,8 +366,8 @@ fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
     per_cpu::set_cpu_kind(cpu::this_cpu(), &CpuKind { id, ..kind });
 }
 
-/// Logs each CPU that has none of the PMU registers, and logs a message if the other CPUs are of
-/// different kinds.
+/// Logs each CPU that has none of the PMU registers. If the CPUs that have PMU registers are of
+/// different kinds, logs this as well.
 fn log_cpu_kinds(pmu: &Description) {
     let mut nr = 0u32;
     for (cpu, kind) in cpu_kinds::iter() {
@@ -502,13 +502,13 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// is requested until modprobe has been executed for it, and not again afterwards, because an
 /// administrator may have unloaded the module. May sleep.
 ///
-/// After any error of a request, the next context requests the module again. `EACCES` of a security
-/// module may apply to one caller only, and `ENOENT` lasts until an administrator sets
-/// `kernel.modprobe` to a program. A failed request is cheap: at most, a process fails to execute
-/// modprobe.
+/// If a request fails, the creation of the next context requests the module again. `EACCES` of a
+/// security module may apply to one caller only, and `ENOENT` lasts until an administrator sets
+/// `kernel.modprobe` to a program. A failed request is cheap: it costs no more than a process that
+/// fails to execute modprobe.
 ///
-/// Several callers may request a module at the same time. Each of them then waits until the module
-/// is loaded, because modprobe waits for a load of the same module that has already begun.
+/// Several callers may request a module at the same time. Each caller then waits until the module
+/// is loaded: if another modprobe is already loading the module, modprobe waits for this load.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {

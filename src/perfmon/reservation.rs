@@ -84,8 +84,8 @@ impl Drop for PmuReservation {
 /// differs from `RESERVATIONS`, the CPU's PMU still has to be reset.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
-/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called with interrupts
-/// off, before a context that uses hardware registers is programmed.
+/// Resets this CPU's PMU if it has not been reset since the PMU was reserved. Called with
+/// interrupts off, before a context that uses hardware registers is programmed.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmus::Registers) {
     // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
@@ -102,8 +102,8 @@ fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
     per_cpu::set_pmu_reset_for(taken);
 }
 
-/// Returns the period of the worker that reads counters of `width` bits before they wrap, in
-/// milliseconds. A counter that counts 2^34 events per second advances by half of its range in one
+/// Returns the period, in milliseconds, of the worker that reads counters of `width` bits before
+/// they wrap. A counter that counts 2^34 events per second advances by half of its range in one
 /// period of the worker. The period is at least 100 ms and at most one hour, and is 100 ms for
 /// widths below 35 bits.
 fn wrap_period_ms(width: u32) -> u32 {
@@ -134,9 +134,9 @@ fn nmi_registers(registers: &pmus::Registers) -> NmiRegisters {
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
 fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
-        // The NMI of an overflow that is cleared here can still arrive, so announce a stale NMI.
-        // Write only the bits that are set, because writing the bit of a counter that this CPU
-        // lacks would fault.
+        // The NMI of an overflow can still arrive after the overflow has been cleared, so announce
+        // a stale NMI. Write only the bits that are set, because writing the bit of a counter that
+        // this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_nmi_be_stale != 0 && over != 0 {
             nmi::expect_stale_nmi(clock::read_tsc());

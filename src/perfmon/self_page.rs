@@ -20,8 +20,8 @@ use base::helpers;
 ///
 /// # Invariants
 ///
-/// `address` is that of a whole page in the direct map, which `self` owns until drop. The page is
-/// freed with its context. Every mapping of the page holds the context's file.
+/// `address` is the address of a whole page in the direct map. `self` owns the page until drop. The
+/// page is freed with its context. Every mapping of the page holds the context's file.
 pub(crate) struct Page {
     address: NonNull<SelfPage>,
     _charge: MemoryCharge,

@@ -137,8 +137,8 @@ impl Session {
     /// `CAP_PERFMON`, because an administrator's context replaces it. Returns whether a context was
     /// ended. May sleep.
     ///
-    /// The caller's context has claimed its registers before this call. If no context has claimed a
-    /// register after this call, the PMU is released to perf.
+    /// The caller's context has claimed its registers before this call. If the eviction leaves no
+    /// context that has claimed a register, this function releases the PMU to perf.
     pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
             attached,

@@ -57,8 +57,8 @@ const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
     (cost, name, true, help)
 }
 
-/// Each statistic with the name of its instance, whether its value is a time in nanoseconds, and
-/// the help text of its instance.
+/// The list of the statistics. An element contains the statistic, the name and the help text of its
+/// instance, and whether its value is a time in nanoseconds.
 const LIST: [Row; NR_STATS] = {
     use SelfStat::*;
     [

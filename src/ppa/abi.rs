@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/ppa.h` that `/dev/ppa` copies to user space: the record of
-//! a task, which is filled from the record that the probes update, and the state of accounting.
+//! The structures of `include/uapi/linux/ppa.h` that `/dev/ppa` copies to user space: the values
+//! and the ids of a task, and the state of accounting.
 
 #![expect(unsafe_code, reason = "structures as bytes for user space")]
 
@@ -15,7 +15,7 @@ use base::clock::Clock;
 use base::task::TaskRef;
 
 protocols::structures! {
-    /// `struct ppa_task`: the record of a task that user space reads from `/dev/ppa`.
+    /// `struct ppa_task`: the values and the ids of a task. User space reads them from `/dev/ppa`.
     pub(crate) struct TaskStats(488) {
         size: u32,
         pub(crate) flags: u32,
@@ -43,13 +43,14 @@ const RUNNING: u32 = 4;
 const LATENCIES: u32 = 8;
 
 impl TaskStats {
-    /// Creates the structure from a record. Returns `None` if the record is being updated, or if
-    /// the task was reaped and has no ids any more. After `None` the caller retries.
+    /// Creates the structure from the task's record, which the probes update. Returns `None` if the
+    /// record is being updated, or if the task was reaped and has no ids any more. After `None` the
+    /// caller retries.
     ///
     /// If `ended` is true, the task of the record has ended, and the ids and the name are taken
     /// from the record. If `ended` is false, the record is in the index, and preemption is off or
-    /// RCU is read-locked. If `all` is true, the ids are those of the initial namespaces, otherwise
-    /// those of the caller's namespaces.
+    /// RCU is read-locked. If `all` is true, the structure gets the ids of the initial namespaces,
+    /// otherwise the ids of the caller's namespaces.
     pub(crate) fn new(
         record: &TaskRecord,
         heres: &PerCpuTable,
@@ -66,8 +67,8 @@ impl TaskStats {
             true => record.saved_ids(),
             false => {
                 // SAFETY: The record was found in the index with preemption off or under RCU. A
-                // task is freed a grace period after its last switch, which takes its record out of
-                // the index.
+                // task is freed a grace period after its last switch. This switch also removes the
+                // task's record from the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
                 (task.ids(all), task.name())
             }

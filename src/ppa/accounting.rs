@@ -13,7 +13,7 @@ use crate::abi::{Info, TaskStats};
 use crate::config::AccountingConfig;
 use crate::cpu_instances::{self, CpuInstances};
 use crate::ended_tasks::EndedTasks;
-use crate::entries::TaskEntries;
+use crate::individual_tasks::TaskEntries;
 use crate::state::{add_return, level, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
 use crate::task_record::TaskRecord;
 use crate::user_return::KernelEntryHooks;
@@ -27,8 +27,9 @@ use base::{access, clock, cpu, rcu, task};
 /// `ENDED_POSITION` belong to the records of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
 /// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
-/// reader stops before the record whose number is the reader's position minus `DRAINED_POSITION`.
-/// Records of tasks that end later are left for the reader's next pass, so that each pass ends.
+/// reader's position minus `DRAINED_POSITION` is the number of a record: the reader stops before
+/// this record. Records of tasks that end later are left for the reader's next pass, so that each
+/// pass ends.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// The bit `PPA_UNSTABLE` in the flags of `PPA_GETINFO`.
 const INFO_UNSTABLE: u32 = 8;
@@ -37,8 +38,8 @@ const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass over the task list
 /// finds tasks that earlier passes have missed.
 const MAX_ATTACH_PASSES: u32 = 10;
-/// Maximum number of attempts, 1 ms apart, to read values that are being changed. A change of the
-/// values may take long if the virtual CPU that changes them is preempted.
+/// Maximum number of attempts to read values that are being changed. The time between two attempts
+/// is 1 ms. A change of the values may take long if the virtual CPU that changes them is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
 global_mutex! {
@@ -63,7 +64,8 @@ pub(crate) struct Accounting {
     /// first started, or if the instances could not be added.
     cpu_instances: Option<CpuInstances>,
     /// The records of ended tasks, moved from the list of the probes for the readers of `/dev/ppa`.
-    /// A record is kept until each reader has got it, or until the records exceed their limits.
+    /// A record is kept until each reader has got it, but the oldest records are dropped if the
+    /// records exceed their limits.
     ended: EndedTasks,
 }
 
@@ -341,7 +343,7 @@ pub(crate) fn info(file: usize) -> Info {
 }
 
 /// Returns the number of bytes of task records for each user, sorted by user. Records of ended
-/// tasks that were not read yet are included. May sleep.
+/// tasks that have not been read yet are included. May sleep.
 pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     let mut users: KVVec<(u32, u64)> = KVVec::new();
     let mut add = |user: u32, bytes: u64| -> Result {
@@ -388,9 +390,9 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 }
 
 /// Returns the values of at most `most` tasks for an open file, from the position `at` on. First
-/// come the values of living tasks, then those of ended tasks that were not yet read through this
-/// file. Also returns the number of the first record of an ended task that is left for the next
-/// read; the caller passes this number to [`note_delivered_records`]. Returns `ENODATA` if
+/// come the values of living tasks, then the values of ended tasks that have not been read through
+/// this file. Also returns a record number, which the caller passes to [`note_delivered_records`]:
+/// the next read of ended tasks begins at the record with this number. Returns `ENODATA` if
 /// accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
@@ -548,7 +550,7 @@ pub(crate) fn for_each_cpu_values(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) ->
     Ok(())
 }
 
-/// Stops accounting when the module is unloaded or could not be loaded.
+/// Stops accounting when the module is unloaded or its load fails.
 pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();

@@ -35,13 +35,13 @@ pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA_OPERATIONS, 0o444)
 }
 
-/// Holds how far the reads of an open file have got.
+/// The position that the reads of an open file have reached.
 #[derive(Default)]
 struct ReadCursor {
     /// The file position after the last read: the number of bytes read since position 0.
     position: i64,
-    /// The next task, as in [`files::collect_tasks`]. User space must not see this number, because
-    /// it contains the address of a task structure.
+    /// The position of the next task, in the numbering that [`files::collect_tasks`] uses. User
+    /// space must not see this position, because it contains the address of a task structure.
     place: u64,
 }
 
@@ -72,9 +72,9 @@ impl FileOperations for PpaFile {
     }
 
     /// Reads the records of tasks: first the records in the index, then the records of ended tasks
-    /// that were not read through this file yet. A read at position 0 begins again with the first
-    /// task. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a position
-    /// that is neither 0 nor that of the end of the last read.
+    /// that have not been read through this file yet. A read at position 0 begins again with the
+    /// first task. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a
+    /// wrong position: a read has to begin at position 0 or where the last read ended.
     fn read(&self, file: &LocalFile, mut to: UserSliceWriter, position: &mut i64) -> Result<usize> {
         if !access::is_perfmon_capable() {
             return Err(EACCES);

@@ -3,9 +3,9 @@
 //! The records of ended tasks, which the readers of `/dev/ppa` share.
 //!
 //! A *reader* is an open file that has read at least once. Each reader has a position of its own,
-//! so that a reader takes no record away from another reader. A record is freed when each reader
-//! has got it. The number and the bytes of the records are limited: beyond a limit the oldest
-//! record is dropped, and is counted as lost for each reader that has not got it.
+//! so a read through one file does not take records away from other readers. A record is freed when
+//! each reader has got it. The number and the bytes of the records are limited: beyond a limit the
+//! oldest record is dropped, and is counted as lost for each reader that has not got it.
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec};
@@ -198,8 +198,8 @@ impl EndedTasks {
         self.free_delivered_records();
     }
 
-    /// Frees the records that each reader has got. If no reader is left, frees the records that a
-    /// former reader has got.
+    /// Frees the records that each reader has got. If no file is a reader any more, frees the
+    /// records that at least one earlier reader has got.
     fn free_delivered_records(&mut self) {
         let read = self.readers.iter().map(|reader| reader.next).min();
         let read = read.unwrap_or(self.unread);

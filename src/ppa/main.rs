@@ -12,7 +12,7 @@
 //! | `per_cpu`, `hotplug`, `cpu_instances` | values of a CPU; hotplug and suspend; the values in the counter pages |
 //! | `task_record`, `abi` | records of tasks; the structures that programs read |
 //! | `ended_tasks` | records of ended tasks, for the readers of `/dev/ppa` |
-//! | `entries`, `task_files` | tasks that are accounted individually: the list; their directories in `/proc` |
+//! | `individual_tasks`, `task_files` | tasks that are accounted individually: the list; their directories in `/proc` |
 //! | `procfs`, `worker` | files in `/proc` and debugfs; the workers |
 //! | `stats` | the count of lost records |
 //! | `helpers` | declarations of the C code in `helpers/` |
@@ -27,9 +27,9 @@ mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 mod ended_tasks;
-mod entries;
 mod helpers;
 mod hotplug;
+mod individual_tasks;
 mod per_cpu;
 mod probes;
 mod procfs;

@@ -57,8 +57,8 @@ impl AccountingState {
                 probes.attach::<PageFaultUser<'_>>()?;
             }
         }
-        // Attach task_newtask last: once records are created, the sched_switch probe must be
-        // attached to remove them.
+        // Attach task_newtask last: its probe creates records, which the sched_switch probe
+        // removes, so the sched_switch probe must be attached before.
         probes.attach::<SchedSwitch<'_>>()?;
         if levels & level::SWITCHES != 0 {
             probes.attach::<SchedExit<'_>>()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The state of process accounting while it is on: the values of each CPU, and the records of
-//! tasks. A record stays in the state until its task has ended and `/dev/ppa` is then read. The
+//! tasks. After its task has ended, a record stays in the state until `/dev/ppa` is read. The
 //! tracepoint probes in `probes.rs` update the state.
 
 use kernel::alloc::KBox;
@@ -27,8 +27,8 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records of ended tasks that no reader has asked for. If the records exceed
-/// this number or [`MAX_ENDED_BYTES`] bytes, the newest is dropped and counted in `lost`.
+/// Maximum number of records in [`AccountingState::ended`]. If this number or [`MAX_ENDED_BYTES`]
+/// would be exceeded, the record of the task that has just ended is dropped and counted in `lost`.
 /// `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in `EndedTasks`.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
@@ -64,8 +64,8 @@ pub(crate) struct AccountingState {
     ended_bytes: Word,
     /// Number of records of ended tasks that were dropped before they were read.
     pub(crate) lost: Word,
-    /// Number of tasks that got no record, because memory was short or because their user would
-    /// have exceeded `user_kb`.
+    /// Number of tasks that got no record, because memory was short or because the user of the task
+    /// would have exceeded the limit `user_kb`.
     pub(crate) refused: Word,
 }
 
@@ -120,7 +120,7 @@ impl AccountingState {
     }
 
     /// Creates and inserts the record of a new task. Does not sleep. Returns `ENOMEM`, or `EDQUOT`
-    /// if the user of the task would exceed `user_kb`.
+    /// if the user of the task would exceed the limit `user_kb`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = TaskRecord::new_atomic(
@@ -141,9 +141,9 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Adds a record to the index. Returns `record` if the task already has a record. Otherwise
-    /// returns the charge that ends because the task is exiting. The caller drops the result with
-    /// preemption on.
+    /// Adds a record to the index. Returns `record` if the task already has a record. If the task
+    /// is exiting, returns the memory charge of the inserted record. The caller drops the result
+    /// with preemption on.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
     fn insert(
@@ -180,11 +180,11 @@ impl AccountingState {
     fn remove_if_dead(&self, task: TaskRef<'_>) {
         // If the task's last sched_switch came before the insertion, no probe removes this record:
         // remove the record here. If the last sched_switch is still to come, the probe of that
-        // switch and this code both call take(), which gives the record to one of them only. A dead
-        // task has preemption off until its last switch. Until that switch, the CPU of the task may
-        // use the record. The record is freed after a grace period, which ends after that switch. A
-        // task that is exiting but not dead keeps its record, because the task's CPU uses the
-        // record with preemption on.
+        // switch and this code both call take(), which gives the record to only one of the two
+        // callers. A dead task has preemption off until its last switch. Until that switch, the CPU
+        // of the task may use the record. The record is freed after a grace period, which ends
+        // after that switch. A task that is exiting but not dead keeps its record, because the
+        // task's CPU uses the record with preemption on.
         if task.is_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -222,7 +222,7 @@ impl AccountingState {
 
     /// Gives a task a new record with settings of its own. The new record continues the values of
     /// the present one. May sleep. Returns `ENOMEM`, or `EDQUOT` if the user of the task would
-    /// exceed `user_kb`. The caller holds `ACCOUNTING`.
+    /// exceed the limit `user_kb`. The caller holds `ACCOUNTING`.
     pub(crate) fn account_individually(
         &self,
         task: TaskRef<'_>,
@@ -254,9 +254,9 @@ impl AccountingState {
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, a new record with the
-    /// common settings continues the task's values. If the task's user would exceed `user_kb` or
-    /// memory is short, the task keeps its record, which has groups of another size. May sleep. The
-    /// caller holds `ACCOUNTING`.
+    /// common settings continues the task's values. If the task's user would exceed the limit
+    /// `user_kb` or memory is short, the task keeps its record, in which the groups of CPUs may
+    /// have another size. May sleep. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) {
         if task.has_ended() {
             // The probe of the task's last switch moves its record to the ended tasks.
@@ -303,9 +303,9 @@ impl AccountingState {
                     let before = self.index.replace(record);
                     if before.is_none() {
                         add_return(&self.nr_tasks, 1);
-                        // If there was an old record, this call is not needed: even if the task is
-                        // dead, its last switch is still to come. The probe of that switch moves
-                        // the new record to the ended tasks.
+                        // If there was an old record, remove_if_dead() need not be called: even if
+                        // the task is dead, its last switch is still to come. The probe of that
+                        // switch moves the new record to the ended tasks.
                         self.remove_if_dead(task);
                     }
                     charge = self.end_charge_if_exiting(task);

@@ -16,7 +16,7 @@ use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
 use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::config::AccountingConfig;
-use crate::entries::TaskEntry;
+use crate::individual_tasks::TaskEntry;
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
 use base::clock::Clock;
@@ -39,10 +39,10 @@ const MAX_TASK_ENTRIES: usize = 4096;
 ///
 /// # Errors
 ///
-/// `EPERM` without `CAP_PERFMON`; `ESRCH` if the task does not exist or exits; `EBUSY` while
+/// `EPERM` without `CAP_PERFMON`; `ESRCH` if the task does not exist or is exiting; `EBUSY` while
 /// another task has an entry with the PID `pid`, or an old entry of the task is being removed;
-/// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed `user_kb`;
-/// `ENOMEM`; the errors of [`AccountingConfig::new`].
+/// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed the limit
+/// `user_kb`; `ENOMEM`; the errors of [`AccountingConfig::new`].
 pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
     access::may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
@@ -125,7 +125,7 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
 }
 
 /// Starts accounting, which is off, for the tasks of all entries. Returns `EDQUOT` if the user of
-/// the task with the entry `id` would exceed `user_kb`.
+/// the task with the entry `id` would exceed the limit `user_kb`.
 fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
     all.start()?;
     // start() has set `removing` if the record of the task was refused.

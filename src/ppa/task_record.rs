@@ -68,7 +68,7 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    /// `EDQUOT` if the user of the task would exceed the limit `user_kb`, `ENOMEM`.
     pub(crate) fn new(
         task: TaskRef<'_>,
         scaling: u32,
@@ -84,7 +84,7 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    /// `EDQUOT` if the user of the task would exceed the limit `user_kb`, `ENOMEM`.
     pub(crate) fn new_atomic(
         task: TaskRef<'_>,
         calling: bool,
@@ -104,7 +104,7 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user of the task would exceed `user_kb`, `ENOMEM`.
+    /// `EDQUOT` if the user of the task would exceed the limit `user_kb`, `ENOMEM`.
     pub(crate) fn replacing(
         task: TaskRef<'_>,
         scaling: u32,
@@ -207,8 +207,8 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the user would exceed `user_kb`, `ENOMEM`. After an error the record is
-    /// unchanged.
+    /// `EDQUOT` if the user would exceed the limit `user_kb`, `ENOMEM`. After an error the record
+    /// is unchanged.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
         let charge = MemoryCharge::of_task(task, self.bytes() as usize)?;
         *self.charge.get_mut() = Some(charge);
@@ -216,14 +216,15 @@ impl TaskRecord {
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.start_boottime_ns();
-        // The ids are saved here, because the task may be exiting already: the probe of its
-        // `sched_process_exit` may have run before the record could be found.
+        // The ids are saved here, because the task may be exiting already. The probe of
+        // `sched_process_exit`, which also saves the ids, may have run before the record was in the
+        // index.
         self.save_ids(task);
         Ok(())
     }
 
-    /// Takes the charge of the record's memory, with the credentials that the charge holds, out of
-    /// the record. Called when the task exits. The record of an ended task may wait long for a
+    /// Removes from the record the charge for its memory, and returns the charge, which holds
+    /// credentials. Called when the task exits. The record of an ended task may wait long for a
     /// reader, and must not keep the keyrings and the user namespace of the credentials, which
     /// count towards limits of the user.
     ///
@@ -303,7 +304,7 @@ const NR_BUCKETS: usize = 1 << 14;
 ///
 /// # Invariants
 ///
-/// A head, and the `hash_next` of each record, is 0 or the address of a record. A removed record is
+/// Each head and each `hash_next` of a record is 0 or the address of a record. A removed record is
 /// freed after a grace period, and its `hash_next` remains valid until then. The index has
 /// `NR_BUCKETS` heads.
 pub(crate) struct TaskIndex(KVVec<Word>);

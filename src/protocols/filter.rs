@@ -10,7 +10,7 @@
 //! checked before it is used as an offset or a step number. The execution only moves on to steps
 //! with higher numbers, so it ends for any contents of the page, with the result true or false.
 //!
-//! A field of an event is a number or a text. Integers are compared by value, also if they differ
+//! A field of an event is a number or a text. Integers are compared by value, even if they differ
 //! in size or in signedness. If the field or the constant is a floating-point number, both are
 //! compared as doubles. In the kernel, which has no doubles, a comparison of doubles is false.
 
@@ -21,8 +21,8 @@ pub use glob::{glob, globs, Source};
 
 /// Maximum size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 64;
-/// Maximum size in bytes, including NUL, of a marker's list of fields, and of the list of globs by
-/// which a trace selects markers.
+/// Maximum size of two kinds of texts in bytes, including NUL: the list of a marker's fields, and
+/// the list of globs by which a trace selects markers.
 pub const FIELDS_MAX: usize = 256;
 /// Maximum size of a filter in bytes.
 pub const FILTER_MAX: usize = 4096;

@@ -10,7 +10,8 @@
 //!   B: gen2 = gen1, release              D: acquire fence; gen1 != g? discard
 //! ```
 //!
-//! - B (store of gen2) pairs with C (load): a reader that sees the new gen2 sees the whole change.
+//! - B (store of gen2) pairs with C (load of gen2): a reader that sees the new gen2 sees the whole
+//!   change.
 //! - A (store of gen1) pairs with D (load of gen1): a reader that copied a word from an unfinished
 //!   change sees the gen1 that the writer stored before this change.
 //!
@@ -33,7 +34,7 @@ impl<'a> Generation<'a> {
 
     /// Writer: begins a change. Caller holds the lock of the registry of instances.
     pub fn begin(&self) {
-        // A: pairs with D.
+        // A: the write barrier pairs with D, the acquire fence of the reader.
         self.gen1
             .store_relaxed(self.gen1.load_relaxed().wrapping_add(1));
         fence_release();
@@ -41,21 +42,21 @@ impl<'a> Generation<'a> {
 
     /// Writer: completes the change. Caller holds the lock of the registry of instances.
     pub fn end(&self) {
-        // B: pairs with C.
+        // B: the release store pairs with C, the acquire load of the reader.
         self.gen2.store_release(self.gen1.load_relaxed());
     }
 
     /// Reader: begins a read. Returns the generation to pass to [`Self::is_current`] when the read
     /// ends.
     pub fn read_begin(&self) -> u64 {
-        // C: pairs with B.
+        // C: the acquire load pairs with B, the release store of the writer.
         self.gen2.load_acquire()
     }
 
     /// Reader: ends a read that began when [`Self::read_begin`] returned `entered`. Returns true if
     /// no change was in progress during the read, so that the copied values are consistent.
     pub fn is_current(&self, entered: u64) -> bool {
-        // D: pairs with A.
+        // D: the acquire fence pairs with A, the write barrier of the writer.
         fence_acquire();
         self.gen1.load_relaxed() == entered
     }

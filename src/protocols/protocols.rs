@@ -3,9 +3,9 @@
 //! Protocols for memory that the kernel shares with programs. The code of this crate uses no kernel
 //! API.
 //!
-//! The files of this crate and those of `src/*/rules` are compiled into the modules and, by cargo,
-//! into the user-space libraries and their tests. Code that is shared with user space calls no
-//! kernel function, allocates no memory and has no statics. In the kernel build the code uses no
+//! The files of this crate and the files in `src/*/rules` are compiled into the modules and, by
+//! cargo, into the user-space libraries and their tests. Code that is shared with user space calls
+//! no kernel function, allocates no memory and has no statics. In the kernel build the code uses no
 //! floating point. The code cannot panic: arithmetic wraps or saturates explicitly, and slices are
 //! read with `get`.
 //!

@@ -17,10 +17,12 @@
 //!   B: head, release                    U: tail, release
 //! ```
 //!
-//! - B (store of the head) pairs with C (load): a reader that sees the new head sees the record.
-//! - A (store of `reserve`) pairs with D (load): a reader that read a word of a newer record sees
-//!   the `reserve` that the writer stored before the record.
-//! - T (load of the tail) pairs with U (store): the writer overwrites only bytes that were read.
+//! - B (store of the head) pairs with C (load of the head): a reader that sees the new head sees
+//!   the record.
+//! - A (store of `reserve`) pairs with D (load of `reserve`): a reader that read a word of a newer
+//!   record sees the `reserve` that the writer stored before the record.
+//! - T (load of the tail) pairs with U (store of the tail): the writer overwrites only bytes that
+//!   the reader has released.
 //!
 //! The reader writes only the tail. The writer compares the tail with other positions, but never
 //! uses it as an address.
@@ -265,7 +267,7 @@ impl Writer {
     pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
-        // B: pairs with C.
+        // B: the release store pairs with C, the acquire load of the reader.
         ring.page.head.store_release(position);
     }
 
@@ -276,8 +278,8 @@ impl Writer {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
-        // T: pairs with U. The tail may have any value, because it is only compared with other
-        // positions.
+        // T: the acquire load pairs with U, the release store of the reader. The tail may have any
+        // value, because it is only compared with other positions.
         let tail = ring.tail.load_acquire();
         let used = match self.flags & BACKWARD {
             0 => self.head.wrapping_sub(tail),
@@ -308,7 +310,7 @@ impl Writer {
         parts: &[&[u64]; N],
     ) {
         let (mut at, head) = self.next_positions(bytes);
-        // A: pairs with D.
+        // A: the write barrier pairs with D, the acquire fence of the reader.
         ring.page.reserve.store_relaxed(head);
         fence_release();
         ring.data.put(at, header(bytes, kind));
@@ -318,7 +320,7 @@ impl Writer {
             at = at.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
         self.head = head;
-        // B: pairs with C.
+        // B: the release store pairs with C, the acquire load of the reader.
         ring.page.head.store_release(head);
     }
 
@@ -352,9 +354,9 @@ impl Writer {
 
     /// Writes a record. Context: any; the caller serialises writers.
     ///
-    /// A record that is at least 16 bytes smaller than the ring fits once the reader has read all
-    /// records: a `LOST` record of 16 bytes may be written before it. A record that leaves less
-    /// than 16 bytes of the ring fits only if no `LOST` record has to be written before it.
+    /// A record that is at least 16 bytes smaller than the ring always fits after the reader has
+    /// read all records. The 16 bytes are for a `LOST` record, which may have to be written before
+    /// the record. A larger record fits only if no `LOST` record has to be written before it.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -411,7 +413,7 @@ pub enum ReadResult {
 
 /// Returns the head of the ring. All records up to the head can be read.
 pub fn head(ring: &Shared<'_>) -> u64 {
-    // C: pairs with B.
+    // C: the acquire load pairs with B, the release store of the writer.
     ring.page.head.load_acquire()
 }
 
@@ -471,7 +473,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
             }
         }
     };
-    // D: pairs with A.
+    // D: the acquire fence pairs with A, the write barrier of the writer.
     fence_acquire();
     let reserve = ring.page.reserve.load_relaxed();
     let whole = match flags & BACKWARD {
@@ -493,6 +495,6 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
 /// Reader: sets the tail to `position`, so that the writer may overwrite the records below
 /// `position` in a forward ring, or from `position` on in a backward ring.
 pub fn release(ring: &Shared<'_>, position: u64) {
-    // U: pairs with T.
+    // U: the release store pairs with T, the acquire load of the writer.
     ring.tail.store_release(position);
 }

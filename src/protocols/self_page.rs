@@ -10,10 +10,10 @@
 //!   B: sequence even, release             D: acquire fence; sequence changed? retry
 //! ```
 //!
-//! - B (last store of the sequence) pairs with C (first load): a reader that sees the new sequence
-//!   sees all words that were stored before the sequence.
-//! - A (store of an odd sequence) pairs with D (second load): a reader that loaded a changed word
-//!   sees the odd sequence or a later one, and retries.
+//! - B (last store of the sequence) pairs with C (first load of the sequence): a reader that sees
+//!   the new sequence sees all words that were stored before the sequence.
+//! - A (store of an odd sequence) pairs with D (second load of the sequence): a reader that loaded
+//!   a changed word sees the odd sequence or a later one, and retries.
 //!
 //! If the thread is switched out between its load of the sequence and its RDPMC, the kernel updates
 //! the page and thereby changes the sequence, so the reader retries.
@@ -34,9 +34,9 @@ const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the self page. `rdpmc_pmd_width` holds the counter's number for RDPMC in bits 0 to
-/// 31, the number of the counter's PMD (a 64-bit data register of the context) in bits 32 to 47,
-/// and the width of the counter in bits 48 to 63.
+/// A counter of the self page. Bits 0 to 31 of `rdpmc_pmd_width` hold the counter's number for
+/// RDPMC. Bits 32 to 47 hold the number of the counter's PMD (a 64-bit data register of the
+/// context), and bits 48 to 63 hold the width of the counter.
 #[repr(C)]
 pub struct Counter {
     sum: Word,
@@ -126,7 +126,7 @@ impl SelfPage {
         ran: u64,
     ) {
         let sequence = self.sequence_flags.load_relaxed() as u32;
-        // A: pairs with D.
+        // A: the write barrier pairs with D, the acquire fence of the reader.
         self.sequence_flags
             .store_relaxed(u64::from(sequence.wrapping_add(1)));
         fence_release();
@@ -145,7 +145,7 @@ impl SelfPage {
             );
         }
         self.nr.store_relaxed(nr);
-        // B: pairs with C.
+        // B: the release store pairs with C, the acquire load of the reader.
         self.sequence_flags
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
     }
@@ -155,14 +155,14 @@ impl SelfPage {
     /// read; the caller retries.
     #[inline]
     pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
-        // C: pairs with B.
+        // C: the acquire load pairs with B, the release store of the writer.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {
             return None;
         }
         let flags = (before >> 32) as u32;
         let reading = self.read_counter(pmd, flags, thread, rdpmc);
-        // D: pairs with A.
+        // D: the acquire fence pairs with A, the write barrier of the writer.
         fence_acquire();
         (self.sequence_flags.load_relaxed() == before).then_some(reading)
     }
@@ -205,7 +205,7 @@ impl SelfPage {
     /// caller retries.
     #[inline]
     pub fn loaded_ticks(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
-        // C: pairs with B.
+        // C: the acquire load pairs with B, the release store of the writer.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {
             return None;
@@ -214,7 +214,7 @@ impl SelfPage {
         if (before >> 32) as u32 & COUNTING != 0 {
             sum = sum.wrapping_add(tsc().wrapping_sub(self.tsc_start.load_relaxed()));
         }
-        // D: pairs with A.
+        // D: the acquire fence pairs with A, the write barrier of the writer.
         fence_acquire();
         (self.sequence_flags.load_relaxed() == before).then_some(sum)
     }

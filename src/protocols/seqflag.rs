@@ -26,13 +26,15 @@
 //!   B: flag += END                       D: acquire fence; flag != w? retry
 //! ```
 //!
-//! - B (END) pairs with C (first load): a reader that sees in the seqflag that an update is
-//!   completed also sees the values of the update.
-//! - A (BEGIN) pairs with D (second load): a reader that copied a new value sees the new flag.
+//! - B (addition of END) pairs with C (first load of the flag): a reader whose copy of the seqflag
+//!   counts an update as completed also sees the values of this update.
+//! - A (addition of BEGIN) pairs with D (second load of the flag): a reader that copied a new value
+//!   sees that the seqflag has changed.
 //!
-//! On x86 stores are not reordered with stores, nor loads with loads, so the two additions of the
-//! writer need only compiler barriers. On architectures other than x86, the addition of BEGIN needs
-//! a write barrier after it, and the addition of END must be a release.
+//! On x86, stores are not reordered with other stores, and loads are not reordered with other
+//! loads, so the two additions of the writer need only compiler barriers. On architectures other
+//! than x86, the addition of BEGIN needs a write barrier after it, and the addition of END must be
+//! a release.
 //!
 //! Writers in C call `perf_adjust()`, or `perf_counter_begin()` and `perf_counter_end()`
 //! (`include/linux/perfcounters.h`). Writers in Rust use a `Group`
@@ -71,13 +73,14 @@ pub const fn completed(word: u64) -> u64 {
 /// with [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
-    // C: pairs with B.
+    // C: the acquire load pairs with B, the addition of `END` by the writer.
     let before = flag.load_acquire();
     if !is_idle(before) {
         return None;
     }
     let copied = copy();
-    // D: pairs with A. The fence keeps the loads of `copy` before the second load of the flag.
+    // D: the acquire fence pairs with A, the addition of `BEGIN` by the writer. The fence keeps the
+    // loads of `copy` before the second load of the flag.
     fence_acquire();
     if flag.load_relaxed() == before {
         Some(copied)

@@ -4,10 +4,10 @@
 //! protocols use. Only this file selects the implementation of `Word`: the atomics of `core`, or
 //! the atomics of loom in tests that check the protocols.
 
-// The kernel build also uses the atomics of `core`, not those of the `kernel` crate. If gcc
-// compiles the kernel, each atomic operation of the `kernel` crate is a function call, although it
-// executes the same instructions. No C code of the kernel accesses a `Word`. Loom checks the
-// orderings of Rust's memory model.
+// The kernel build also uses the atomics of `core`, and not the atomics of the `kernel` crate. If
+// gcc compiles the kernel, each atomic operation of the `kernel` crate is a call of a function,
+// which executes the same instructions as the inlined operation of `core`. No C code of the kernel
+// accesses a `Word`. Loom checks the orderings of Rust's memory model.
 mod world {
     #[cfg(not(loom))]
     use core::sync::atomic::{fence, AtomicU64, Ordering};

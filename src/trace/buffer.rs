@@ -103,29 +103,31 @@ impl Drop for Page {
 ///
 /// # Invariants
 ///
-/// Each word of `pages` is 0 or the address of a page to which the buffer holds a reference, as a
-/// [`Page`] does. A nonzero word does not change until drop. The first word of `pages` is nonzero.
+/// Each word of `pages` is 0 or the address of a page. The buffer holds a reference to each of
+/// these pages, as a [`Page`] holds a reference to its page. A nonzero word does not change until
+/// drop. The first word of `pages` is nonzero.
 pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// The stream position up to which the reader has read bytes, or has skipped them as corrupt.
+    /// The stream position up to which the reader has read or skipped the bytes. The reader skips
+    /// corrupt bytes.
     read_position: Word,
     /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
     /// the reader advances.
     stalled: Word,
     /// `awaited_tail` and `awaited_since` describe the last wait of a thread for buffer space.
     /// `awaited_tail` is the reader's position during the wait, plus one. `awaited_since` is the
-    /// time in nanoseconds at which the first thread began to wait at the reader's position.
-    /// `awaited_tail` and `awaited_since` are 0 if no thread has waited.
+    /// time in nanoseconds at which the first thread began to wait while the reader was at this
+    /// position. `awaited_tail` and `awaited_since` are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
     /// The state of the plausibility check of the writer's count of lost events. `plausible_lost`
-    /// is the last plausible count, `plausible_at` is a time in ticks shortly before that count was
-    /// loaded, and `implausible` is nonzero after an implausible count. After an implausible count,
-    /// no later count is used.
+    /// is the last plausible count, `plausible_at` is a time in ticks shortly before the last
+    /// plausible count was loaded, and `implausible` is nonzero after an implausible count. After
+    /// an implausible count, no later count is used.
     plausible_lost: Word,
     plausible_at: Word,
     implausible: Word,
@@ -170,8 +172,8 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM` if
-    /// memory is short. May sleep.
+    /// Allocates all pages of the buffer, so that writes to the buffer cause no page fault. Returns
+    /// `ENOMEM` if memory is short. May sleep.
     pub(crate) fn allocate_all_pages(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
@@ -257,9 +259,10 @@ impl Buffer {
         if self.implausible.load_relaxed() != 0 {
             return plausible;
         }
-        // The thread may be preempted at each line. The stored time must therefore be from before
-        // the load of the count (`before`), and the time that this check compares with the stored
-        // time must be from after the load (`after`).
+        // The thread may be preempted at each line, and the measured time between two loads of the
+        // count must not be too short. Therefore the time that this check stores (`before`) is read
+        // before the check loads the count. The next check compares the stored time with a time
+        // that it reads after its own load (`after`).
         let before = trace_clock().user_readable_ticks();
         let claimed = self.unchecked_lost_count();
         let after = trace_clock().user_readable_ticks();
@@ -320,10 +323,10 @@ impl Buffer {
         }
     }
 
-    /// Returns the range of bytes that can be read. If no bytes can be read, but the count of lost
-    /// events has changed since the reader last got the count, returns an empty range. After the
-    /// writer has ended, no further record can tell the reader about lost events, so the empty
-    /// range does. Caller holds `TRACING`.
+    /// Returns the range of bytes that can be read. Returns an empty range if no bytes can be read,
+    /// the buffer is not a flight recorder, and the count of lost events has changed since the
+    /// reader last got the count. The empty range reports lost events even if the writer has ended
+    /// and writes no further record that could report them. Caller holds `TRACING`.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -362,8 +365,8 @@ impl Buffer {
     }
 
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
-    /// advance beyond `tail`. The call of the first thread that waits at `tail` stores its time
-    /// `now`; this call and later calls return the stored time. Caller holds `TRACING`.
+    /// advance beyond `tail`. The first call with a new `tail` stores `now` as this time, and
+    /// returns it. Later calls with the same `tail` return the stored time. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {

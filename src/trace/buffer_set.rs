@@ -32,7 +32,7 @@ pub(crate) struct BufferSet {
     /// Size in bytes of the state of an ended process, without its buffers; `None` before the
     /// process has ended. The state and the buffers of an ended process do not change in size.
     pub(crate) ended: Option<u64>,
-    /// True if the process had ended before the present pass of the reader over all buffers began.
+    /// True if the process ended before the reader began its present pass over all buffers.
     pub(crate) ended_before_pass: bool,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
@@ -68,13 +68,13 @@ impl BufferSet {
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
-    /// Returns whether the process has ended and all of its data were read, at the beginning of a
-    /// pass of the reader over all buffers. `is_shared` is set for a shared trace, and
-    /// `was_complete` if the previous pass is complete.
+    /// Returns whether the process has ended and all of its data were read. Called when the reader
+    /// begins a pass over all buffers. `is_shared` is true if the trace is shared. `was_complete`
+    /// is true if the previous pass over all buffers is complete.
     ///
-    /// The records of a process in a shared trace are in the buffers of all processes, which other
-    /// processes may fill all the time. Such records were read if the process ended before the last
-    /// complete pass began.
+    /// In a shared trace, all processes write to the same buffers, so a buffer may contain unread
+    /// records of other processes at any time. The records of an ended process were read if the
+    /// process ended before the last complete pass began.
     pub(crate) fn is_read(&mut self, is_shared: bool, was_complete: bool) -> bool {
         if self.ended.is_none() {
             return false;
@@ -94,8 +94,8 @@ impl BufferSet {
     }
 }
 
-/// The kind of memory that a page fault lacks. The memory is allocated while `TRACING` is not held,
-/// and the page fault is then handled again.
+/// The kind of memory that must be allocated before a page fault can be handled. The memory is
+/// allocated while `TRACING` is not held, and the page fault is then handled again.
 #[derive(Clone, Copy)]
 pub(crate) enum NeededMemory {
     /// A list of [`BufferSet`]s. The value is the present number of elements; the new list has
@@ -178,7 +178,8 @@ impl LossCounts {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
-            // `lost` comes first, because it adds to `cut` if the count of lost events is corrupt.
+            // Call `lost()` before the number of discarded bytes is read: if the count of lost
+            // events is corrupt, the call adds to this number.
             self.lost = self.lost.wrapping_add(buffer.lost());
             let (cut, refused) = buffer.discarded_bytes_and_alloc_failures();
             self.cut = self.cut.wrapping_add(cut);

@@ -109,9 +109,9 @@ pub(crate) fn mark_shared_thread(parent: u32) {
     }
 }
 
-/// Replaces two words of the current thread's thread-local storage, at offset `at` from the thread
-/// pointer, by `new`. Does nothing if the word at offset `at` + 8 is not `was` or the memory is not
-/// accessible.
+/// Stores `new` in two words of the current thread's thread-local storage. The words are at offset
+/// `at` from the thread pointer. Does nothing if the second word (offset `at` + 8) is not `was`, or
+/// if the memory is not accessible.
 #[expect(unsafe_code, reason = "a call of C")]
 fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
@@ -202,10 +202,11 @@ pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
     Ok(leader.ok_or(ESRCH)?.clone())
 }
 
-/// Identifies the child of fork() with this key, and those of the next processes that are children
-/// of fork() with the identity of their parents. The search for the leaders visits all threads in
-/// the system. A caller that gets the leaders of many children, one after the other, makes one
-/// search for up to [`MAX_VISITS_PER_LOCK_HOLD`] children.
+/// Identifies the child of fork() with this key. The search for its leader visits all threads in
+/// the system. Therefore the same search also identifies children among the
+/// [`MAX_VISITS_PER_LOCK_HOLD`] processes from this key on, if they still have the identity of
+/// their parents. A caller that gets the leaders of many children, one after the other, then needs
+/// fewer searches.
 ///
 /// # Errors
 ///
@@ -252,13 +253,15 @@ fn unidentified_children(from: u64) -> Result<KVec<UnidentifiedChild>> {
     Ok(children)
 }
 
-/// Gives a child of fork() the identity of the process with this leader, which was found by the
-/// child's address space. Returns `ESRCH` if the process is exiting, `ENOMEM`.
+/// Gives a child of fork() the identity of the process whose leader is `leader`. The caller has
+/// found the leader by the child's address space. Returns `ESRCH` if the process is exiting,
+/// `ENOMEM`.
 fn identify_child(key: u64, leader: ARef<Task>) -> Result {
     let who = Identity::of_task(&leader);
     let pid = Pid::of_process(&leader).ok_or(ESRCH)?;
     let live = LiveProcess::of_leader(leader)?;
-    // If the process has not ended, its address space existed during the search.
+    // If the process has not ended, its address space has existed since before the search. The
+    // leader that was found with this address space is therefore the leader of the child.
     let mut all = TRACING.lock();
     all.live_process(key)?.identify_child(who, pid, live);
     Ok(())

@@ -33,8 +33,8 @@ pub(crate) fn trace_clock() -> Clock {
 
 /// The time of the clock of traces at the last suspend, in ticks.
 static SUSPENDED_AT: Atomic<u64> = Atomic::new(0);
-/// Number of suspends after which the clock of traces was earlier than before: many processors
-/// restart the TSC in a suspend.
+/// Number of suspends after which the clock of traces had a lower value than before the suspend:
+/// many processors restart the TSC in a suspend.
 static NR_RESTARTS: Atomic<u64> = Atomic::new(0);
 
 /// The suspend and resume callbacks of tracing, which detect that the TSC restarts.
@@ -55,8 +55,8 @@ impl PowerCallbacks for Power {
     }
 }
 
-/// Returns the number of suspends, since the module was loaded, in which the TSC, as the clock of
-/// traces, has restarted.
+/// Returns the number of suspends in which the clock of traces has restarted since the module was
+/// loaded. The clock of traces can restart only if it is the TSC.
 pub(crate) fn nr_clock_restarts() -> u64 {
     // Relaxed: no other memory depends on `NR_RESTARTS`.
     NR_RESTARTS.load(Relaxed)

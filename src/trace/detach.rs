@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Detaching of traced processes from the module before the module is unloaded.
+//! Detaches traced processes from the module, so that the module can be unloaded.
 //!
 //! A traced process keeps the device open and mapped for as long as it runs, even if it writes no
 //! event. If traced processes could not be detached, the module could not be unloaded while a
@@ -42,7 +42,8 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
         if has_fatal_signal() {
             return Ok(left);
         }
-        // Set `is_detaching` before the work is queued: the work may fail at once.
+        // Set `is_detaching` before the work is queued: the work may fail at once, and then clears
+        // `is_detaching`.
         let told = core::mem::replace(&mut all.live_process(key)?.is_detaching, true);
         drop(all);
         // If the process has no task yet or memory is short, the next call of `release` asks the

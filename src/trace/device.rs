@@ -67,8 +67,8 @@ struct FreeOnDrop;
 impl Drop for FreeOnDrop {
     fn drop(&mut self) {
         children::detach_probe();
-        // SAFETY: The caller is in process context. `detach_probe()` has detached the only probe
-        // that queues the work which `pt_cancel_unreported_work()` cancels.
+        // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
+        // only one probe queues, and `detach_probe()` has detached this probe.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
         trace_calls::free_all();
     }
@@ -119,7 +119,7 @@ impl DeviceFile {
         self.role.lock().clone()
     }
 
-    /// Creates a [`Role`] by `make`, and stores it in the file. If a concurrent call has stored a
+    /// Creates a [`Role`] with `make`, and stores it in the file. If a concurrent call has stored a
     /// role first, passes the new role to `undo` and drops it.
     ///
     /// # Errors
@@ -155,8 +155,8 @@ impl FileOperations for DeviceFile {
     /// Dropping the private data detaches the process that attached through the file, or drops the
     /// file's reference to a trace.
     fn release(&self, _: *mut bindings::file) {
-        // If the file on which PERFTRACE_RELEASE was called is closed before all processes have
-        // detached, processes may attach again.
+        // If PERFTRACE_RELEASE was called on this file, and not all processes have detached yet,
+        // closing the file lets processes attach again.
         if self.is_releasing.load(Relaxed) {
             detach::resume();
         }
@@ -491,9 +491,9 @@ fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
 /// Copies the range `span` of a process's buffer to user space. Returns the number of valid bytes,
 /// or `None` if the reader is no longer permitted to trace the process.
 ///
-/// The permission is checked each time that a chunk was copied to the kernel buffer. Data that the
-/// process writes after the reader has lost the permission are therefore never returned, however
-/// long the copy to user memory takes.
+/// The permission is checked after each chunk has been copied to the kernel buffer, and before the
+/// chunk is copied to user space. The function therefore never returns data that the process writes
+/// after the reader has lost the permission, even if the copy to user memory takes long.
 fn copy_range_to_user(
     held: &FileTraceRef,
     key: u64,

@@ -4,7 +4,7 @@
 //!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is released after
 //! each process that is updated, and after [`MAX_VISITS_PER_LOCK_HOLD`] processes that are not in
-//! the trace. [`LockYielder`] lets other tasks take `TRACING` then.
+//! the trace. After a release, [`LockYielder`] lets other tasks take `TRACING`.
 
 use kernel::alloc::KBox;
 use kernel::time::delay::fsleep;
@@ -19,7 +19,7 @@ use base::clock;
 
 /// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
 const MAX_BUSY_NS: u64 = 300_000;
-/// The duration of such a sleep.
+/// The duration of the sleep of a call that has run for [`MAX_BUSY_NS`] without a sleep.
 const BUSY_SLEEP: Delta = Delta::from_micros(50);
 
 /// Lets other tasks take `TRACING` during a call that takes it again and again. A task that waits
@@ -64,9 +64,9 @@ pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u6
     }
 }
 
-/// Removes from a trace the ended processes whose data were all read. Called when the reader begins
-/// a pass over all buffers. Processes are not removed from other traces: a reader that has read a
-/// record from another trace may still request the names of the record's process and marker.
+/// Removes the ended processes of a trace after all of their data were read. Called when the reader
+/// begins a pass over all buffers. Processes are not removed from other traces: a reader that has
+/// read a record from another trace may still request the names of the record's process and marker.
 pub(super) fn reap(id: u64, call: &mut LockYielder) {
     let Ok(was_complete) = TRACING.lock().trace(id).map(Trace::begin_pass) else {
         return;
@@ -91,8 +91,8 @@ pub(super) fn reap(id: u64, call: &mut LockYielder) {
     }
 }
 
-/// Removes a trace that has ended and to which no file refers, and the ended processes that are in
-/// no other trace. The trace's memory is freed while `TRACING` is not held.
+/// Removes a trace that has ended, if no file refers to the trace. Also removes the ended processes
+/// that are in no other trace. The trace's memory is freed while `TRACING` is not held.
 pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.state.slot().is_none();

@@ -11,7 +11,7 @@ use protocols::trace_buffer::{Record, Writer};
 
 use crate::buffer::Buffer;
 use crate::clock::trace_clock;
-use crate::signal::ReaderSignal;
+use crate::reader_signal::ReaderSignal;
 use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;

@@ -91,8 +91,8 @@ pub(super) fn add_copied_mapping(vma: &mut Vma) {
     let (key, mm) = (process_key_of_vma(vma), vma.mm() as usize);
     if key != 0 && !process_calls::has_address_space(key, mm) {
         let child = children::create_forked_child(key, mm);
-        // If the parent has ended and attached again, the child has another range than this
-        // mapping. Pages that were inserted into this mapping would then never be unmapped.
+        // If the parent has ended and attached again, this mapping is not in the child's range of
+        // the device file. Pages that were inserted into this mapping would then never be unmapped.
         let at = vma.pgoff().wrapping_mul(PAGE as u64);
         let is_in_range = at.wrapping_sub(process_calls::offset_within_range(at))
             == process_calls::process_range_offset(child);

@@ -40,7 +40,8 @@ impl Tracing {
             return;
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
-        // Unmap the placeholder pages that earlier accesses of the process to the slot have mapped.
+        // The process may have accessed the slot's buffers before it joins the trace. Unmap the
+        // placeholder pages that these accesses have mapped.
         process.unmap_slot_pages(slot);
         process.record_in_slot(slot, true);
         process.announce_trace_begin(slot, trace.process_view(generation));
@@ -78,8 +79,9 @@ impl Tracing {
     }
 
     /// Sets a marker's bit, and adds to the cache whether the marker's name matches. If the cache
-    /// is too small, returns the number of buckets for a larger table, and an empty charge, which
-    /// names the trace's user. The caller charges the larger table to the trace's user.
+    /// is too small, returns the number of buckets for a larger table, and a charge of 0 bytes to
+    /// the user of the trace. The caller uses this charge to charge the larger table to the same
+    /// user.
     fn store_glob_match(
         &mut self,
         wishes: &TraceGlobs,
@@ -173,12 +175,14 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
 }
 
 /// Adds to a new trace all processes that can join it, one at a time. Stops early if the caller is
-/// killed. The caller does not hold `TRACING`. If memory is short, a permission check can fail, and
-/// its process is counted in the trace. Otherwise only the cache of glob matches is allocated, and
-/// names can be matched without the cache.
+/// killed. The caller does not hold `TRACING`. If memory is short, the permission check of a
+/// process can fail, and the process is then counted in the trace (`no_memory`). Besides the
+/// permission checks, only the cache of glob matches needs memory, and names can be matched without
+/// the cache.
 ///
-/// Processes that attach during the call add themselves to the trace ([`join_traces`]). If they
-/// were added here as well, and attached faster than they are added, the call would not end.
+/// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
+/// function skips them. If it did not skip them, the call would not end while processes attach
+/// faster than the function adds them.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     let mut call = LockYielder::new();

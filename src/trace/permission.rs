@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Checks whether the creator of a trace may trace a process, and whether a caller may open a trace
-//! or trace a process. The permission of the creator is checked when the process joins the trace. It
-//! is checked again when the credentials or the dumpability of the process have changed.
+//! or trace a process. The permission of the creator is checked when the process joins the trace,
+//! and again when the credentials or the dumpability of the process have changed.
 //!
 //! No function asks the security modules while it holds `TRACING`.
 
@@ -58,10 +58,10 @@ impl PermissionCheck {
     /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
     /// `TRACING`.
     ///
-    /// The security modules are not asked for the permission to stop the process. A process itself
-    /// makes this check while its threads wait, by a kernel worker, and any process may read the
-    /// trace. Yama would require that the worker or the reader, and not the trace's creator, is an
-    /// ancestor of the process.
+    /// The security modules are not asked for the permission to stop the process. The task that
+    /// makes this check may be any process that reads the trace, or a kernel worker: while its
+    /// threads wait, the traced process has a worker make the check. Yama would require this task
+    /// to be an ancestor of the traced process, instead of the trace's creator.
     pub(crate) fn recheck(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
@@ -69,9 +69,9 @@ impl PermissionCheck {
         access::is_access_allowed(access::check_access_as(&self.maker, leader, false))
     }
 
-    /// Returns whether the ptrace rule lets the trace's creator trace the program that the process
-    /// ran at the last permission check. The security modules are not asked. Used after the process
-    /// has ended or has executed another program.
+    /// Returns whether the trace's creator may trace the program that the process ran at the last
+    /// permission check. Only the rules of ptrace are applied, and the security modules are not
+    /// asked. Used after the process has ended or has executed another program.
     pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_rule_allows_cred(&self.maker, &alive.leader, &alive.seen)
     }
@@ -79,8 +79,8 @@ impl PermissionCheck {
 
 impl Trace {
     /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
-    /// rights of the trace's creator. The trace must record neither processes of all users nor
-    /// kernel events.
+    /// rights of the trace's creator. The trace must not record the processes of all users, and
+    /// must have no buffers for kernel events.
     fn is_own(&self) -> bool {
         access::has_rights_of(self.payer().user())
             && !self.has_flag(flag::ALL_USERS)
@@ -181,9 +181,10 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
     Ok(())
 }
 
-/// Checks whether the creator of a trace, who had the permission to stop the calling process when
-/// the process joined the trace, still has the permission to read it. The function checks if
-/// `anyhow` is true, or if the credentials or the dumpability of the process have changed.
+/// Checks whether the creator of a trace still has the permission to read the calling process. When
+/// the process joined the trace, the creator had the permission to stop the process. If `anyhow` is
+/// false, the permission is checked only if the credentials or the dumpability of the process have
+/// changed.
 ///
 /// # Errors
 ///
@@ -213,8 +214,8 @@ pub(super) fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result
 
 impl Tracing {
     /// Searches for a process whose credentials or dumpability have changed since the permission to
-    /// trace it was checked. If the trace is shared, the process with the lowest key, `from` or
-    /// higher, is wanted. If the trace is not shared, only the process `key` can be the result.
+    /// trace it was checked. In a shared trace, finds the process with the lowest key that is
+    /// `from` or higher. In a trace that is not shared, only the process `key` can be the result.
     fn changed(&self, id: u64, key: u64, from: u64) -> LimitedSearch<(u64, ARef<Task>)> {
         let have_credentials_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -239,7 +240,7 @@ impl Tracing {
     ///
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. Permission for the previous program is checked by the
-    /// ptrace rule alone, with the present credentials of the process (see
+    /// rules of ptrace alone, with the present credentials of the process (see
     /// [`PermissionCheck::may_permission_still_hold`]).
     fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
         if self

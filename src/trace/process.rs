@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages that tell a process which markers' events to
-//! write.
+//! Traced processes: their markers, and the pages from which a process learns the markers whose
+//! events it has to write.
 //!
 //! ```text
 //!    ATTACH             end            take_unreferenced
@@ -75,8 +75,9 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key that selects the range of the process in the device file. `base_key` is the own key
-    /// of a process that has attached itself; a child of fork() has its parent's `base_key`.
+    /// The key that selects the range of the process in the device file. If the process has
+    /// attached itself, `base_key` is equal to `key`. A child of fork() has its parent's
+    /// `base_key`.
     pub(crate) base_key: u64,
     /// The copies of the perftrace library in the process.
     pub(crate) threads: LibraryCopies,
@@ -257,8 +258,9 @@ impl Process {
         true
     }
 
-    /// Changes the number of files of a copy of the library by one: up if `more` is true, otherwise
-    /// down. `at` is the offset of the copy's `struct perftrace_thread`. Does nothing if `at` is 0.
+    /// Changes by one the number of files by which a copy of the library has attached: up if `more`
+    /// is true, otherwise down. `at` is the offset of the copy's `struct perftrace_thread`. Does
+    /// nothing if `at` is 0.
     pub(crate) fn count_thread(&mut self, at: i64, more: bool) {
         let mut copies = self.threads.iter_mut();
         let known = copies.find(|(known, files)| *known == at && *files != 0);

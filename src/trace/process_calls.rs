@@ -170,10 +170,10 @@ pub(crate) fn process_range_offset(key: u64) -> u64 {
     process_range_start(all.process(key).map_or(key, |process| process.base_key))
 }
 
-/// Records that the process `key` has added (`one_more`) or removed a mapping of the device at the
-/// address `at`. `piece` is the part of the device that is mapped: the read-only pages or the
-/// buffers. `whole` is set if the mapping covers all read-only pages or all buffers. When its last
-/// mapping is removed, the process counts as ended.
+/// Records that the process `key` has added a mapping of the device at the address `at` or, if
+/// `one_more` is false, has removed it. `piece` is the part of the device that is mapped: the
+/// read-only pages or the buffers. `whole` is set if the mapping covers all read-only pages or all
+/// buffers. When its last mapping is removed, the process counts as ended.
 pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -185,9 +185,9 @@ pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool,
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // If `whole` is false, the kernel has split a mapping, and this is one of its parts.
-            // After the split of a piece (the read-only pages or the buffers), no mapping covers
-            // the whole piece any more.
+            // If `whole` is false, the kernel has split a mapping, and the new mapping is one of
+            // the parts. After the split of a piece (the read-only pages or the buffers), no
+            // mapping covers the whole piece any more.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -347,8 +347,8 @@ pub(crate) fn buffer_area_bytes() -> u64 {
 ///
 /// `put` is called with `TRACING` held, so that no page is mapped after
 /// [`Process::unmap_slot_pages`] has unmapped it. If no trace has a buffer of the process at
-/// `place`, the process's placeholder page is mapped. If the process has no placeholder page, that
-/// of the open file is mapped; `nobodys` is the address of the file's placeholder page. Returns
+/// `place`, the process's placeholder page is mapped. If the process has no placeholder page, the
+/// placeholder page of the open file is mapped; `nobodys` is the address of this page. Returns
 /// `None` if `place` is beyond the buffers of the last trace slot.
 pub(crate) fn fault<T>(
     key: Option<u64>,

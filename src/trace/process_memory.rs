@@ -141,7 +141,8 @@ pub(crate) struct ForkedChildPages {
 
 impl ForkedChildPages {
     /// Creates the pages for the calling process. If the process is a child of fork(), `child` is
-    /// the number of its markers, for which it also gets pages. May sleep.
+    /// the number of its markers, and the pages include a word for each of these markers. May
+    /// sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;

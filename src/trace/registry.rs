@@ -202,9 +202,8 @@ impl Tracing {
         self.address_spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// Counts that a process or one of its children could not be traced, because memory was short
-    /// or a limit was reached. The failure is counted in all traces that the process could have
-    /// joined.
+    /// Counts a failure to trace a process or one of its children, because memory was short or a
+    /// limit was reached. The failure is counted in all traces that the process could have joined.
     pub(crate) fn count_missed(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
@@ -293,8 +292,8 @@ impl Tracing {
         Ok(())
     }
 
-    /// Counts an ended process in each trace that contains the process. Removes the oldest ended
-    /// processes of a trace in which the ended processes exceed a limit (count or memory).
+    /// Counts an ended process in each trace that contains the process. If the ended processes of a
+    /// trace exceed a limit (count or memory), removes the oldest of them.
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -307,8 +306,8 @@ impl Tracing {
         }
     }
 
-    /// Returns the process `key`, and a trace. The trace is the first one, in the order of the ids,
-    /// whose id is greater than `after` and for which `wanted` returns true.
+    /// Returns the process `key`, and the trace with the lowest id that is greater than `after` and
+    /// for which `wanted` returns true.
     pub(super) fn trace_of(
         &self,
         key: u64,
@@ -324,8 +323,8 @@ impl Tracing {
     }
 
     /// Returns the process `key`, and a trace that the process is in or that has buffers of the
-    /// process. The trace is the first such one, in the order of the ids, whose id is greater than
-    /// `after`.
+    /// process. Of all such traces, the function returns the one with the lowest id that is greater
+    /// than `after`.
     pub(super) fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
         self.trace_of(key, after, |trace, process| {
             trace.has_live(process) || trace.set(key).is_some()
@@ -333,8 +332,8 @@ impl Tracing {
     }
 
     /// Searches for the first registered marker of the process `key` whose number is `number` or
-    /// higher. If this process has no such marker, the first registered marker of a process with a
-    /// higher key is wanted.
+    /// higher. If this process has no such marker, searches for the first registered marker of a
+    /// process with a higher key.
     pub(super) fn marker_from(&self, key: u64, number: usize) -> LimitedSearch<Describe> {
         let registered = |process: &KBox<Process>| {
             let from = if process.key == key { number } else { 0 };
@@ -370,8 +369,8 @@ impl Tracing {
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is
     /// charged to the user of the first trace in `traces` whose quota allows it. The process is
-    /// removed from the traces that precede this trace in the list, and from each trace whose
-    /// creator has no permission any more.
+    /// removed from the traces that precede this trace in the list, because their quotas do not
+    /// allow it. It is also removed from each trace whose creator has no permission any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {

@@ -16,8 +16,8 @@ const STAT_FAULT_TIME: usize = 2;
 /// The values of the module's own statistics.
 static MODULE_STATS: ModuleStats<4> = ModuleStats::new();
 
-/// The counters in which users read the statistics. Dropping this value deletes the instances;
-/// their last values stay readable. This value is dropped after all code that updates the
+/// The counters from which users read the statistics. Dropping this value deletes the counters,
+/// whose last values stay readable. This value is dropped after all code that updates the
 /// statistics has stopped.
 pub(crate) struct TraceStats {
     _lost: Instance,
@@ -26,8 +26,7 @@ pub(crate) struct TraceStats {
 }
 
 impl TraceStats {
-    /// Adds the instances. Called once, from module init, before any code can update the
-    /// statistics.
+    /// Adds the counters. Called once, from module init, before any code can update the statistics.
     pub(crate) fn new() -> Result<Self> {
         let lost = Instance::add_if_room(&Spec {
             help: c"Kernel events lost because the buffer of a trace was full",
@@ -66,7 +65,8 @@ pub(crate) fn count_lost_kernel_event() {
     MODULE_STATS.count(STAT_EVENTS_LOST);
 }
 
-/// Counts a page fault, and measures its duration until the result is dropped.
+/// Counts a page fault, and returns a timer that measures the duration of the fault until the timer
+/// is dropped.
 #[inline(always)]
 pub(crate) fn fault_timer() -> CostTimer<4> {
     MODULE_STATS.count_and_time(STAT_FAULTS, STAT_FAULT_TIME)

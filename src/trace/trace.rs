@@ -31,7 +31,7 @@ use crate::clock::nr_clock_restarts;
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};
-use crate::signal::ReaderSignal;
+use crate::reader_signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
 use base::account::{MemoryCharge, ResourceCharge};
 use base::credentials::Identity;
@@ -366,9 +366,9 @@ impl Trace {
         self.sets.get(self.find(key)?)
     }
 
-    /// Makes sure that the trace has a buffer set for `key`. A buffer set that does not exist is
-    /// taken from `spare`. If `spare` has no memory for the buffer set, the error names the memory
-    /// that the caller has to allocate.
+    /// Makes sure that the trace has a buffer set for `key`. If the set does not exist, it is taken
+    /// from `spare`. If `spare` has no memory for the buffer set, the error names the memory that
+    /// the caller has to allocate.
     fn ensure_buffer_set(&mut self, key: u64, spare: &mut FaultMemory) -> Result<(), NeededMemory> {
         let Err(place) = search(&self.sets, key, |set| set.key) else {
             return Ok(());
@@ -418,7 +418,7 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access page 0, which has the counts of the buffer, first. If page 0 could not
+            // Writers first access page 0, which has the counts of the buffer. If page 0 could not
             // be allocated, no other page is needed, because records cannot be found without the
             // counts.
             if number != 0 {
@@ -559,8 +559,8 @@ impl Trace {
     /// continue, or `None` after the last set. The first call, with `from` 0, also adds the losses
     /// of the sets that were removed from the trace.
     ///
-    /// The losses of a set that is removed between two calls are added at most once: they may be
-    /// missing in `sums`.
+    /// `sums` may lack the losses of a set that is removed between two calls, but never has them
+    /// twice.
     pub(crate) fn add_sets(&self, from: u64, sums: &mut SetSums) -> Option<u64> {
         if from == 0 {
             sums.losses = self.freed_losses;

@@ -22,8 +22,8 @@ use crate::marker;
 use crate::membership::{add_processes, set_all_marker_bits_of_process};
 use crate::permission::Caller;
 use crate::process::Process;
+use crate::reader_signal::ReaderSignal;
 use crate::registry::{Tracing, TRACING};
-use crate::signal::ReaderSignal;
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
 use crate::trace::{Trace, Unread};
 use base::access;
@@ -81,7 +81,7 @@ impl Tracing {
 /// # Errors
 ///
 /// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
-/// a task with the credentials of the trace's creator; `EBUSY` if the user already has
+/// a task that has the credentials of the trace's creator; `EBUSY` if the user already has
 /// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
 pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let caller = Caller::new();
@@ -356,8 +356,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// process `key`, and continues with the processes that have higher keys. Returns `ENOENT` if no
 /// such marker exists, or `EINTR` if the caller is being killed.
 ///
-/// Processes that attach during the call are not searched. If a program created processes faster
-/// than the call searches them, the call would otherwise not end.
+/// Processes that attach during the call are not searched. If they were searched, the call would
+/// not end while a program creates processes faster than the call searches them.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);

@@ -34,12 +34,12 @@ fi
 (cd "$root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$dir/initrd"
 rm -rf "$root"
 
-# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread of QEMU
-# emulates all CPUs of the guest in turn, so a busy wait costs real time. Three options avoid busy
-# waits at boot: tsc=reliable avoids the comparison of the CPUs' clocks, noapictimer avoids the
-# calibration of the local timer, and cpu_init_udelay=0 avoids the waits for CPUs to start. The
-# options that avoid busy waits do not change code that is measured. The CPU model is always "max",
-# an AMD model. The emulated PMU is therefore AMD's, with four counters.
+# With these options of -icount, each instruction takes a nanosecond of guest time, and the guest's
+# clock skips idle time. One thread of QEMU emulates all CPUs of the guest in turn, so a busy wait
+# costs real time. Three options avoid busy waits at boot: tsc=reliable avoids the comparison of the
+# CPUs' clocks, noapictimer avoids the calibration of the local timer, and cpu_init_udelay=0 avoids
+# the waits for CPUs to start. These three options do not change code that is measured. The CPU
+# model is always "max", an AMD model. The emulated PMU is therefore AMD's, with four counters.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
 exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \

@@ -32,8 +32,8 @@ lttng enable-channel --userspace --buffers-uid --subbuf-size=256k --num-subbuf=4
 lttng enable-event --userspace --channel=events 'bench:*'
 lttng start
 # The first program writes to a flight recorder, whose buffers are filled backwards. The second
-# program writes to a forward trace, which is read before a buffer is full, as a full buffer drops
-# events.
+# program writes to a forward trace. Each buffer of a forward trace is read before it is full,
+# because a full buffer drops events.
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_flight >"$dir/flight"
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$TARGET/simulate/library \

@@ -13,14 +13,15 @@ set_up
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The guest prints an archive of its files between two lines.
+# The guest prints an archive of its files between the lines "# archive begins" and "# archive
+# ends".
 make -s -C "$TOP" vm GUEST=debian-skylake <"$TOP/tests/documentation/guest_commands.sh" >"$work/output" || {
 	tail -n 20 "$work/output" >&2
 	die "the commands of tests/documentation/guest_commands.sh failed in the guest; see their output above"
 }
 tr -d '\r' <"$work/output" | sed '1,/^# archive begins$/d; /^# archive ends$/,$d' | base64 -d | tar -xz -C "$work"
 
-# commented FILE COMMENT: prints an SVG file with the licence and a comment in its head.
+# commented FILE COMMENT: prints an SVG file, and adds the licence and a comment to its head.
 commented() { sed "1a <!-- SPDX-License-Identifier: GPL-2.0 -->\n<!-- $2: drawn by tests/documentation/guest.sh. -->" "$work/$1"; }
 commented flamegraph.svg "What pfc flamegraph draws" >"$work/flamegraph"
 commented ppa.svg "What pfc ppa report draws" >"$work/ppa"

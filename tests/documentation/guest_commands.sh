@@ -15,8 +15,8 @@ cd /tmp/pictures
 	pfc flamegraph -i tar.data --title 'tar cf - /usr/lib/python3 | wc -c' -o flamegraph.svg
 } >&2
 
-# The recorded task computes, reads /dev/zero and sleeps in turn. For three of the eight seconds of
-# the recording, two other tasks compute on the CPU of the recorded task.
+# The recorded task repeats three actions: it computes, reads /dev/zero, and sleeps. For three of
+# the eight seconds of the recording, two other tasks compute on the CPU of the recorded task.
 cat >turns.py <<'END'
 import os, time
 
@@ -44,7 +44,7 @@ kill $task
 pfc ppa report turns.ppa -o ppa.svg >&2
 pfc ppa off >&2
 
-# Two programs write the same event. The filter selects one of five events.
+# Two programs write the same event. The filter selects a fifth of the events.
 for _ in 1 2; do /tests/examples/shop 1500 & done
 sleep 1
 {

@@ -10,8 +10,8 @@ function y_of(value) { return 390 - 340 * log(value) / log(3000) }
 function line(x1, y1, x2, y2) { printf "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x1, y1, x2, y2 }
 function text(x, y, words, anchor) { printf "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor, words }
 
-# For each way to read a value: its name in the picture, its colour on a light page, and its colour
-# on a dark page.
+# The array `way` describes each way to read a value by three fields: its name in the picture, its
+# colour on a light page, and its colour on a dark page.
 BEGIN {
 	way["**snapshot** of 1,000 counters on all CPUs, checked"] = "counter pages, a checked snapshot;#0060c0;#58a6ff"
 	way["perf_event read(), own CPU, a group of 16"] = "perf_event, a group of 16, own CPU;#7a3ea0;#bc8cff"

@@ -15,8 +15,9 @@ COLOURS = {
     "yellow": ("#8a6100", "#d7a94b"), "blue": ("#0b5cc4", "#6f9fe0"), "magenta": ("#8a3ea8", "#b98ad6"),
     "cyan": ("#067a83", "#39c5cf"), "white": ("#1f2328", "#d8d8d8"), "gray": ("#656d76", "#8d96a0"),
 }
-# Other names and values that pyte has for COLOURS: the first sixteen of 256 colours, with their
-# bright forms.
+# Maps other names that pyte returns for colours to the names in COLOURS. The other names include
+# the hexadecimal values of the first 16 of a terminal's 256 colours. A bright colour is mapped like
+# the normal colour, but bright black is mapped to gray.
 NAMES = {"brown": "yellow", "brightblack": "gray", "7f7f7f": "gray"}
 NAMES.update(zip("000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5".split(), COLOURS))
 NAMES.update(zip("ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff".split(), list(COLOURS)[1:]))

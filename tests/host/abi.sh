@@ -3,9 +3,9 @@
 #
 # Checks the headers in include/uapi. Each header compiles alone, in C and C++, and no structure has
 # padding. Structures and constants are the same for 32-bit and 64-bit programs. Constants have the
-# same values in C and in C++. The kernel's list assigns no ioctl number of the headers to another
-# driver. The headers are not compared with an earlier version, because no version has been released
-# (Documentation/versions.md).
+# same values in C and in C++. The kernel's list of ioctl numbers must not assign a number of these
+# headers to another driver. The headers are not compared with an earlier version, because no
+# version has been released (Documentation/versions.md).
 
 set -u
 work=$(mktemp -d)
@@ -69,8 +69,8 @@ for options in "-m32 -x c" "-x c++"; do
 	values $options >"$work/other"
 	nothing "versions: constants have the same values with $options" "$(diff "$work/64" "$work/other"; fewest 550 64)"
 done
-# Path of the kernel's list of ioctl numbers. The list of ioctl numbers is only in the complete
-# source of the kernel, which exists only on machines that have built a debug kernel.
+# Path of the kernel's list of ioctl numbers. The list is a file of the complete kernel source. Only
+# machines that have built a debug kernel have the complete kernel source.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
 # taken: prints the ioctl numbers of this project that the kernel's list assigns to other drivers.
 taken() {

@@ -7,7 +7,7 @@
 set -u
 out=${KBUILD_OUT:?} top=${TOP:?}
 
-# The functions are found by their names, among them the allocators that Rust code uses
+# The test finds these functions by their names, including the allocators that Rust code uses
 # (rust_helper_...). Functions in $harmless need no entry in faults.c. Some functions in $harmless
 # allocate nothing, and the functions of debugfs do not fail if an allocation fails. faults.c need
 # not cover the kernel's own allocators, such as alloc_pages_noprof():

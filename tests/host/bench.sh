@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Counts the instructions of operations of the driver interface, in a QEMU guest with -icount, whose
-# clock counts instructions. The test is the part of make bench that does not need the program in
-# tools/bench.
+# Counts the instructions that operations of the driver interface take. The operations run in a QEMU
+# guest whose clock counts instructions (-icount). The test is the part of make bench that does not
+# need the program in tools/bench.
 
 set -u
 work=$(mktemp -d) || exit 1

@@ -18,7 +18,7 @@
 set -u
 work=$(mktemp -d)
 # Removes the temporary files, and kills processes that commands of the pages have left running. The
-# processes to kill have DOCUMENTATION_TEST in their environment.
+# commands and their child processes have the variable DOCUMENTATION_TEST in their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do
@@ -125,7 +125,7 @@ not_of_pfc() {
 		esac
 	done
 }
-# is_package NAME: true if NAME, which may be a glob, matches a package of this project, or if it is
+# is_package NAME: true if NAME is a package of this project, a glob that matches such a package, or
 # a Debian package that the pages name.
 is_package() {
 	local package
@@ -137,7 +137,7 @@ is_package() {
 	return 1
 }
 # print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
-# do not exist. Does not check text in single quotes that consists of several words.
+# do not exist. Ignores text of several words in single quotes.
 print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
@@ -176,7 +176,7 @@ print_missing() {
 		done
 	done
 }
-# heading_ids PAGE: prints the headings of a page in the form in which links name them.
+# heading_ids PAGE: prints, for each heading of a page, the id by which links refer to the heading.
 heading_ids() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
 # print_links PAGE: prints the links to headings and files that do not exist.
 print_links() {

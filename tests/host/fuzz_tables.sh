@@ -4,8 +4,8 @@
 # Checks that the fuzzers of tests/kselftest cover all ioctls of include/uapi/linux. Each ioctl
 # number of perfmon.h, perftrace.h and ppa.h must be in the table of a fuzzer. Each byte of each
 # ioctl's structure must belong to a field that the fuzzer describes. With the argument "tables" a
-# fuzzer prints the ioctls in its table. A fuzzer also reports each structure in which a byte
-# belongs to no field of the table.
+# fuzzer prints the ioctls in its table. A fuzzer also reports each structure that has a byte
+# outside the fields in the table.
 
 set -u
 work=$(mktemp -d)

@@ -18,8 +18,8 @@ list_files() {
 each_file() { list_files | (cd "$TOP" && xargs -d '\n' "$@"); }
 # with_spdx: lists the files that have an SPDX line among their first 20 lines.
 with_spdx() { each_file awk 'FNR <= 20 && /SPDX-License-Identifier: GPL-2.0/ { print FILENAME }' | sort -u; }
-# too_long: lists the files that have more than 600 lines, with the number of lines. The lines of
-# wc about the total of several files are left out.
+# too_long: lists the files that have more than 600 lines, with the number of lines. Leaves out the
+# lines in which wc prints the total of several files.
 too_long() { each_file wc -l | awk '$1 > 600 && $2 != "total" && !/[.]svg$/ { print $2 ": " $1 }'; }
 
 plan 2

@@ -15,8 +15,9 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild stores the command that compiled each object in a file (.cmd). The compiler options about
-# generated code are removed from the command below, because rustdoc does not support these options.
+# Kbuild stores the command that compiled each object in a file (.cmd). The function document()
+# below removes options for code generation from the stored command, because rustdoc does not
+# support these options.
 crates=(src/{base/.base,counters/.main,perfmon/.main,ppa/.main,trace/.main}.o.cmd)
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd src/*/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
@@ -33,7 +34,7 @@ document() {
 	eval "$command" >"$out/$2.said" 2>&1
 	echo $? >"$out/$2.status"
 }
-# At most $JOBS crates at a time.
+# Run rustdoc on at most $JOBS crates at the same time.
 for i in "${!crates[@]}"; do
 	[ "$i" -lt "${JOBS:-1}" ] || wait -n
 	document "${crates[i]}" "$i" &
@@ -44,7 +45,8 @@ for i in "${!crates[@]}"; do
 done
 # kernel_doc HEADER...: runs kernel-doc on headers.
 kernel_doc() { "$KTREE/scripts/kernel-doc" -none -Wall -Werror "$@" 2>&1; }
-# Check each header by itself only if kernel-doc has refused one of them.
+# First run kernel-doc once on all headers. If it fails, run it on each header, to find the wrong
+# header.
 refused=""
 kernel_doc "${headers[@]}" >/dev/null || refused=1
 for header in "${headers[@]}"; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the installed libperfmon: each header compiles alone, the libraries have exactly the
-# promised symbols, and programs find the libraries by pkg-config. One program is written in the
-# style of programs for perfmon2, which treat 64-bit fields as uint64_t.
+# Tests the installed libperfmon: each header compiles alone, the libraries export exactly the
+# functions that perfmon.h declares, and programs find the libraries by pkg-config. One program is
+# written in the style of programs for perfmon2, which treat 64-bit fields as uint64_t.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}

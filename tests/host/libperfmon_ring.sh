@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests libperfmon's reader of rings (ring buffers of samples) on files that have the layout of a
-# ring that a context maps.
+# Tests libperfmon's reader of rings (ring buffers of samples). The rings are files with the layout
+# of the ring of a context.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}

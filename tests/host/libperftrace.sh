@@ -90,9 +90,9 @@ as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace:
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
-# The program simulated prints the events in these files. It is built in the target directory of cargo
-# test: with --workspace the features of all packages are those of cargo test, so cargo compiles
-# nothing that cargo test has compiled already.
+# The program `simulated` prints the events in these files. It is built in the target directory of
+# cargo test. The option --workspace gives all packages the same features as cargo test, so cargo
+# need not compile again what cargo test has compiled.
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
 	CARGO_TARGET_DIR=$TARGET cargo build --manifest-path "$manifest" --locked --workspace --example simulated >>"$work/log" 2>&1
 result $? "3.8 the library can be built with memory in place of the kernel" "$(cat "$work/log")"

@@ -24,7 +24,8 @@ trap clean_up EXIT
 
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# parser_finds PATTERN COMMAND...: passes if the checker reports an error that matches PATTERN.
+# parser_finds PATTERN COMMAND...: runs a command that runs openmetrics.py. Passes if openmetrics.py
+# reports an error that matches PATTERN.
 parser_finds() {
 	local pattern=$1 rc=0
 	shift
@@ -38,9 +39,9 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# The program fake_device is built in the target directory of cargo test, with the same profile. With
-# --workspace the features of all packages are those of cargo test, so cargo compiles nothing that
-# cargo test has compiled already.
+# The program fake_device is built in the target directory of cargo test, with the same profile. The
+# option --workspace gives all packages the same features as cargo test, so cargo need not compile
+# again what cargo test has compiled.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	--workspace --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the comments and pages about memory orderings and locks. Next to each memory ordering in
-# the code of the modules, a comment must name its partner, the ordering that it pairs with. The
-# table in Documentation/barriers.md must list each source file that has memory orderings, with the
-# number of its orderings and with their partners. When an ordering is added or removed, this test
-# fails until the table in barriers.md is corrected. Each lock must be in the table of
+# Checks the comments and pages about memory orderings and locks. Each memory ordering in the code
+# of the modules needs a comment that names its partner: the memory ordering with which it pairs.
+# The table in Documentation/barriers.md must list each source file that has memory orderings, with
+# the number of its orderings and with their partners. When an ordering is added or removed, this
+# test fails until the table in barriers.md is corrected. Each lock must be in the table of
 # Documentation/architecture.md.
 
 # shellcheck disable=SC2016
@@ -35,10 +35,10 @@ print_uncommented() {
 }
 
 # print_unknown_partners: checks the column "partner" of the table in barriers.md. In each row, this
-# column must name, in backticks, the other half of each pair of memory orderings, or the data that
-# both halves access. Prints each row without a name in backticks in the column "partner". Also
-# prints each name in backticks that is neither the path of a file nor a word in the source file of
-# its row.
+# column must contain a name in backticks. The name is the other half of a pair of memory orderings,
+# or the data that both halves access. Prints each row without a name in backticks in the column
+# "partner". A name in backticks must be the path of a file, or a word in the source file of its
+# row. Prints each other name in backticks, too.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"

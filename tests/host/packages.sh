@@ -4,10 +4,10 @@
 # prepare: tools/deb/dkms-test.sh
 # target: test-all
 #
-# Tests the Debian packages of make deb: lintian must find no error, DKMS must have built the
-# modules in a new Debian, modules that tools/deb/sign signs must be verifiable, and make uninstall
-# must remove the files of make install. Another test, tests/kselftest/pfc/install.sh, tests the
-# packages in a running guest.
+# Tests the Debian packages of make deb: lintian must find no error, and DKMS must have built the
+# modules in a new Debian. The signatures that tools/deb/sign makes must be valid. make uninstall
+# must remove the files that make install has installed. Another test,
+# tests/kselftest/pfc/install.sh, tests the packages in a running guest.
 
 set -u
 top=${TOP:?} packages=${CLONE:?}/deb/packages dkms=${PREPARED:?} release=${RELEASE:?}
@@ -35,9 +35,8 @@ got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | s
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
 # dkms_results SECTION: prints the lines of a section of the results that dkms-test.sh recorded when
-# it built the modules from these packages. If the section is missing, prints an error: without
-# output, a missing section would look like an empty section, which is the expected result of some
-# tests.
+# it built the modules from these packages. If the section is missing, prints an error, because some
+# tests expect an empty section, and a missing section without an error would look the same.
 dkms_results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"

@@ -19,8 +19,8 @@ trap 'rm -rf "$work"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 echo "TAP version 13"
-# With --workspace the features of all packages are those of cargo test, so cargo compiles nothing
-# that cargo test has compiled already.
+# The option --workspace gives all packages the same features as cargo test, so cargo need not
+# compile again what cargo test has compiled.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
 	--workspace --example synthetic >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/synthetic" "$work/traces" >"$work/cases" || {
@@ -49,9 +49,9 @@ is_same() {
 	! grep -v '^WARNING: Tracer discarded ' "$work/words"
 }
 while read -r case; do
-	# The trace `corrupt` contains invalid records, which pfc must leave out. Row 3.7 of
-	# Documentation/rows.md promises that invalid records damage only the events of the process
-	# that wrote them.
+	# The trace `corrupt` contains invalid records, which pfc must leave out. According to row
+	# 3.7 of Documentation/rows.md, invalid records damage only the events of the process that
+	# wrote these records.
 	row="pfc trace:"
 	[ "$case" != corrupt ] || row=3.7
 	check "$row babeltrace2 reads the trace '$case' as it was written" is_same "$case"
@@ -68,8 +68,8 @@ test_details() {
 }
 check "pfc trace: babeltrace2 finds the lost events between packets" test_details
 
-# babeltrace2 must refuse an incomplete packet. If babeltrace2 accepted incomplete packets too, its
-# exit status in the other tests would prove nothing.
+# babeltrace2 must refuse an incomplete packet. Otherwise a successful exit of babeltrace2 in the
+# other tests would not show that the trace is valid.
 test_torn() {
 	local file=$work/traces/types/stream_17_0
 	truncate -s -5 "$file"

@@ -24,8 +24,8 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 insmod /msr_raw.ko
 {
-	# Counter 0 raises an interrupt after every 100000 instructions. Counter 1 raises no
-	# interrupt.
+	# In each list of steps, counter 0 raises an interrupt after 100,000 instructions. Counter 1
+	# raises no interrupt.
 	for i in 1 2 3 4 5 6 7 8; do
 		echo "wr 0xc1 0xfffe7960; lvtpc 0x400; wr 0x187 0x430076; wr 0x186 0x5300c0; run 300000; nmi 0; rd 0xc1; rd 0xc2; nmis" >/proc/msr_raw
 		cat /proc/msr_raw /proc/uptime
@@ -47,7 +47,7 @@ for i in 1 2; do
 done
 failed=0
 echo "1..2"
-# The guest has written a list of 9 steps to /proc/msr_raw, 8 times. Each step of a list gives one
+# The guest has written a list of 9 steps to /proc/msr_raw 8 times. Each step of a list gives one
 # line of results.
 if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
 	echo "ok 1 pmu icount: a run gives 72 results and powers off"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Compiles the C programs of the documentation with the uapi headers only, warnings as errors.
-# documentation.sh compares the programs with the pages; readme.c and documented_programs.sh run the
-# programs.
+# Compiles the C programs of the documentation with the uapi headers only, and treats warnings as
+# errors. documentation.sh compares the programs with the pages; readme.c and documented_programs.sh
+# run the programs.
 
 set -u
 work=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
+# Tests how tools/rig/releases.sh chooses a kernel from a Debian archive in which some packages are
 # missing. A stand-in for apt-cache lists the packages of an archive. Pages of the documentation
 # must name the same supported kernel series as tools/rig/kernels, which the scripts of tools/rig,
 # the packages and `pfc doctor` use.

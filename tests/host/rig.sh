@@ -3,7 +3,7 @@
 #
 # Tests the scripts of tools/rig, which build and run the tests. Clones of the repository that share
 # a cache must not disturb each other. A script that waits for another process must print which
-# process that is. The output must name failed parts of a plan and failed jobs. For each world
+# process that is. The output must name failed steps of a build plan and failed jobs. For each world
 # (host, stock, debug, kcsan), the target `rows` of make must use the last test run in that world.
 # The order of these test runs must not matter.
 
@@ -48,8 +48,8 @@ wait
 as_wanted "rig lock: the waiting script goes on when the other one has ended" "$(grep -v waiting "$work/said")" "made
 had"
 
-# One part of a plan fails: the parts that do not need the failed part are made, and the output
-# names the failed part.
+# Case: one target of a plan (a makefile) fails. The targets that do not need the failed target are
+# made, and the output names the failed target.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -59,7 +59,8 @@ bad:
 after: bad
 	@touch $work/after
 END
-# A slow sed shows whether plan.sh waits until its filter has printed the messages.
+# Make sed slow, to test that plan.sh does not end before its filter, a sed process, has printed the
+# messages.
 mkdir "$work/slow"
 printf '#!/bin/sh\nsleep 0.3\nexec %s "$@"\n' "$(command -v sed)" >"$work/slow/sed"
 chmod +x "$work/slow/sed"
@@ -236,7 +237,8 @@ forget_results() {
 }
 as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget_results | xargs)" "debug.old stock.debian.long stock.new"
 
-# The path of the tree may contain a word that image.sh searches for in the paths of programs.
+# Case: the path of the source tree contains "readme", a word that image.sh also searches for in the
+# paths of programs.
 ln -s "$TOP" "$work/readme"
 as_wanted "rig image: the names of test programs do not depend on the path of the tree" \
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(modules\/faults\|pfc\/readme\/.*\).c$/p' | sort)" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests how the scripts of tools/rig read what test programs, cargo and guests print: results in
+# Tests how the scripts of tools/rig read the output of test programs, cargo and guests: results in
 # KTAP (ktap.awk), the output of cargo test (cargo.awk), and the console and the results of a guest
 # (guest.sh). Output that is wrong or incomplete must count as a failure.
 
@@ -96,7 +96,9 @@ as_wanted "rig guest: a program that prints the line for a repeated boot" \
 	"$(follow_lines '# up 1\n# begin x 5\n# again\n# end x 0 1\n# begin y 5\n# end y 0 1\n# up 2\n# done 0')" \
 	"x 0: # again;y 0: ;end ok;"
 
-# The loop at the end of boot() in vm.sh, with a stub of QEMU that writes the lines of one boot.
+# boots_of_guest LINES: calls is_repeated() of vm.sh for a guest that has written LINES. Prints
+# "twice" if is_repeated() is true at its first two calls, and "three times" if it is true at the
+# next call, too.
 boots_of_guest() {
 	(
 		results=$work/vm.results boots=0 lines=$1

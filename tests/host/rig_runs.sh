@@ -25,8 +25,8 @@ as_wanted "rig a whole run without a failure is in runs, with no second attempts
 # shellcheck disable=SC2086 # words
 in_rig() { (cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" ${environment:-} bash -c '. tools/rig/lib.sh; . tools/rig/history.sh; '"$1"); }
 
-# Each variable of the loop below, such as ONLY or WORLDS, restricts a test run. is_whole
-# (history.sh) must be false with each variable of the loop. If LONG is set, the loop also runs
+# Each variable of the loop below, such as ONLY or WORLDS, restricts or changes a test run. If one
+# of these variables is set, is_whole (history.sh) must be false. If LONG is set, the loop also runs
 # test.sh with each variable. If LONG is not set, the loop runs test.sh only with ONLY=a.
 is_not_whole() { ! environment=$1 in_rig is_whole; }
 wrong=""
@@ -97,7 +97,7 @@ as_wanted "rig LIMIT=: background processes of a script end with it" "$(grep -ls
 as_wanted "rig LIMIT=: the run is in runs with a failure, not in proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
 remove host/slow.sh
 
-# Case: the time of LIMIT= passes after the last job, while make has not ended.
+# Case: the time limit LIMIT= expires after the last job has ended and before make has ended.
 sed -i '$a sleep "${SLOW_END:-0}"' "$clone/tools/rig/plan.sh"
 commit
 said=$(run LIMIT=2 SLOW_END=30)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * careless: a faulty driver for tests. The driver does not check whether its counters could be
- * added, and calls perf_del() in atomic context. The driver never deletes its instances: not when
- * its init function fails, and not when the module is unloaded.
+ * added, and calls perf_del() in atomic context. The driver never deletes its instances, even if
+ * its init function fails or the module is unloaded.
  */
 #include <linux/module.h>
 #include <linux/perfcounters.h>

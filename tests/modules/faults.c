@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * faults: makes the nth allocation or registration on behalf of the project's
- * modules fail, on any kernel with kprobes.
+ * faults: causes one allocation or registration to fail, the nth that is made on behalf of the
+ * project's modules. Works on any kernel with kprobes.
  * Parameters:
  *
  *	echo N >/sys/module/faults/parameters/nth	arm: the Nth call from now on fails
@@ -14,8 +14,8 @@
  *							is full; 0: of no process
  *	cat /sys/module/faults/parameters/nr_slowed	number of allocations that took longer
  *
- * A call counts if a function of perfcounters.ko, perfmon.ko, perftrace.ko, ppa.ko, a provider, a
- * PMU description, a sampling format or a sample driver is on the stack. The call may be in any
+ * A call is counted if a function of perfcounters.ko, perfmon.ko, perftrace.ko, ppa.ko, a provider,
+ * a PMU description, a sampling format or a sample driver is on the stack. The call may be in any
  * task, including kworkers and hotplug threads. A call fails by returning at the first instruction
  * of the function, with the value that the function returns on failure.
  */
@@ -98,8 +98,8 @@ static void *(*delayed)(const void *old, size_t size, unsigned long align, gfp_t
 
 /*
  * Runs in place of a probed allocator: sleeps, as if the control group of the caller were full, and
- * then calls the allocator. A kprobe's handler itself must not sleep, and a busy loop there would
- * keep interrupts off.
+ * then calls the allocator. A kprobe's handler itself must not sleep, and a busy loop in the
+ * handler would keep interrupts off.
  */
 static noinline __nocfi void *slow_alloc(const void *old, size_t size, unsigned long align,
 					 gfp_t flags, int node)

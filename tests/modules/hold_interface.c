@@ -27,7 +27,7 @@ static int count_repeated(struct notifier_block *block, unsigned long event, voi
 	return NOTIFY_DONE;
 }
 
-/* The lowest priority: other modules have got a notification before it is counted. */
+/* The lowest priority: other modules get each notification before it is counted here. */
 static struct notifier_block notifier = { .notifier_call = count_repeated, .priority = INT_MIN };
 
 static int __init hold_interface_init(void)

@@ -55,8 +55,8 @@ static int absent;
 module_param(absent, int, 0400);
 
 /*
- * Numbers of calls: of read(), of read() in preemptible context, which is not allowed, and of
- * probe().
+ * The number of calls of read(), the number of calls of read() in preemptible context (which are
+ * not allowed), and the number of calls of probe().
  */
 static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The contexts in which test_driver.c can execute a command, on the CPU of the caller, and timers
- * that update instances from an interrupt on every CPU. test_driver.c includes this file.
+ * The contexts in which test_driver.c can execute a command on the CPU of the caller. This file
+ * also has timers that update instances from an interrupt on every CPU. test_driver.c includes this
+ * file.
  */
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>

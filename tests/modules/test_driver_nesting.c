@@ -17,7 +17,7 @@
 
 /*
  * Sources of updates. Each source has three instances (named counters): one that is updated alone,
- * and a pair.
+ * and a pair that is updated in one group.
  */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NR_DEPTHS	4

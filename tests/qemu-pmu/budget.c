@@ -61,7 +61,7 @@ void insn_budget_gen_check(DisasContextBase *db, uint32_t cflags)
      */
     tcg_gen_sub_i64(db->budget_left, db->budget_left, tcg_constant_i64(0));
     db->budget_op = tcg_last_op();
-    /* A block without a check for exit requests always runs. */
+    /* A block that does not check for exit requests has no exit, so it always runs. */
     if (tcg_ctx->exitreq_label) {
         tcg_gen_brcondi_i64(TCG_COND_LT, db->budget_left, 0,
                             tcg_ctx->exitreq_label);

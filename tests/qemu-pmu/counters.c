@@ -21,7 +21,7 @@ static int64_t distance(const X86PMU *pmu, const X86PMUCounter *c)
     return DIV_ROUND_UP(left * c->event->insns - c->rest, c->event->events);
 }
 
-/* Updates counters and pending interrupts by the instructions that have retired. */
+/* Advances the counters and the pending interrupts by the retired instructions. */
 static void x86_pmu_sync(X86PMU *pmu, int running)
 {
     int64_t insns = insn_budget_retired(CPU(pmu->cpu), running);

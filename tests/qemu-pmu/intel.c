@@ -141,7 +141,7 @@ static X86PMURegister intel_find(const X86PMU *pmu, uint32_t msr)
         r.readonly = true;
         break;
     case MSR_DEBUGCTL:
-        /* The emulator keeps only the PMU's bit of this register. */
+        /* The emulator keeps only the bit DEBUGCTL_FREEZE of this register. */
         r.kind = config->version < 2 ? NONE : DEBUGCTL;
         break;
     }

@@ -54,7 +54,7 @@ typedef struct X86PMUCounter {
     bool interrupts;
 } X86PMUCounter;
 
-/* A register: its function, its counter, and which accesses fault. */
+/* A register: its function, its counter, and the accesses that fault. */
 typedef struct X86PMURegister {
     uint8_t kind;           /* 0: not a PMU register; others: defined by the vendor */
     uint8_t counter;
@@ -69,8 +69,8 @@ typedef struct X86PMUVendor {
     uint64_t (*read)(const X86PMU *pmu, const X86PMURegister *r);
     void (*write)(X86PMU *pmu, const X86PMURegister *r, uint64_t value);
     /*
-     * Called after each write: derives from the registers which event each counter
-     * counts, and in which modes.
+     * Called after each write. Uses the values of the registers to set the event of
+     * each counter, and the modes in which the counter counts.
      */
     void (*configure)(X86PMU *pmu);
     /* Called when an interrupt was delivered. */
@@ -114,13 +114,16 @@ static inline uint64_t x86_pmu_counting(const X86PMU *pmu)
     return pmu->enabled[pmu->user];
 }
 
-/* Sets the event of counter @n, in which modes it counts, and whether it interrupts. */
+/*
+ * Sets the event that counter @n counts, the modes in which the counter counts, and
+ * whether an overflow of the counter interrupts.
+ */
 void x86_pmu_select(X86PMU *pmu, unsigned int n, const X86PMUEvent *event,
                     bool os, bool usr, bool interrupts);
 
 /*
- * Called after a register was written: updates which event each counter counts, and
- * in which modes.
+ * Called after a register was written: updates the event of each counter, and the
+ * modes in which the counter counts.
  */
 void x86_pmu_configure(X86PMU *pmu);
 

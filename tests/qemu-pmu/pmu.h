@@ -21,7 +21,7 @@ typedef struct X86PMUConfig {
     uint32_t echo;          /* every n-th interrupt is delivered a second time */
     uint32_t held;          /* mask of general counters that firmware uses */
     bool constrained;       /* some events count on some counters only, Intel */
-/* Differences of processors with an odd APIC id from those with an even one. */
+/* Differences between CPUs with an odd APIC id and CPUs with an even APIC id. */
     uint8_t unequal;        /* general counters with an odd id; 0: the same */
     uint8_t unequal_fixed;  /* fixed counters with an odd id; 0: the same */
     bool hybrid;            /* with an odd id, CPUID has another core type, Intel */

@@ -32,8 +32,8 @@ look() {
 	mkdir -p "$out/modules" "$trees"
 	# shellcheck disable=SC2016
 	quietly "make install, make uninstall" "$LOG" sh -ec '
-		# Modules of an earlier version, which make install removes for this kernel, and
-		# make uninstall for all kernels.
+		# Create modules of an earlier version. make install must remove those of this
+		# kernel, and make uninstall must remove those of all kernels.
 		modules=$1/lib/modules/$3/updates/perfcounters
 		earlier=$1/lib/modules/7.0.1/updates/perfcounters
 		mkdir -p "$modules" "$earlier"
@@ -61,9 +61,9 @@ look() {
 			! dpkg -s \$package >/dev/null 2>&1 || apt-get purge -y -q \$package
 		done
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# A kernel with the same headers as the stock kernel, but of another version than the
-	# installed linux-source. Its release sorts before the stock kernel's, so DKMS tries it
-	# first.
+	# Install the headers of another kernel. They are the headers of the stock kernel, but their
+	# version differs from that of the installed linux-source. The release of the other kernel
+	# sorts before the release of the stock kernel, so DKMS tries it first.
 	stage "headers of a kernel whose source is not installed" in_debian "$root" "" "
 		rm -rf /tmp/other
 		mkdir -p /tmp/other/DEBIAN /tmp/other/usr/lib/modules/$other
@@ -98,7 +98,8 @@ look() {
 			cd /usr/src/perfcounters-*/
 			PATH=/tmp/bin:\$PATH ./build $RELEASE" 2>&1 || :
 		echo "== prepared"
-		# A prepared tree is used after linux-source was upgraded or removed.
+		# A tree that was prepared earlier must also be used after linux-source was upgraded
+		# or removed.
 		in_root "printf '#!/bin/sh\ncase \"\$*\" in *linux-source*) echo 7.2.1-1 ;; *) /usr/bin/dpkg-query \"\$@\" ;; esac\n' >/tmp/bin/dpkg-query
 			PATH=/tmp/bin:\$PATH /usr/src/perfcounters-*/build --check $RELEASE && echo used" 2>&1 || :
 		echo "== skipped"

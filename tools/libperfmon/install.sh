@@ -20,8 +20,8 @@ install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
-# Install each manual page. A manual page can describe several functions. Each of them that has no
-# page of its own gets a page with the roff request .so, which includes the manual page.
+# Install each manual page. A manual page can describe several functions. A function without a page
+# of its own gets a page that consists of the roff request .so, which includes the manual page.
 for page in "$here"/man/*.3; do
 	name=${page##*/}
 	install -m 644 -t "$man" "$page"

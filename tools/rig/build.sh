@@ -36,8 +36,8 @@ built() {
 	die "cannot build $1; the complete log is $2"
 }
 
-# Builds the modules for the kernel tree in KDIR with the tool chain of the host. Needs neither
-# the chroot nor the stock kernel.
+# Builds the modules for the kernel tree in KDIR with the tool chain of the host. The build does not
+# need the chroot or the stock kernel.
 modules_for_kdir() {
 	local kdir out release
 	# shellcheck disable=SC2153 # the user sets KDIR
@@ -78,7 +78,7 @@ modules() {
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0
-	# Take the newest target directory in which neither cargo nor tools() below holds a lock.
+	# Take the newest target directory that is not locked by cargo or by tools() below.
 	# shellcheck disable=SC2012 # one name a line
 	while read -r other; do
 		for lock in "$other"/{debug,*/release}/.cargo-lock; do

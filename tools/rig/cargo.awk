@@ -32,7 +32,7 @@ function title(crate, path,    n, parts, i, out, last) {
 	return out
 }
 
-# Checks that the test binary before this line has printed all of its results.
+# Checks that the test binary whose output ends before this line has printed all of its results.
 function end_binary() {
 	if (crate != "" && !ended)
 		broken[++wrong] = "the tests of " crate " ran to their end"

@@ -108,7 +108,7 @@ checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path '.
 # Everyone may open ppactl for writing, like the kernel's file ns_last_pid, because the handler of
 # each write checks a capability.
 writable=1 checker "checkpatch, files of /proc" checkpatch -path './src/ppa/helpers/proc.c'
-# Leave out macro.h and lttng_tp.h, because checkpatch understands neither C++ nor macros that
+# Leave out macro.h and lttng_tp.h, because checkpatch does not understand C++, or macros that
 # expand the fields of an event. The next call of checkpatch checks the sources of the fuzzers.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \

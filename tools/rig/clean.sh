@@ -49,10 +49,10 @@ gone() {
 	say "    removed $1"
 }
 
-# is_gone DIRECTORY: checks that the clone to which a directory of the cache belongs no longer
-# exists. Returns true if the path of the clone is absent, nothing in the directory has changed for
-# a day, and all locks in the directory are free. An absent path alone does not prove that the clone
-# is gone, because the clone may be in a file system that this process cannot see.
+# is_gone DIRECTORY: true if a clone no longer exists. DIRECTORY is the clone's directory in the
+# cache. A clone counts as gone if its path is absent, nothing in DIRECTORY has changed for a day,
+# and all locks in DIRECTORY are free. An absent path alone does not prove that the clone is gone,
+# because the clone may be in a file system that this process cannot see.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)

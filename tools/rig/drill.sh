@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tries the modules on another kernel than the usual kernel of the cache (make drill
+# Tests the modules on a kernel that differs from the default kernel of the cache (make drill
 # [KERNEL_RELEASE=...]). The script prepares the tree of the other kernel, and compares the
 # prototypes of the tracepoints in the two kernels. Then the script builds the modules for the other
 # kernel, and boots the other kernel with the modules in a guest. By default the other kernel is the
@@ -17,8 +17,8 @@ prototype() {
 	grep -rhA8 -E "^(TRACE_EVENT|DEFINE_EVENT|DECLARE_TRACE|DECLARE_EVENT_CLASS)[A-Z_]*\(.*\b$2\b|^TRACE_EVENT[A-Z_]*\($2,|^DEFINE_EVENT\([a-z_]*, $2," \
 		"$1/include/trace/events" "$1/arch/x86/include/asm/trace" | sed -n '/TP_PROTO/,/)/p'
 }
-# prototypes TREE TREE: fails if a tracepoint that tracepoint.rs names has different arguments in
-# the two kernel trees.
+# prototypes TREE TREE: compares the tracepoints that tracepoint.rs names. Fails if a tracepoint has
+# different arguments in the two kernel trees.
 prototypes() {
 	local name changed=
 	while read -r name; do

@@ -174,9 +174,9 @@ follow() {
 	local results=$dir/results label=$2/$3 clocks="" is_done="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
-	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
-	# already. The deadline of a guest can be later already, for example because the previous
-	# program ended long before its time limit.
+	# wait_for SECONDS: sets the deadline to SECONDS from now. A deadline that is already later
+	# stays as it is. It can be later, for example, because the previous program ended long
+	# before its time limit.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
@@ -195,8 +195,8 @@ follow() {
 			# more, and QEMU then truncates the file `results`.
 			"# again"*) [ -n "$clocks" ] || reopen=1 ;;
 			"# up "*) [ -n "$running" ] || clocks+=" ${line#\# up } $SECONDS" ;;
-			# A program may print lines that look like the lines of the guest. Ignore
-			# lines such as "# begin" and "# done" while a program runs. Ignore a line
+			# A program may print lines that look like the lines of the guest. While a
+			# program runs, ignore lines such as "# begin" and "# done", and each line
 			# "# end" that does not name the running program.
 			"# done 0") [ -n "$running" ] || is_done=1 ;;
 			"# begin "*)
@@ -279,8 +279,8 @@ block() {
 		on' "$1/results"
 }
 
-# without_foreign_races CONSOLE: prints a kernel log without the KCSAN reports in which no module of
-# this project occurs. Data races within the kernel itself do not make a test run fail.
+# without_foreign_races CONSOLE: prints a kernel log, but keeps a report of KCSAN only if it names a
+# module of this project. Data races within the kernel itself do not make a test run fail.
 without_foreign_races() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
@@ -322,9 +322,9 @@ kernel_log() {
 	fi
 }
 
-# leaks LABEL DIR: records a test result, which fails if the guest's last scans found leaked memory,
-# or if kmemleak or lockdep had switched itself off. If the guest made no scan for leaks, records a
-# failure on the debug kernel, and nothing on other kernels.
+# leaks LABEL DIR: records a test result. The test fails if the guest's last scans found leaked
+# memory, or if kmemleak or lockdep had switched itself off. If the guest made no scan for leaks,
+# records a failure on the debug kernel, and nothing on other kernels.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {

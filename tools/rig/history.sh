@@ -4,7 +4,8 @@
 # Keeps two lists of whole test runs in the cache. A test run is whole if the user set none of the
 # variables that is_whole() reads. test.sh sources this file.
 #   runs    a line "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS" for each whole
-#           test run. UNITS are the units that needed a second attempt, separated by commas, or "-".
+#           test run. UNITS are the tests that needed a second attempt (see retry.sh), separated by
+#           commas, or "-".
 #   proved  a line "TREE TIME TARGET PASSED/FAILED/SKIPPED" for each whole test run of a committed
 #           tree without a failure.
 
@@ -19,8 +20,9 @@ is_whole() {
 }
 
 # committed_tree: prints "TREE COMMIT", the hashes of HEAD's tree and of HEAD, or "- -" if the work
-# tree has changes or new files. Settings of git cannot hide a change: a temporary index has no
-# marks such as assume-unchanged, and only the .gitignore files of the tree exclude new files.
+# tree has changes or new files. Settings of git cannot hide a change. The function uses a temporary
+# index, in which no file is marked as assume-unchanged. Only the .gitignore files of the tree
+# exclude new files.
 committed_tree() (
 	settings=(-c core.fileMode=true -c core.symlinks=true -c core.autocrlf=false -c core.sparseCheckout=false
 		-c core.fsmonitor=false -c core.untrackedCache=false -c core.ignoreStat=false -c submodule.recurse=false)

@@ -12,8 +12,8 @@
 
 set -euo pipefail
 
-# sources: lists the test programs. The paths are relative to the root of the source tree. With
-# absolute paths, the patterns below could match a directory above the source tree.
+# sources: lists the test programs. The paths are relative to the root of the source tree. If they
+# were absolute, the patterns below could match the name of a directory above the source tree.
 sources() {
 	cd "$TOP"
 	for c in tests/kselftest/{*,pfc/readme}/*.c tests/kselftest/pfc/names/*.{c,cc,rs} tools/libperf{mon,trace}/examples/*.c; do
@@ -73,7 +73,8 @@ done
 
 # Copy all modules of this project to one directory, and make links to them in /modules, the path
 # that the documentation names. The file /modules/order lists the modules that the demo and the
-# shell load: all modules but those of tests/, perfcounters.ko first and the other modules by name.
+# shell load: all modules except those of tests/. The list begins with perfcounters.ko; the other
+# modules follow in the order of their names.
 : >"$root/modules/order"
 if [ -e "$kbuild_out/modules.order" ]; then
 	while read -r o; do

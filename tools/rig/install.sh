@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Installs the modules for the kernel that they were built for, pfc with manual pages and
-# completions, libperfmon, libperftrace, the files for fleets, and the headers for programs
-# (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs the
-# installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
-# the directories for libraries and modules, which differ between distributions. With the option
-# --uninstall, the script removes the files that it would install otherwise, and the modules of all
-# kernels and versions, but not the modules of a Debian package. The directory updates/perfcounters
-# of each kernel belongs to this project alone, so modules that an earlier version has installed
-# there are removed too.
+# Installs the modules, in the directory of the kernel for which they were built. Also installs pfc
+# with manual pages and completions, libperfmon, libperftrace, the files for fleets, and the headers
+# for programs (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs
+# the installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules)
+# name the directories for libraries and modules, which differ between distributions. With the
+# option --uninstall, the script removes the files that it would install otherwise, and the modules
+# of all kernels and versions, but not the modules of a Debian package. The directory
+# updates/perfcounters of each kernel belongs to this project alone, so modules that an earlier
+# version has installed there are removed too.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)

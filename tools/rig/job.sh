@@ -41,18 +41,18 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	# cargo exits with status 101 if tests failed. Failed tests are not a failure of the job
 	# itself: the results of the job name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
-	# cargo.awk also writes the paths of failed tests to a file, which tells a second attempt
-	# which tests to run.
+	# cargo.awk also writes the paths of the failed tests to a file. A second attempt runs the
+	# tests in this file.
 	awk -v paths="$work/$label.paths" -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# The comment at the beginning of a test script can name an emulator after "emulator:"; the
-	# test script then gets the path of the named emulator in EMULATOR. The comment can name a
-	# command after "prepare:"; the test script then gets the output of the named command in
-	# PREPARED.
+	# The comment at the beginning of a test script can have a line "emulator:" with the name of
+	# an emulator. The test script then gets the path of this emulator in EMULATOR. The comment
+	# can have a line "prepare:" with a command. The test script then gets the output of this
+	# command in PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")

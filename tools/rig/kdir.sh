@@ -181,8 +181,9 @@ stock_kernel() {
 			[ $rc != 2 ] || [ -z "$fresh" ] || explain "download $rel"
 			[ $rc != 2 ] || break
 			[ $rc = 0 ] || continue
-			# A supported kernel becomes the usual kernel of the cache, for all clones
-			# whose tools/rig/kernels lists its series.
+			# A supported kernel becomes the default kernel of the cache. A clone uses
+			# the default kernel if the clone's tools/rig/kernels lists the series of
+			# this kernel.
 			[ "$word" != supported ] || [ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"
 			found=$rel
 			return

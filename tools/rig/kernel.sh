@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Builds a debug kernel from the source of the stock kernel, with a small configuration:
-# tests/vm/base.config and tests/vm/VARIANT.config. A kernel is built once, and again when its
+# tests/vm/base.config and tests/vm/VARIANT.config. A kernel that was built is used again until its
 # inputs change.
 # Usage: kernel.sh VARIANT    (debug or kcsan)
 # Prints the path of the kernel's directory. The directory contains build (the tree for building

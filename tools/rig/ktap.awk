@@ -2,9 +2,9 @@
 #
 # Converts the KTAP output of a test program to lines of these forms:
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
-# Variables: prog is the name of the program, rc its exit status (empty if it did not end), limit
-# its time limit in seconds, and only the value of ONLY=. The last line of output is "= PASSED
-# FAILED SKIPPED PLAN"; PLAN is missing if the program printed none.
+# Variables: `prog` is the name of the program, `rc` is its exit status (empty if it did not end),
+# `limit` is its time limit in seconds, and `only` is the value of ONLY=. The last line of output is
+# "= PASSED FAILED SKIPPED PLAN"; PLAN is missing if the program printed no plan.
 
 function wanted(name) {
 	if (only == "")
@@ -63,7 +63,7 @@ BEGIN { plan = -1 }
 	gsub(/\t/, " ", name)
 	sub(/^(not )?ok *([0-9]+ *)?(- *)?/, "", name)
 	skip = ""
-	# A directive is a word that begins with SKIP, in any case, as in "# SKIP: why".
+	# A directive is a word that begins with SKIP in upper or lower case, as in "# SKIP: why".
 	if (match(name, /#? *# *[Ss][Kk][Ii][Pp][^ ]*( *- )?/)) {
 		skip = substr(name, RSTART + RLENGTH)
 		sub(/^ +/, "", skip)

@@ -15,9 +15,9 @@ CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Clones share the cache: each clone has a directory in the cache for the results of its builds.
-# Everything in the cache outside the directories of clones is made once for all clones, and made
-# again if its inputs change. The scripts detect changed inputs in one of two ways: the name of a
-# result contains a hash of its inputs, or a stamp file lists the inputs.
+# All clones use the results in the other directories of the cache. Such a result is made once, and
+# made again if its inputs change. The scripts detect changed inputs in one of two ways: the name of
+# a result contains a hash of its inputs, or a stamp file lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
@@ -42,16 +42,16 @@ die()  { say "perfcounters: $*"; exit 1; }
 # PATIENCE is the factor by which all time limits are longer than on an idle machine. The default of
 # PATIENCE is 1 + LOAD.
 [[ ${LOAD:-} =~ ^[0-9]{0,9}$ ]] || die "LOAD=$LOAD is not a number of up to 9 digits; give the number of busy loops"
-# A number that begins with 0 is decimal.
+# Read a number that begins with 0 as decimal, not as octal.
 LOAD=${LOAD:+$((10#$LOAD))}
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
 # short_hash: prints 12 digits of the hash of standard input, for use in the name of a directory.
 short_hash() { sha256sum | cut -c1-12; }
 
-# kill_tree PID: ends a process and all of its descendants, in any process group. Stops each process
-# (SIGSTOP) before it ends the children of the process, because a running make would start another
-# job when one of its jobs ends.
+# kill_tree PID: ends a process and all of its descendants, including those in other process groups.
+# Stops each process (SIGSTOP) before it ends the children of the process, because a running make
+# would start another job when one of its jobs ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0

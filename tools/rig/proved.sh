@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Prints the last commit of main whose tree has passed `make test` on this machine, and the last one
-# whose tree has passed `make test-all`, each with the number of commits after it (make proved).
-# Follows first parents only. A tree that has passed make test-all counts as having passed make
-# test. The script fails if no commit has passed make test, or if no commit has passed make
-# test-all.
+# Prints the last commit of main whose tree has passed `make test` on this machine, and the last
+# commit whose tree has passed `make test-all` (make proved). Also prints the number of commits that
+# follow each of the two. Of a merge, the script follows only the first parent. A tree that has
+# passed make test-all counts as having passed make test. The script fails if no commit has passed
+# make test, or if no commit has passed make test-all.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

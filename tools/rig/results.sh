@@ -19,7 +19,7 @@ collect() {
 		printf '# %s %s\n' "$1" "$2"
 		sed '$d' <<<"$out"
 	} >>"$tap"
-	# Save the plan: a second attempt must have the same plan as the first attempt.
+	# Save the KTAP plan, because a second attempt must have the same plan as the first attempt.
 	[ -z "$plan" ] || printf '%s %s\t%s\n' "$1" "$2" "$plan" >>"${tap%.tap}.plans"
 	[ -z "${TIMES:-}" ] || [ -z "$5" ] || printf 'program %s %s %d\n' "$1" "${2// /_}" "$5" >>"$TIMES"
 	[ -n "$ONLY" ] && [ $((p + f + s)) = 0 ] && return

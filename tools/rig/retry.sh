@@ -85,9 +85,9 @@ attempt() {
 }
 
 # passed DIR JOB LABEL PROGRAM: true if the second attempt passed. The second attempt must run to
-# its end without a failure, and its plan must be that of the first attempt, except for cargo tests.
-# Each result that failed at the first attempt must pass. A result that the second attempt skips has
-# not passed, unless the first attempt skipped it, too.
+# its end without a failure. Its KTAP plan must be equal to the plan of the first attempt, except
+# for cargo tests. Each result that failed at the first attempt must pass. A result that the second
+# attempt skips has not passed, unless the first attempt skipped it, too.
 passed() {
 	local tap=$1/$2.tap kind
 	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
@@ -100,8 +100,8 @@ passed() {
 			sub(/ \([^()]*[0-9][^()]*\)$/, "", line)
 			return line
 		}
-		# Count the results of each name in the first attempt. If a result has failed, the
-		# second attempt must pass this number of results of the same name.
+		# Count the results of each name in the first attempt. If a result of a name failed,
+		# the second attempt must have at least as many passed results of this name.
 		FNR == NR && /^(not )?ok - / {
 			if (/^not / && $0 !~ /^not ok - rig /) wanted[name($0)]
 			if (/ # SKIP /) { sub(/ # SKIP .*/, ""); may_skip[$0] } else needed[name($0)]++
@@ -117,7 +117,7 @@ passed() {
 		}' <(results_of "$work/$2" "$3" "$4" "$kind"; echo "# end of the first attempt") <(results_of "$1/$2" "$3" "$4" "$kind")
 }
 
-# plan_of FILE LABEL PROGRAM: prints the plan of a program, from FILE.plans.
+# plan_of FILE LABEL PROGRAM: prints the KTAP plan of a program, from FILE.plans.
 plan_of() { awk -F '\t' -v unit="$2 $3" '$1 == unit { print $2 }' "$1.plans" 2>/dev/null || :; }
 
 # results_of FILE LABEL PROGRAM KIND: prints the results of a unit, from FILE.tap.
@@ -208,8 +208,9 @@ second_attempts() {
 }
 
 # unreliable: records a failure for each unit that needed a second attempt in this test run and in
-# at least two of the nine whole test runs before it. Runs of make test-debug have other worlds than
-# runs of make test and make test-all, so each kind is counted by itself.
+# at least two of the nine whole test runs before it. Runs of make test-debug use other worlds
+# (kernels) than runs of make test and make test-all, so the two kinds of runs are counted
+# separately.
 unreliable() {
 	local name times
 	[ -n "$whole" ] || return 0

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs the tests: collects the tests, splits them into jobs, lets GNU make run the jobs in parallel
-# (plan.sh), repeats failed units (retry.sh), and prints the report.
+# (plan.sh), gives failed tests a second attempt (retry.sh), and prints the report.
 #
 # Usage: test.sh          make test: runs the worlds host (cargo test, tests/host) and stock
 #                         (tests/kselftest in guests)
@@ -85,8 +85,8 @@ host_jobs() {
 	local s name needs tests=""
 	if mentions "$TOP/tools" "$TOP/src/protocols" "$TOP"/src/*/rules; then
 		# If two cargo builds use the same target directory, one waits for the other. To
-		# avoid such waits, the plan builds the tools before the tests, and the tests before
-		# each job that uses cargo's debug builds.
+		# avoid such waits, the makefile first builds the tools, then the tests, and then
+		# runs the jobs that use cargo's debug builds.
 		tests=test-binaries
 		job "$(expected host cargo_test 1500)" "cargo test" "tools test-binaries" cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p protocols --test loom --test loom_ring --test self_page --release"; fi
@@ -117,8 +117,8 @@ boots_of() {
 		function boots(  i, b, least) {
 			n = int(total / most) + 1
 			for (b = 1; b <= n; b++) sum[b] = 0
-			# Assign the programs in the order of their durations, the longest first,
-			# each to the boot with the smallest sum of durations so far.
+			# Begin with the programs that take longest. Assign each program to the boot
+			# whose programs so far have the smallest sum of durations.
 			for (i = 1; i <= count; i++) {
 				least = 1
 				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
@@ -178,8 +178,8 @@ make_plan() {
 	} >"$work/plan.mk"
 }
 
-# needs: prints the prerequisites of all jobs but test-binaries, beginning with those that most jobs
-# have.
+# needs: prints the prerequisites of all jobs, without the prerequisite test-binaries. Begins with
+# the prerequisites that most jobs have.
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 && $2 != "test-binaries" { print $2 }'; }
 
 # until_limit COMMAND...: runs a command. If LIMIT= seconds have passed since the test run began,
@@ -247,8 +247,9 @@ report_not_run() {
 }
 
 # report_skips: records a failure if a run of make test without restricting variables such as ONLY
-# skipped a test that testing.md does not list. Each line of the list in testing.md has a shell
-# pattern for worlds and guests, as in stock/pmu-*, a blank, and a shell pattern for names of tests.
+# skipped a test that testing.md does not list. Each line of the list in testing.md consists of a
+# shell pattern for worlds and guests (such as stock/pmu-*), a blank, and a shell pattern for names
+# of tests.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0

@@ -2,9 +2,9 @@
 #
 # Prints a table with the times of a test run, from the lines that timed.sh and results.sh have
 # written.
-# Variables: begin and end are the times of the test run in seconds since 1970; before and after are
-# "TICKS IDLE-TICKS" of all CPUs at these times; earlier is empty, or names a file with the seconds
-# that programs took in previous runs, for comparison.
+# Variables: `begin` and `end` are the times of the test run in seconds since 1970; `before` and
+# `after` have the form "TICKS IDLE-TICKS", for all CPUs at these two times; `earlier` is empty, or
+# names a file with the seconds that programs took in previous runs, for comparison.
 
 function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
 

@@ -28,10 +28,10 @@ orders=$run/orders
 results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
-# wanted_programs NAME...: prints the files of the test programs with these names, and of the
-# programs that the sources of these programs (NAME.c and NAME_*.h) mention as /tests/NAME. The
-# guest gets only the files that wanted_programs() prints, because unpacking all test programs would
-# take a third of the guest's boot time.
+# wanted_programs NAME...: prints the files of the test programs with these names. A source of such
+# a program (NAME.c or NAME_*.h) can mention another program as /tests/OTHER. The function prints
+# the files of the mentioned programs, too. The guest gets only the files that wanted_programs()
+# prints, because unpacking all test programs would take a third of the guest's boot time.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -78,8 +78,8 @@ uncompressed() {
 }
 
 # is_repeated: true if the boot that has ended must be repeated, because the timer of a CPU had
-# stopped. The first line of such a guest is "# again" (see check_timers() in tests/vm/init); it has
-# loaded no module of this project. A boot is repeated at most twice.
+# stopped. Such a guest prints "# again" as its first line (see check_timers() in tests/vm/init),
+# and has loaded no module of this project. A boot is repeated at most twice.
 is_repeated() {
 	grep -am 1 '^# ' "$results" 2>/dev/null | grep '^# again' >>"$results.again" && [ "$(wc -l <"$results.again")" -lt 3 ]
 }
@@ -90,18 +90,20 @@ boot() {
 	# shellcheck disable=SC2034 # boot_timeout is for guest.sh
 	local smp=2 mem=1G append="" disk="" boot_timeout=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
-	# Three options for busy hosts, which can stop QEMU for a long time. no_timer_check skips the
-	# kernel's test of the timer at boot, which could fail after such a stop. tsc=nowatchdog
-	# turns off the clocksource watchdog for the TSC, which could find a difference between two
-	# clocks after such a stop and mark the TSC unstable. The third option turns off reports of
-	# RCU stalls until the kernel runs init: no module of this project is loaded by then.
+	# The next line has three options for a busy host, on which QEMU may pause for a long time.
+	# no_timer_check skips the kernel's test of the timer at boot, which could fail after such a
+	# pause. tsc=nowatchdog turns off the clocksource watchdog for the TSC. After such a pause,
+	# the watchdog could find a difference between two clocks and mark the TSC unstable. The
+	# option rcu_cpu_stall_suppress_at_boot turns off reports of RCU stalls until the kernel
+	# runs init, which is before any module of this project is loaded.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog rcupdate.rcu_cpu_stall_suppress_at_boot=1"
 	append+=" loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
-	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
-	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,
-	# not only the first one. no5lvl: KASAN gets the number of page table levels from the CPU's
-	# features. With five page table levels, an interrupt that occurs while the boot CPU's
+	# The next line has three options for debug kernels. watchdog_thresh raises the time limit
+	# of the lockup detectors, because a debug kernel in an emulator may compute for a long time
+	# without a break. With kasan_multi_shot, KASAN reports every error, not only the first one.
+	# no5lvl disables five-level page tables. KASAN gets the number of page table levels from
+	# the CPU's features. With five levels, an interrupt that occurs while the boot CPU's
 	# features are cleared and read again would cause many false reports of KASAN.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	# Short test runs (make test) disable features of the kernel that take time in the emulator
@@ -212,8 +214,8 @@ demo() {
 	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		# With signal=on, QEMU instead of the guest handles Ctrl-C, which therefore ends the
-		# demo at once.
+		# With signal=on, Ctrl-C ends the demo at once, because QEMU handles it and does not
+		# pass it to the guest.
 		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
 			-mon chardev=terminal -serial "file:$results"
 	else

@@ -55,7 +55,7 @@
  *	kernel may fill in more bytes, but not fewer
  * @min_size: number of bytes of this structure that every kernel of this
  *	@version fills in
- * @nr_cpus: number of CPU blocks in each chunk (the kernel's nr_cpu_ids)
+ * @nr_cpus: number of CPUs for which each chunk has slots (the kernel's nr_cpu_ids)
  * @gen1: generation, incremented before the set of instances changes
  * @gen2: generation, set to @gen1 after the set of instances has changed. A
  *	reader loads @gen2 before it reads the descriptors, and @gen1 after it
@@ -66,7 +66,7 @@
  * @nr_chunks: number of chunks at present; an access beyond the last chunk
  *	raises SIGBUS
  * @nr_slots: number of slots in use, including unused slots between instances;
- *	the number of every live instance is smaller
+ *	the number of every live instance is below @nr_slots
  * @max_instances: maximum value that @nr_slots can reach
  * @flags: PERFCOUNTERS_F_*
  * @counters_offset: file offset of chunk 0
@@ -78,8 +78,8 @@
  *	has the format of the bitmap of possible CPUs
  * @tsc_khz: RDTSC ticks per millisecond; 0 if the time stamp counter is not
  *	constant, or stops in idle states
- * @boot_id: random number, chosen each time that perfcounters.ko is loaded; if @boot_id differs
- *	from that of an earlier read, the instance numbers of that read are no longer valid
+ * @boot_id: random number, chosen each time that perfcounters.ko is loaded; if @boot_id has changed
+ *	since an earlier read, the instance numbers from the earlier read are no longer valid
  * @loaded_ns: CLOCK_REALTIME in nanoseconds when perfcounters.ko was loaded
  */
 struct perfcounters_header {

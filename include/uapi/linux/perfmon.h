@@ -88,9 +88,10 @@ struct pfarg_pmc {
  *	PERFMON_RESTART; the first sampling period starts with @reg_value
  * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD
  * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD after which a
- *	run of the set ends and the next set becomes active; 0: overflows of this PMD switch no set
- * @reg_reset_pmds: PMDs that are reset when this PMD is reset; a PMD that does not sample is reset
- *	to 0
+ *	run of the set ends and the next set becomes active; 0: overflows of this PMD do not switch
+ *	sets
+ * @reg_reset_pmds: PMDs that are also reset when this PMD is reset; among them, PMDs that do not
+ *	sample are reset to 0
  * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
  * @reg_smpl_eventid: value that is passed to the sampling format at each overflow of this PMD
  * @reg_random_mask: with PFM_REGFL_RANDOM, mask of random numbers: each sampling period but the
@@ -356,9 +357,8 @@ struct perfmon_self {
 #define PFM_MSG_EVICTED	4	/* the context has ended in favor of an administrator's context */
 
 /*
- * Value of an instruction address, in messages and in samples, if the CPU ran a
- * KVM guest, because the registers of the guest are not known. The value equals
- * PERF_CONTEXT_GUEST of perf.
+ * Value that messages and samples contain in place of an instruction address if the CPU ran a KVM
+ * guest. The registers of a guest are not known. The value equals PERF_CONTEXT_GUEST of perf.
  */
 #define PERFMON_IN_GUEST	((__u64)-2048)
 
@@ -426,9 +426,9 @@ struct perfmon_create {
  *	frequent
  * @throttled: total length of the pauses of sampling in nanoseconds; counting continues in a pause
  * @lost: number of samples that were due in pauses of sampling and were not taken
- * @elsewhere: nanoseconds, accurate to a timer tick, that the thread ran on CPUs that lack a
- *	register of the context, or are of another core type; the context counted nothing on these
- *	CPUs
+ * @elsewhere: time in nanoseconds, accurate to a timer tick, for which the thread ran on CPUs of
+ *	another core type, or on CPUs without a register of the context. The context counted nothing
+ *	on these CPUs
  * @reserved: zero
  *
  * All numbers and times in this structure are counted from PERFMON_LOAD.

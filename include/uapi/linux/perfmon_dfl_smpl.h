@@ -42,7 +42,7 @@ struct pfm_dfl_smpl_arg {
  * @hdr_buf_flags: zero
  * @hdr_lost: total number of lost samples. A sample is lost while sampling is throttled, or if
  *	another PMD has overflowed at the same time and has filled the buffer. Samples that are lost
- *	by throttling are added when the next entry is written
+ *	by throttling are counted when the next entry is written
  * @hdr_throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @hdr_reserved: zero
  */

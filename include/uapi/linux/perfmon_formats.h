@@ -37,7 +37,7 @@ struct perfmon_nway_arg {
  * @masked: how often the context was masked because all buffers were full
  * @lost: total number of lost samples. A sample is lost while sampling is throttled, or if another
  *	PMD has overflowed at the same time and has filled the last buffer. Samples that are lost by
- *	throttling are added when the next entry is written
+ *	throttling are counted when the next entry is written
  * @throttled: total time in nanoseconds for which sampling was throttled, as of the last entry
  * @used: for each buffer, the total size of its entries in bytes
  *
@@ -76,8 +76,8 @@ struct perfmon_histogram_arg {
 
 /**
  * struct perfmon_histogram - the buffer of the sampling format "histogram"
- * @base: same as in struct perfmon_histogram_arg
- * @shift: same as in struct perfmon_histogram_arg
+ * @base: lowest instruction address that has a bucket
+ * @shift: log2 of the number of addresses that share a bucket
  * @nr: number of buckets
  * @samples: number of samples, including those that @outside counts
  * @outside: number of samples whose instruction address has no bucket

@@ -66,7 +66,7 @@ struct perfmon_ring_tail {
 };
 
 /**
- * struct perfmon_record - header of a record in a ring, at a multiple of 8 bytes
+ * struct perfmon_record - header of a record, which begins at a multiple of 8 bytes in the ring
  * @size: size of the record in bytes, this header included, a multiple of 8
  * @type: PERFMON_RECORD_*
  * @flags: zero

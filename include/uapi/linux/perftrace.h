@@ -72,8 +72,8 @@
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
  * @mask: size of a buffer's area for records in bytes, minus 1
  * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. If the program has closed
- *	its descriptor of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM. Instead, they
- *	poll for room, for at most @wait_ms milliseconds
+ *	its descriptor of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM. Instead, the
+ *	threads poll for room, for at most @wait_ms milliseconds
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -93,8 +93,8 @@ struct perftrace_slot {
  * @clock: clock of the records' times, PERFTRACE_CLOCK_*
  * @key: number that identifies this process; in shared buffers it follows the header of each of the
  *	process's records
- * @offset: nanoseconds by which CLOCK_MONOTONIC of this process's time namespace is ahead of that
- *	of the initial time namespace; the writer subtracts the offset from times of
+ * @offset: CLOCK_MONOTONIC in this process's time namespace minus CLOCK_MONOTONIC in the initial
+ *	time namespace, in nanoseconds; the writer subtracts @offset from times of
  *	PERFTRACE_CLOCK_MONOTONIC
  * @pid: id of this process in its pid namespace
  * @reserved: 0
@@ -117,8 +117,8 @@ struct perftrace_control {
 
 /**
  * struct perftrace_buffer - header of a buffer, in its first page; records begin in the next page
- * @head: number of bytes written to the buffer or, in flight recorders, the negative of the number.
- *	  The store to @head commits a record
+ * @head: number of bytes written to the buffer or, in flight recorders, the negative of this
+ *	  number. The store to @head commits a record
  * @limit: position up to which the writer's fast path writes.
  *	   The fast path passes a record to the slow path if the record would end above @limit or,
  *	   in flight recorders, begin below @limit (compared as signed numbers). If @limit is 0, the
@@ -245,10 +245,10 @@ struct perftrace_attach {
  * write
  * @name: "provider:event"
  * @fields: the fields of the marker, as a text of "name:type" items
- * @number: PERFTRACE_REGISTER returns here the number of the marker in this process, or
- *	    PERFTRACE_NO_NUMBER; PERFTRACE_UNREGISTER takes the number from here
- * @error: PERFTRACE_REGISTER returns here an errno if the marker was refused, otherwise 0; the
- *	caller of PERFTRACE_UNREGISTER sets it to 0
+ * @number: number of the marker in this process, returned by PERFTRACE_REGISTER and passed to
+ *	    PERFTRACE_UNREGISTER; PERFTRACE_NO_NUMBER if the marker was refused
+ * @error: errno if PERFTRACE_REGISTER refused the marker, otherwise 0; for PERFTRACE_UNREGISTER the
+ *	caller sets @error to 0
  */
 struct perftrace_marker {
 	char	name[PERFTRACE_NAME_MAX];
@@ -286,9 +286,9 @@ struct perftrace_markers {
 /**
  * struct perftrace_create - argument of PERFTRACE_CREATE and PERFTRACE_OPEN
  * @size: size of this structure in bytes
- * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _KEEP, _PAUSED and _ALL_USERS; set by PERFTRACE_OPEN
+ * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _KEEP, _PAUSED, _ALL_USERS; returned by PERFTRACE_OPEN
  * @bytes: size of a buffer's area for records in bytes; 0: 16 KiB, or 1 MiB with PERFTRACE_SHARED;
- *	set by PERFTRACE_OPEN
+ *	returned by PERFTRACE_OPEN
  * @filter_bytes: size of @filter in bytes; 0: the trace has no filter
  * @filter: address of a struct perftrace_filter, if @filter_bytes is not 0
  * @position: out: if PERFTRACE_CREATE fails because of the filter, the number of the invalid step,
@@ -301,9 +301,9 @@ struct perftrace_markers {
  * @name: name of the trace, from letters, digits, underscores, dots and dashes; unique among the
  *	traces of the user
  * @markers: markers that the trace records: patterns of their names, separated by single blanks.
- *	An empty text selects all markers but the kernel's. With CAP_PERFMON the markers
- *	"kernel:sched_switch", "kernel:sys_enter" and "kernel:sys_exit" can be selected as well. Set
- *	by PERFTRACE_OPEN
+ *	An empty text selects all markers except the kernel's. With CAP_PERFMON the markers
+ *	"kernel:sched_switch", "kernel:sys_enter" and "kernel:sys_exit" can be selected as well.
+ *	PERFTRACE_OPEN returns @markers
  *
  * A pattern of marker names has at most PERFTRACE_NAME_MAX bytes. With PERFTRACE_SHARED, a process
  * can damage the records of other processes. PERFTRACE_SHARED cannot be combined with
@@ -363,7 +363,7 @@ struct perftrace_create {
  *	reached
  * @no_memory: number of buffers, markers, processes and child processes that could not be set up,
  *	because memory was short, a limit was reached, or the permission to trace a process could
- *	not be checked; their events are lost and @lost does not count them
+ *	not be checked. @lost does not count events that are lost for this reason
  * @denied: number of processes that the trace does not record because its creator may no longer
  *	trace them or, with PERFTRACE_WAIT, may not stop them
  * @name: name of the trace
@@ -414,8 +414,8 @@ struct perftrace_info {
  * PERFTRACE_READ searches for the next buffer with new records, beginning after the buffer of @key
  * and @cpu. Reading consumes the records, except those of flight recorders. If the counters in the
  * header of a buffer are invalid, the buffer is skipped and its bytes are counted in
- * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes from the trace the ended processes
- * whose records have all been read; with PERFTRACE_SHARED one pass over all buffers later.
+ * perftrace_info.cut. A PERFTRACE_READ with @key 0 also removes ended processes from the trace if
+ * all their records were read or, with PERFTRACE_SHARED, after one complete pass over all buffers.
  *
  * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
  * this trace.
@@ -559,18 +559,18 @@ struct perftrace_release {
 #define PERFTRACE_WAIT_ROOM	_IOW('A', 0x84, struct perftrace_room)
 
 /*
- * The following calls can be made on any file of the device. PERFTRACE_NEXT_TRACE returns the
- * traces that the caller may open, PERFTRACE_NEXT_MARKER the markers of processes that the caller
- * may trace, one at a time. Both fail with ENOENT after the last, PERFTRACE_NEXT_MARKER with ENOMEM
- * if a permission could not be checked. Processes that attach during the call are left out.
+ * The following calls can be made on any file of the device. PERFTRACE_NEXT_TRACE returns the next
+ * trace that the caller may open. PERFTRACE_NEXT_MARKER returns the next marker of a process that
+ * the caller may trace. Both fail with ENOENT if none follows. PERFTRACE_NEXT_MARKER fails with
+ * ENOMEM if a permission could not be checked. Processes that attach during the call are left out.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /*
- * PERFTRACE_PROCESS can also be called on any file of the device. On the file of a trace, it
- * describes a process whose records the trace has. On a file that is not bound to a trace, it
- * describes a process that the caller may trace, or fails like PERFTRACE_NEXT_MARKER.
+ * On the file of a trace, PERFTRACE_PROCESS describes a process whose records the trace has. On any
+ * other file of the device, PERFTRACE_PROCESS describes a process that the caller may trace.
+ * ENOENT: there is no such process; ENOMEM: a permission could not be checked.
  */
 
 /*

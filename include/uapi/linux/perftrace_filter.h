@@ -24,8 +24,8 @@
 #define PERFTRACE_GE		6
 #define PERFTRACE_ANY		7	/* at least one bit of the constant is set in the field */
 /*
- * PERFTRACE_GLOB: true if the text matches a glob, which can contain * ? [a-z] [!a-z] \x. @value is
- * the offset of the glob in the filter.
+ * PERFTRACE_GLOB: true if the text matches a glob, which can contain *, ?, [a-z], [!a-z] and \x.
+ * @value is the offset of the glob in the filter.
  */
 #define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f
@@ -40,10 +40,10 @@
  * @op: PERFTRACE_EQ to PERFTRACE_GLOB, and PERFTRACE_SIGNED or PERFTRACE_FLOAT
  * @reserved: 0
  * @field: offset, in the filter, of the NUL-terminated name of the field
- * @yes: number of the next step if the comparison is true, which must be above the number of this
- *	 step; or PERFTRACE_ACCEPT or PERFTRACE_REJECT, which end the program
- * @no: number of the next step if the comparison is false, or PERFTRACE_ACCEPT or PERFTRACE_REJECT,
- *	as for @yes
+ * @yes: next step if the comparison is true: a step number above the number of this step, or
+ *	 PERFTRACE_ACCEPT or PERFTRACE_REJECT, which end the program
+ * @no: next step if the comparison is false: a step number, PERFTRACE_ACCEPT or PERFTRACE_REJECT,
+ *	with the same meaning as in @yes
  * @value: constant with which the field is compared
  */
 struct perftrace_step {

@@ -3,17 +3,16 @@
  * ppa: precise process accounting, which measures with time stamps how each task and each CPU
  * spends its time.
  *
- * A read() of /dev/ppa returns an array of struct ppa_task: as many as fit into the buffer, at most
- * 256. A program that reads until read() returns 0 gets all tasks, in no
- * particular order, followed by the tasks that have ended. lseek() to 0 starts
- * with the first task again. An ended task is returned once and then discarded.
- * A task that ends between two reads may be returned twice, with the same @pid
- * and @began. If a task is returned twice, the structure that is returned last has the task's final
- * values. read() needs CAP_PERFMON.
+ * A read() of /dev/ppa returns an array of struct ppa_task, which has at most 256 elements, and at
+ * most as many as fit into the buffer. A program that reads until read() returns 0 gets all tasks,
+ * in no particular order, followed by the tasks that have ended. lseek() to 0 starts with the first
+ * task again. An ended task is returned once and then discarded. A task that ends between two reads
+ * may be returned twice, with the same @pid and @began. If a task is returned twice, the structure
+ * that is returned last has the task's final values. read() needs CAP_PERFMON.
  *
  * PPA_GETTASK needs no capability for tasks that the caller may read by the
- * rules of ptrace. The ids that PPA_GETTASK returns are those of the caller's
- * pid and user namespaces.
+ * rules of ptrace. PPA_GETTASK returns the ids that are valid in the caller's pid and user
+ * namespaces.
  *
  * All times are in ticks, unless the description of a field gives another unit. A tick is a cycle
  * of the time stamp counter or, if the kernel considers that counter unstable, a nanosecond. struct
@@ -104,9 +103,10 @@ struct ppa_task {
 
 /*
  * Indices of a CPU's values in /proc/rawsysppa. The values PPA_CPU_SYSCALLS and PPA_CPU_*_COUNT are
- * counts; all other values are times in ticks. While only selected tasks are accounted, the values
- * include all tasks, but some system time of tasks that are not selected is in PPA_CPU_USER, and
- * the softirqs of ksoftirqd threads that are not selected are in PPA_CPU_INTERRUPTS.
+ * counts; all other values are times in ticks. The values always include all tasks. While only
+ * selected tasks are accounted, PPA_CPU_USER also contains some system time of tasks that are not
+ * selected, and PPA_CPU_INTERRUPTS also contains the softirqs of ksoftirqd threads that are not
+ * selected.
  */
 enum ppa_cpu_value {
 	PPA_CPU_USER,

@@ -68,11 +68,12 @@ void pfc_unmount_private_procfs(void)
 }
 
 /*
- * Returns whether the caller may read the memory of @task by the rule of __ptrace_may_access() with
- * PTRACE_MODE_READ_REALCREDS, including the check of the capability security module. The caller is
- * not a thread of the process of @task. This function repeats the kernel's rule, because procfs
- * applies the rule with PTRACE_MODE_FSCREDS and cannot be called in every context. @state is the
- * exec_state of a program that the process ran before, or NULL for its present program.
+ * Applies the rule of __ptrace_may_access() with PTRACE_MODE_READ_REALCREDS, including the check of
+ * the capability security module. Returns whether the rule lets the caller read the memory of
+ * @task. The caller is not a thread of the process of @task. This function repeats the kernel's
+ * rule, because procfs applies the rule with PTRACE_MODE_FSCREDS and cannot be called in every
+ * context. @state is the exec_state of a program that the process ran before, or NULL for its
+ * present program.
  */
 static bool ptrace_rule_allows(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -107,10 +108,10 @@ bool pfc_ptrace_rule_allows_read(struct task_struct *task)
 EXPORT_SYMBOL_NS_GPL(pfc_ptrace_rule_allows_read, "PERFCOUNTERS");
 
 /*
- * Applies ptrace's rule to @task while the process is not in exec. During exec a process is not
- * dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this function
- * therefore waits until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of
- * the module's locks.
+ * Applies ptrace's rule to @task at a time when the process of @task is not in exec. During exec a
+ * process is not dumpable for a moment, even if it is dumpable afterwards. Like mm_access(), this
+ * function therefore waits until exec is over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds
+ * none of the module's locks.
  */
 static int check_ptrace_rule_outside_exec(struct task_struct *task)
 {
@@ -126,10 +127,10 @@ static int check_ptrace_rule_outside_exec(struct task_struct *task)
 
 /*
  * Returns a copy of the caller's credentials, with which a file in procfs is opened. When a file is
- * opened, procfs applies ptrace's rule to the ids for file access and the effective capabilities of
- * the opener. For this module, ptrace's rule must be applied to the opener's real ids and permitted
- * capabilities. In the copied credentials, the real ids are also the ids for file access, and the
- * permitted capabilities are also the effective ones.
+ * opened, procfs applies ptrace's rule to the opener's fsuid, fsgid and effective capabilities. For
+ * this module, ptrace's rule must be applied to the opener's real ids and permitted capabilities.
+ * In the copied credentials, fsuid and fsgid are therefore set to the real ids, and the effective
+ * capabilities are set to the permitted ones.
  */
 static struct cred *copy_cred_for_procfs(bool attach)
 {
@@ -149,7 +150,7 @@ static struct cred *copy_cred_for_procfs(bool attach)
 }
 
 /*
- * Opens the procfs file @what of @task, a thread of another process, and closes the file again.
+ * Opens and closes the procfs file @what of @task, which is a thread of another process.
  * Returns 0 if procfs allows the open, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
  */
 static int open_procfs_file_of_task(struct task_struct *task, const char *what, bool attach)
@@ -171,7 +172,7 @@ static int open_procfs_file_of_task(struct task_struct *task, const char *what, 
 	put_cred(cred);
 	error = PTR_ERR_OR_ZERO(file);
 	/*
-	 * fput() would close the file when the caller returns to user mode. Until then, a call that
+	 * fput() would close the file only when the caller returns to user mode, so a call that
 	 * checks access to thousands of processes would hold thousands of open files.
 	 */
 	if (!error)
@@ -249,9 +250,9 @@ static int check_access_by_procfs(struct task_struct *task, bool attach)
 }
 
 /*
- * Checks whether the caller may read the memory of @task or, with @attach, stop @task, by ptrace's
- * rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH if the process is
- * exiting. May sleep. Caller holds none of the module's locks.
+ * Checks whether ptrace's rule and the security modules allow the caller to read the memory of
+ * @task or, with @attach, to stop @task. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH if the
+ * process is exiting. May sleep. Caller holds none of the module's locks.
  */
 int pfc_check_access(struct task_struct *task, bool attach)
 {
@@ -298,10 +299,10 @@ static void access_check_work(struct work_struct *work)
 }
 
 /*
- * Checks, by ptrace's rule and by the security modules, whether a task with the credentials @cred
- * may read the memory of the process of @task or, with @attach, stop the process. If the caller is
- * a thread of the process of @task, a kernel worker makes the check, because security modules allow
- * a process any access to itself. Returns the same errors as pfc_check_access(). May sleep. Caller
+ * Checks whether ptrace's rule and the security modules allow a task with the credentials @cred to
+ * read the memory of the process of @task or, with @attach, to stop the process. If the caller is a
+ * thread of the process of @task, a kernel worker makes the check, because security modules allow a
+ * process any access to itself. Returns the same errors as pfc_check_access(). May sleep. Caller
  * holds none of the module's locks.
  */
 int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
@@ -436,7 +437,7 @@ static void free_exec_state_rcu(struct rcu_head *rcu)
 }
 
 /*
- * Drops the references of a snapshot. The code repeats that of put_task_exec_state(), which is not
+ * Drops the references of a snapshot. The code is a copy of put_task_exec_state(), which is not
  * exported. May be called in any context except an NMI.
  */
 void pfc_snapshot_put(struct pfc_access_snapshot *snapshot)
@@ -448,8 +449,8 @@ void pfc_snapshot_put(struct pfc_access_snapshot *snapshot)
 EXPORT_SYMBOL_NS_GPL(pfc_snapshot_put, "PERFCOUNTERS");
 
 /*
- * Returns true if the thread's credentials and dumpability are those of the snapshot, even if the
- * thread has executed another program since the snapshot.
+ * Returns true if the thread still has the credentials and the dumpability that the snapshot has
+ * recorded, even if the thread has executed another program since the snapshot.
  */
 bool pfc_snapshot_is_unchanged(const struct pfc_access_snapshot *snapshot, struct task_struct *task)
 {
@@ -463,8 +464,8 @@ bool pfc_snapshot_is_unchanged(const struct pfc_access_snapshot *snapshot, struc
 EXPORT_SYMBOL_NS_GPL(pfc_snapshot_is_unchanged, "PERFCOUNTERS");
 
 /*
- * Returns true if neither the thread's credentials nor the dumpability of the program in the
- * snapshot have changed since the snapshot. For a thread in exec, the function reads the
+ * Returns true if the thread's credentials are unchanged since the snapshot, and the dumpability of
+ * the program in the snapshot is unchanged too. For a thread in exec, the function reads the
  * dumpability of the old program. After exec has changed the credentials, the result is false.
  */
 bool pfc_snapshot_was_unchanged_until_exec(const struct pfc_access_snapshot *snapshot,

@@ -2,12 +2,12 @@
 /*
  * Limits per user: kernel memory, contexts, traced processes and traces (src/base/account.rs).
  *
- * The hash table of accounts works like that of the kernel's ucounts, which modules cannot use. An
- * amount is charged to the account of the user. It is also charged to the accounts of the owners of
- * the user's user namespace and of the ancestors of this namespace. The owner of the initial user
+ * The hash table of accounts works like the kernel's ucounts, which modules cannot use. An amount
+ * is charged to the account of the user. The amount is also charged to the owner of the user's user
+ * namespace, and to the owner of each ancestor of this namespace. The owner of the initial user
  * namespace is not charged. Because owners are charged too, a user cannot exceed a limit by
- * creating user namespaces with many uids. For a user namespace that root owns, such as that of a
- * container, the account of the namespace is charged, and not an account of root.
+ * creating user namespaces with many uids. If root owns a user namespace, as is usual for a
+ * container, the amount is charged to an account of this namespace instead of an account of root.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -28,8 +28,8 @@
 static unsigned int user_kb;
 
 /*
- * The file of a module parameter can be written by root without any capability. Therefore the set
- * function of user_kb checks CAP_SYS_RESOURCE.
+ * Root can write the file of a module parameter without any capability, so the set function of
+ * user_kb checks CAP_SYS_RESOURCE.
  */
 static int user_kb_set(const char *text, const struct kernel_param *param)
 {
@@ -44,8 +44,9 @@ __MODULE_PARM_TYPE(user_kb, "uint");
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts, traces and accounted tasks of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
- * The key of an account. If @space is 0, the account is that of the user @uid. If @space is not 0,
- * the account is that of a user namespace that root owns, and @space is its inode number.
+ * The key of an account. If @space is 0, the account belongs to the user @uid. If @space is not 0,
+ * the account belongs to a user namespace that root owns, and @space is the inode number of the
+ * namespace.
  */
 struct account {
 	kuid_t uid;
@@ -181,9 +182,9 @@ static void uncharge_all_accounts(const struct cred *cred, struct pfc_amount les
 }
 
 /*
- * Charges @more to the account of a user and to the accounts of the owners of the user's namespaces
- * (see the top of this file). Returns -EDQUOT if one of the accounts would exceed @most, or
- * -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
+ * Charges @more to the account of a user, and to the account of each owner of one of the user's
+ * namespaces (see the top of this file). Returns -EDQUOT if one of the accounts would exceed @most,
+ * or -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
  * run-queue lock.
  */
 int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most)

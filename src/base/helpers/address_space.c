@@ -7,8 +7,8 @@
 
 /*
  * Returns the caller's mm with a reference, or NULL for a kernel thread. The reference (mm_count)
- * prevents the reuse of the mm's address, so that the address can be compared with those of other
- * mms.
+ * prevents the reuse of the mm's address, so that the address can be compared with the addresses of
+ * other mms.
  */
 struct mm_struct *pfc_mm_get(void)
 {

@@ -45,7 +45,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_monotonic_ns, "PERFCOUNTERS");
 
 /*
  * Returns the rate of the time stamp counter in kHz, or 0 if the kernel considers the counter
- * unstable. With an unstable counter, accounting uses local_clock() of the scheduler.
+ * unstable. If the time stamp counter is unstable, accounting uses the scheduler's local_clock().
  */
 u32 pfc_stable_tsc_khz(void)
 {

@@ -58,8 +58,8 @@ EXPORT_SYMBOL_GPL(pfc_work_init);
 void pfc_work_queue(struct work_struct *work)
 {
 	/*
-	 * The workqueue is unbound, because a SCHED_FIFO thread can keep the workers of its CPU
-	 * from running.
+	 * The workqueue is unbound, because a SCHED_FIFO thread can starve the workers that are
+	 * bound to its CPU.
 	 */
 	queue_work(system_dfl_wq, work);
 }

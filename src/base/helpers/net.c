@@ -56,9 +56,10 @@ unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
 EXPORT_SYMBOL_GPL(pfc_netdev_name);
 
 /*
- * Returns the change of the interface @dev that a notification announces (PFC_NETDEV_*). While a
+ * Returns how the interface @dev has changed according to a notification (PFC_NETDEV_*). While a
  * reference to a removed interface exists, the kernel repeats NETDEV_UNREGISTER each second. The
- * result for a repeated notification is 0, because another interface may have the index of @dev.
+ * result for a repeated notification is 0, because another interface may have got the index of @dev
+ * in the meantime.
  */
 unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev)
 {
@@ -77,9 +78,10 @@ EXPORT_SYMBOL_GPL(pfc_netdev_change_of_event);
 
 /*
  * Returns whether the tracepoint netif_receive_skb is called for the packets that an interface
- * receives. The tracepoint is called once for a packet, before the kernel moves the packet from a
- * lower interface to an interface of one of these kinds. The kind of an interface is known when the
- * kernel announces the interface, but the flags in dev->priv_flags may be set later.
+ * receives. The tracepoint is called once for a packet. If the kernel later moves the packet from a
+ * lower interface to a VLAN, a bond or another upper interface, the tracepoint is not called again.
+ * This function recognizes upper interfaces by the kind in dev->rtnl_link_ops, and not by the flags
+ * in dev->priv_flags: when the kernel announces an interface, the flags may not be set yet.
  */
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev)
 {
@@ -106,15 +108,16 @@ EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
 
 /*
  * Returns the interface that has received a packet, or NULL if the receive path gets the packet
- * from the kernel itself: a copy of a broadcast or multicast that this machine sends through the
- * interface, or a packet that an IFB passes to the receive path for the second time.
+ * from the kernel itself. The kernel itself passes two kinds of packets to the receive path: copies
+ * of broadcasts and multicasts that this machine sends, and packets that an IFB returns to the
+ * receive path.
  */
 struct net_device *pfc_skb_received_dev(const struct sk_buff *skb)
 {
 	if (skb->pkt_type == PACKET_LOOPBACK)
 		return NULL;
 #ifdef CONFIG_NET_XGRESS
-	/* Only an IFB sets this flag, which the receive path clears after the tracepoint. */
+	/* Only an IFB sets tc_skip_classify; the receive path clears it after the tracepoint. */
 	if (skb->tc_skip_classify)
 		return NULL;
 #endif
@@ -137,12 +140,12 @@ u32 pfc_skb_wire_len(const struct sk_buff *skb)
 EXPORT_SYMBOL_GPL(pfc_skb_wire_len);
 
 /*
- * Returns whether the core of the network stack counts a packet in rx_nohandler of the interface
- * @dev instead of rx_dropped, if no protocol takes the packet. The core does so for packets of an
- * inactive interface: the inactive port of a bond or team, or the standby interface of a failover
- * pair. The packets of an active port are moved to the bond, team or failover interface before they
- * can be dropped. If an inactive port of a bond or team drops packets to link-local addresses
- * (LLDP, STP), the core counts them in rx_dropped.
+ * Returns whether a packet that no protocol takes is counted in rx_nohandler of the interface @dev,
+ * and not in rx_dropped. The core of the network stack counts packets of inactive interfaces in
+ * rx_nohandler. An inactive interface is the inactive port of a bond or team, or the standby
+ * interface of a failover pair. The packets of an active port are moved to the bond, team or
+ * failover interface before they can be dropped. Packets to link-local addresses (LLDP, STP) are an
+ * exception: if an inactive port of a bond or team drops them, the core counts them in rx_dropped.
  */
 static bool is_rx_nohandler(const struct sk_buff *skb, const struct net_device *dev)
 {
@@ -152,11 +155,12 @@ static bool is_rx_nohandler(const struct sk_buff *skb, const struct net_device *
 }
 
 /*
- * Returns whether a packet that is dropped because its protocol is unknown is counted in rx_dropped
- * of its interface. The core of the network stack counts the packets that it drops. Protocols drop
- * packets for the same reason, and no interface counts these drops. A packet was dropped by a
- * protocol if its network header was removed, or if it is an IPv6 packet and IPv6 is enabled: IPv6
- * takes all IPv6 packets, and drops some of them before it removes the network header.
+ * Called for a packet that is dropped because its protocol is unknown. Returns whether the packet
+ * is counted in rx_dropped of its interface. The core of the network stack counts the packets that
+ * it drops itself. Packets that a protocol drops for the same reason are not counted by any
+ * interface. If the network header of the packet was removed, a protocol drops the packet. If IPv6
+ * is enabled, it takes all IPv6 packets, and drops some of them before it removes the network
+ * header.
  */
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb)
 {

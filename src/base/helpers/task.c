@@ -28,14 +28,14 @@ EXPORT_SYMBOL_NS_GPL(pfc_task_cpu_time_ns, "PERFCOUNTERS");
 /*
  * Returns the CPU on which @task runs, or -1 if @task does not run.
  *
- * If this function returns -1, the probe of sched_exit_tp that runs when @task is switched in next
- * sees what the caller has stored in the monitoring context of @task. The scheduler sets on_cpu
- * before it calls the probe. The probe takes the lock of the context, which is a full barrier,
- * before it loads the state of the context.
+ * If the result is -1, the next switch to @task calls the probe of sched_exit_tp, and this probe
+ * sees everything that the caller has stored in the monitoring context of @task. The scheduler sets
+ * on_cpu before it calls the probe. The probe takes the lock of the context, which is a full
+ * barrier, before it loads the state of the context.
  */
 int pfc_running_cpu(const struct task_struct *task)
 {
-	/* Pairs with the lock of the monitoring context in the probe of sched_exit_tp. */
+	/* Pairs with the lock of the context, which the probe of sched_exit_tp takes. */
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }

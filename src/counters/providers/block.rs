@@ -156,8 +156,8 @@ impl Handler<BlockComplete<'_>> for Counts {
     fn on(&self, event: BlockComplete<'_>) {
         let operation = event.request.operation();
         if operation == BlockOperation::Flush && event.request.is_step_of_flush_sequence() {
-            // The block layer has made this flush itself. It accounts the flush at its completion,
-            // although the request is not marked as accounted.
+            // This flush was created by the block layer itself. The block layer accounts the flush
+            // at its completion, although the request is not marked as accounted.
             let ns = event.request.age_ns();
             if let Some(key) = event.request.disk_key() {
                 self.count_for_device(&key, |disk| disk.complete_flush(ns));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_mm: counts page faults by the mode of the CPU.
+//! pfc_mm: counts page faults in user mode and page faults in kernel mode.
 //!
 //! The provider counts faults that the CPU has raised. `pgfault` in /proc/vmstat counts only faults
 //! that reach the memory manager, and counts a fault again after a retry. `pgfault` also counts

@@ -11,12 +11,13 @@
 //! several packets before (GRO), counts as one packet. The driver's own counts may differ from the
 //! counts of this provider.
 //!
-//! The tracepoint of received packets is also called for packets that an interface has not received
-//! at that time: copies of broadcasts and multicasts that this machine sends, and packets that an
-//! IFB returns to the receive path. The provider does not count these packets.
+//! The tracepoint of received packets is also called for packets that the kernel itself passes to
+//! the receive path: copies of broadcasts and multicasts that this machine sends, and packets that
+//! an IFB returns. The provider does not count packets that the kernel itself passes to the receive
+//! path.
 //!
-//! The kernel moves received packets to a VLAN, a bond and other upper interfaces without a
-//! tracepoint. Such an interface has no instances `rx_packets` and `rx_bytes`.
+//! The kernel calls no tracepoint when it moves received packets to VLANs, bonds and other upper
+//! interfaces. An upper interface therefore has no instances `rx_packets` and `rx_bytes`.
 
 use core::pin::Pin;
 
@@ -59,8 +60,8 @@ struct Traffic {
     tx_drops: Instance,
 }
 
-/// The number in the key of an interface's name, if the tracepoint of received packets is not called
-/// for the interface. For other interfaces the number is 0.
+/// Marks an interface for which the tracepoint of received packets is not called. The key that
+/// holds the interface's name has this number. For other interfaces the number of the key is 0.
 const NO_RECEIVE: u32 = 1;
 
 impl Traffic {
@@ -185,8 +186,8 @@ impl Handler<NetReceive<'_>> for Counts {
 
 /// Return value of a driver that has no room for a packet (`enum netdev_tx`).
 const NETDEV_TX_BUSY: i32 = 0x10;
-/// Return value of a VLAN and other upper interfaces that have passed the packet to a queue of the
-/// lower interface, if the queue has dropped a packet. Upper interfaces count the packet as sent.
+/// Return value of a VLAN or another upper interface: the queue of the lower interface, to which
+/// the packet was passed, has dropped a packet. The upper interface counts its own packet as sent.
 const NET_XMIT_CN: i32 = 2;
 
 impl Handler<NetXmit<'_>> for Counts {

@@ -18,10 +18,10 @@ pub const VERSION: u32 = 1;
 pub const NAME_MAX: usize = 128;
 /// Size of a help text in bytes, including NUL.
 pub const HELP_MAX: usize = 80;
-/// Maximum number of slots of a CPU, including slot 0, which is the seqflag and belongs to no
-/// instance.
+/// Maximum number of slots of a CPU, including slot 0. Slot 0 belongs to no instance: it is the
+/// CPU's sequence word (seqflag).
 pub const MAX_INSTANCES: u32 = 65536;
-/// `header.flags`: loads and stores of an aligned slot do not tear.
+/// Bit of `header.flags`: loads and stores of an aligned slot do not tear.
 pub const F_ATOMIC64: u32 = 1 << 0;
 /// File offset of the descriptors, far behind the last slot that can exist.
 pub const DESC_OFFSET: u64 = 1 << 40;
@@ -114,11 +114,11 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or(&[])
 }
 
-/// `desc.state`: the slot has no instance.
+/// Value of `desc.state`: the slot has no instance.
 pub const FREE: u32 = 0;
-/// `desc.state`: the instance is counting.
+/// Value of `desc.state`: the instance is counting.
 pub const LIVE: u32 = 1;
-/// `desc.state`: the instance was deleted, and keeps its number and its last values.
+/// Value of `desc.state`: the instance was deleted, and keeps its number and its last values.
 pub const DORMANT: u32 = 2;
 
 impl Kind {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of instances, which are named counters: adds, deletes and revives them by name. An
-//! instance has the number of its first slot. A slot is a 64-bit word in the counters of each CPU.
+//! The registry of instances, which are named counters: adds, deletes and revives them by name. The
+//! number of an instance is the number of its first slot. A slot is a 64-bit word in the counters
+//! of each CPU.
 //!
 //! ```text
 //!            add                    del
@@ -57,10 +58,10 @@ pub trait Store {
     /// Writes the descriptor of an instance. Readers may be reading the descriptor at the same
     /// time.
     fn set_desc(&mut self, instance: u32, desc: &Desc);
-    /// Allows updates of an instance by its number if `live` is true, otherwise rejects them.
+    /// Sets whether perf_adjust() may update an instance: `live` is false for a deleted instance.
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);
-    /// Returns true if all updates by number that began before the last `set_live(.., false)` of
-    /// this instance have ended.
+    /// Returns true if no call of perf_adjust() that began before the last `set_live(.., false)` of
+    /// this instance is still running.
     fn is_quiescent(&self, instance: u32) -> bool;
     /// Zeroes the slots of an instance on every CPU. Called while the instance is not live.
     fn zero(&mut self, instance: u32, nr_slots: u16);
@@ -78,7 +79,7 @@ pub trait Store {
 ///
 /// # Invariants
 ///
-/// - `next_slot` is at least 1: slot 0 is the seqflag.
+/// - `next_slot` is at least 1, because slot 0 is the sequence word (seqflag).
 /// - Each name that was ever added is on its hash chain, with the last number that the name got.
 ///   Every instance number that a name has got is below `next_slot`.
 pub struct Registry<S> {
@@ -89,8 +90,8 @@ pub struct Registry<S> {
 }
 
 impl<S: Store> Registry<S> {
-    /// Creates an empty registry. `key` is a random hash key: users who choose names of devices,
-    /// and thereby of instances, cannot predict the hash chain of a name without `key`.
+    /// Creates an empty registry. `key` is a random hash key. A user who can choose the name of a
+    /// device, and thereby of an instance, cannot predict the hash chain of the name without `key`.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
         store.grow(1)?;
         store.set_nr_slots(1);
@@ -125,9 +126,9 @@ impl<S: Store> Registry<S> {
     /// # Errors
     ///
     /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and [`Store::grow`].
-    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. A caller
-    /// that gets [`Error::UpdatesInFlight`] may release the registry's lock while it waits for the
-    /// end of the updates.
+    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. After
+    /// `UpdatesInFlight` the caller may release the registry's lock, wait for the end of the
+    /// updates, and try again.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());

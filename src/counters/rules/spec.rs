@@ -5,8 +5,8 @@
 use crate::abi::{Desc, Kind, Unit, HELP_MAX, NAME_MAX};
 use crate::error::Error;
 
-/// Maximum number of buckets of a histogram: one for each power of two of a positive `s64`, and one
-/// for all other values.
+/// Maximum number of buckets of a histogram: one bucket for values <= 0, and one for each of the 63
+/// powers of two that an `s64` can hold.
 pub const MAX_BUCKETS: u16 = 64;
 /// Maximum of the absolute value of the exponent of ten.
 pub const MAX_EXPONENT: i8 = 18;

@@ -111,8 +111,8 @@ impl Context {
     /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
     /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
     /// [`prepare_cpu`](Self::prepare_cpu), or if another call for this context is in `prepare_cpu`.
-    /// Returns `ENODEV` if no CPU on which the context may count has all its registers. Other
-    /// error: `ENOMEM`.
+    /// Returns `ENODEV` if none of the CPUs on which the context may count has all registers of the
+    /// context. Other error: `ENOMEM`.
     fn write(
         &self,
         touches: &dyn Fn(u16) -> bool,
@@ -140,7 +140,8 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // Only a context that is attached to a CPU claims its first registers here.
+        // prepare_cpu() uses `number` only for a context that is attached to a CPU and that has
+        // claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
         let (mut session, ready) = self.prepare_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
@@ -183,8 +184,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to another CPU
-    /// than that of the caller.
+    /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to a CPU on
+    /// which the caller does not run.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
         let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));

@@ -33,10 +33,11 @@ impl Context {
     /// # Errors
     ///
     /// `EBUSY`: the context is attached already, or its registers or the CPU are in use. `EPERM`:
-    /// the caller lacks the permission. `ESRCH`: the thread does not exist or exits. `EEXIST`: the
-    /// thread has a context. `EINVAL`: the caller is on another CPU, an event set does not exist,
-    /// or a thread would block itself. `ENODEV`: no CPU that the context may use has all its
-    /// registers. Other errors: `EINTR`, `ENOMEM`.
+    /// the caller lacks the permission. `ESRCH`: the thread does not exist or is exiting. `EEXIST`:
+    /// the thread has a context already. `EINVAL`: the caller is on another CPU, an event set does
+    /// not exist, or a thread attaches a context with `PFM_FL_NOTIFY_BLOCK` to itself. `ENODEV`:
+    /// none of the CPUs that the context may use has all registers of the context. Other errors:
+    /// `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
         // Check the permission before any lock is taken, because the check can sleep.
         let task = match self.scope() {
@@ -108,11 +109,11 @@ impl Context {
         })
     }
 
-    /// Attaches the context to the thread `task`. If the caller is an administrator
-    /// (`CAP_SYS_ADMIN`), users' contexts that have claimed the same registers, or that monitor the
-    /// same thread, are evicted after all checks. After the eviction, checks again that the thread
-    /// has not exited and that the caller may still watch the thread. After an error, the caller
-    /// calls [`detach`](Self::detach).
+    /// Attaches the context to the thread `task`. If the caller has `CAP_SYS_ADMIN`, evicts
+    /// contexts that were attached without `CAP_PERFMON` and that have claimed the same registers
+    /// or monitor the same thread. Evicts a context only after all checks have succeeded. After the
+    /// eviction, checks again that the thread has not exited and that the caller may still watch
+    /// the thread. After an error, the caller calls [`detach`](Self::detach).
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -132,8 +133,8 @@ impl Context {
         state.claims = claims;
         state.sampling.self_monitoring = address == task::current_task_address();
         drop(state);
-        // Check the thread again. If it exited or executed a program before the context was
-        // attached above, the probes have ignored the context.
+        // Check the thread again. If the thread exited or executed a program before the context was
+        // attached, the scheduler probes have ignored the context.
         self.check_may_watch_thread(&task)
     }
 

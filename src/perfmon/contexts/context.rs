@@ -5,16 +5,16 @@
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
 //! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
 //! the registers of the PMU hold the current values of its active set. While a context is in a PMU,
-//! [`Phase::cpu`] is the number of the CPU that has this PMU. Only the CPU whose PMU gets or loses
-//! the context writes `Phase::cpu`, with interrupts off and the context's lock held. `Phase::cpu`
-//! changes together with the per-CPU variables `loaded` and `counting` of
+//! [`Phase::cpu`] is the number of the CPU that has this PMU. A CPU writes `Phase::cpu` only when
+//! its own PMU gets or loses the context, with interrupts off and the context's lock held.
+//! `Phase::cpu` changes together with the per-CPU variables `loaded` and `counting` of
 //! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
 //! whose PMU holds the registers: see [`Context::with_state`].
 //!
-//! A hardware counter is kept at 0 while no context that is programmed into the PMU uses the
-//! counter. Because unused counters are 0, RDPMC does not show a thread the count of another
-//! thread. Values that perf left in a CPU's PMU are cleared when the first context is programmed
-//! into that PMU (`reservation::reset_pmu_once`). The reservation of the PMU sends no IPI.
+//! A hardware counter that no context in the PMU uses is kept at 0. Because unused counters are 0,
+//! RDPMC does not show a thread the count of another thread. Values that perf left in a CPU's PMU
+//! are cleared when the first context is programmed into that PMU (`reservation::reset_pmu_once`).
+//! The reservation of the PMU sends no IPI.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
 //! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
@@ -84,15 +84,15 @@ pub(crate) struct ContextState {
     pub(crate) tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
-    /// Blocks the thread at overflows. The permission of the process that attached the context to
-    /// stop the thread is checked again before each `PERFMON_RESTART` and while the thread is
-    /// blocked. `None` without the flag `PFM_FL_NOTIFY_BLOCK`.
+    /// Blocks the thread at overflows. The process that attached the context needs the permission
+    /// to stop the thread. This permission is checked again before each `PERFMON_RESTART` and while
+    /// the thread is blocked. `None` without the flag `PFM_FL_NOTIFY_BLOCK`.
     pub(crate) blocker: Option<Blocker>,
     /// The permission to watch the thread, or `None` if the process that attached the context
     /// cannot lose this permission.
     pub(crate) permission: Option<Permission>,
-    /// If true, the notifier's irq_work queues a worker that repeats the check of the permission to
-    /// watch the thread.
+    /// If true, the permission to watch the thread has to be checked again: the notifier's irq_work
+    /// queues a worker for this check.
     pub(crate) recheck_pending: bool,
     /// Set while [`prepare_cpu`](Context::prepare_cpu) has released the lock `SESSION`.
     pub(crate) loading: bool,
@@ -128,7 +128,8 @@ pub(crate) struct Context {
     pub(crate) registers: Arc<pmus::Registers>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: MemoryCharge,
-    /// The creator's PID namespace, in which the PIDs and TIDs of samples and messages are given.
+    /// The creator's PID namespace. The PIDs and TIDs in samples and messages are numbers of this
+    /// namespace.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
     pub(crate) global_ctrl: u64,
@@ -243,8 +244,8 @@ impl Context {
         unsafe { (*context).notifier.free_context() }
     }
 
-    /// Returns the address of the context, by which per-CPU words, the table of monitored threads
-    /// and the notifier refer to it.
+    /// Returns the address of the context. The per-CPU words, the table of monitored threads and
+    /// the notifier contain this address.
     #[inline]
     pub(crate) fn address(&self) -> *const c_void {
         core::ptr::from_ref(self).cast()
@@ -261,8 +262,8 @@ impl Context {
     }
 
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
-    /// [`ContextState::required_cpu`] returns, or on this CPU if it returns `None`. Called in
-    /// process context.
+    /// [`ContextState::required_cpu`] returns, or on this CPU if `required_cpu` returns `None`.
+    /// Called in process context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut ContextState)) {
         loop {
             let elsewhere = {

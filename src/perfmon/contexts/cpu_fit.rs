@@ -70,9 +70,10 @@ impl Context {
         }
     }
 
-    /// Implements [`sync_elsewhere`](Self::sync_elsewhere). `runs`: the thread is running on a CPU
-    /// that lacks registers of the context, so it misses events even if its run time, which is
-    /// updated at timer ticks, has not changed.
+    /// Implements [`sync_elsewhere`](Self::sync_elsewhere). `runs` is true if the thread is running
+    /// on a CPU that lacks registers of the context. Such a thread has events that the context does
+    /// not count, even if its run time has not changed: the kernel updates the run time at timer
+    /// ticks.
     fn add_elsewhere_time(&self, state: &mut ContextState, runs: bool) {
         let Some(since) = state.elsewhere.run_time_before else {
             return;

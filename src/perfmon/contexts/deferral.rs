@@ -17,8 +17,8 @@ use base::access::ProcessIdentity;
 use base::notifier::Notifier;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
-/// notifier in this structure wakes the readers of the context. It also wakes the context's thread
-/// if [`Blocker::block_thread`] has put the thread to sleep.
+/// notifier in this structure wakes the readers of the context. The notifier also wakes the
+/// context's thread if [`Blocker::block_thread`] has put the thread to sleep.
 ///
 /// # Invariants
 ///

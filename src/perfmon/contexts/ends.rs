@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ends contexts: because the thread has exited or the CPU goes offline, because a permission was
-//! lost, because another context needs the registers, or because a register could not be accessed.
+//! Ends contexts. A context ends when its thread exits, its CPU goes offline, or a permission is
+//! lost. It also ends when another context needs its registers or its thread, or when one of its
+//! registers cannot be accessed.
 
 use perfmon_rules::abi;
 use perfmon_rules::claims::RegisterMask;
@@ -22,7 +23,8 @@ impl Context {
     }
 
     /// Ends the context if it is attached to the current thread, `target`, because the thread has
-    /// executed a program that has more privileges or that its user may not read.
+    /// executed a program that has more privileges than the user who executed it, or that this user
+    /// may not read.
     pub(crate) fn end_at_exec(&self, target: Target) {
         self.end_with(target, Self::revoke);
     }

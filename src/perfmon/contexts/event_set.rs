@@ -27,15 +27,16 @@ impl Allocator for KmallocHeap {
 /// The registers of an event set, in memory from [`KmallocHeap`].
 pub(crate) type Registers = perfmon_rules::registers::Registers<KmallocHeap>;
 
-/// The registers of one event set that a system call uses. The event set needs memory for them.
+/// The registers that a system call uses in one event set. The event set needs memory for these
+/// registers.
 #[derive(Default)]
 pub(crate) struct RegisterRequest {
     /// PMCs (control registers) that the system call writes.
     pub(crate) pmcs: RegisterBitmap,
     /// PMDs (data registers) that need memory: each PMD that the system call writes, and the PMDs
-    /// in its `reg_smpl_pmds` and `reg_reset_pmds`.
+    /// in the fields `reg_smpl_pmds` and `reg_reset_pmds` of the written PMDs.
     pub(crate) pmds: RegisterBitmap,
-    /// PMDs that the system call writes, a subset of the field `pmds`.
+    /// PMDs that the system call writes. The field `pmds` contains these PMDs as well.
     pub(crate) written: RegisterBitmap,
 }
 
@@ -147,7 +148,8 @@ impl EventSet {
         }
     }
 
-    /// Resets the PMD `pmd` after the overflow of a PMD whose `reg_reset_pmds` contains `pmd`.
+    /// Resets the PMD `pmd` because another PMD has overflowed: the field `reg_reset_pmds` of the
+    /// other PMD contains `pmd`.
     pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next_value(long));
@@ -159,8 +161,7 @@ impl EventSet {
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
-    /// restarts the countdown of overflows of each PMD. The switch to the next set is due at the
-    /// end of a countdown.
+    /// resets the number of overflows of each PMD after which the switch to the next set is due.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {

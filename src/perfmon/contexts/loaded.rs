@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The contexts to which the per-CPU words ([`crate::per_cpu`]) and the table of monitored
-//! threads ([`crate::contexts::thread_table`]) refer.
+//! Functions that find a context by its address in the per-CPU words ([`crate::per_cpu`]) or in the
+//! table of monitored threads ([`crate::contexts::thread_table`]).
 
 #![expect(unsafe_code, reason = "addresses of contexts in shared words")]
 

@@ -103,8 +103,8 @@ fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // NMIs can be too frequent even if neither the thread's context nor the CPU's context has
-    // delivered an overflow here. In this case both contexts may be throttled.
+    // NMIs can be too frequent even if the calls of sync_if_local() have delivered no overflow. If
+    // they have delivered none, both the thread's context and the CPU's context may be throttled.
     if busy == [false; 2] {
         busy = [true; 2];
     }

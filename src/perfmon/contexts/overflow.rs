@@ -10,9 +10,9 @@
 //! the code that removes the context from the PMU. Every overflow is therefore detected exactly
 //! once, even if its NMI arrives late.
 //!
-//! The callbacks of a context's timer and irq_work call [`Context::deferred_work`], which is also in
-//! this file. It delivers the overflows of sampling clocks, ends the runs of event sets, and does
-//! the work that an NMI cannot do.
+//! The callbacks of a context's timer and irq_work call [`Context::deferred_work`], which is also
+//! in this file. `deferred_work` delivers the overflows of sampling clocks, ends the runs of event
+//! sets, and does the work that an NMI cannot do.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -156,7 +156,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // If no PMU has loaded the context, its throttling ended at the time `until`.
+        // If the context is in no PMU, its throttling ended at the time `until`.
         let ended = match state.phase.cpu() {
             Some(_) => now,
             None => until,
@@ -232,9 +232,9 @@ impl Context {
         state: &mut ContextState,
         interrupted: Option<IrqRegs>,
     ) -> u32 {
-        // The NMI of a counter that has just wrapped may arrive after its overflow was handled
-        // here. If the PMU has no global status register, the NMI handler claims such an NMI only
-        // because expect_stale_nmi() has announced it.
+        // The NMI of a counter that has just wrapped may arrive after this function has handled the
+        // overflow. If the PMU has no global status register, the NMI handler cannot recognize such
+        // a late NMI unless expect_stale_nmi() has announced it.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::read_tsc());
         }
@@ -486,9 +486,9 @@ impl Context {
     }
 
     /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
-    /// detached, or attached to a CPU other than that of the caller. Also returns `EBUSY` if the
-    /// context is not masked and its sampling format does not restart active contexts. Returns
-    /// `ESRCH` if the target has ended.
+    /// detached, or attached to a CPU on which the caller does not run. Also returns `EBUSY` if the
+    /// context is not masked, unless its sampling format restarts contexts that are not masked.
+    /// Returns `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {

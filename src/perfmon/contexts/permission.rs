@@ -8,9 +8,9 @@
 //! To notice a change, each permission check takes a snapshot of the thread's credentials and
 //! dumpability. The thread is compared with the snapshot later:
 //!
-//! - The scheduler probes compare the thread with the snapshot when it is switched in, and when it
-//!   has executed a program. If the thread has changed, a worker repeats the permission check,
-//!   because the check can sleep.
+//! - The scheduler probes compare the thread with the snapshot when the thread is switched in, and
+//!   when the thread has executed a program. If the thread has changed, a worker repeats the
+//!   permission check, because the check can sleep.
 //! - Each `read()` of the context's file and each ioctl except `PERFMON_UNLOAD` first compares the
 //!   thread with the snapshot, and makes the permission check if the thread has changed.
 //!

@@ -124,9 +124,9 @@ impl Context {
     }
 
     /// Checks before `PERFMON_RESTART` whether the process that attached the context may still stop
-    /// the thread, and ends the context if not. Makes no check if any other process calls
-    /// `PERFMON_RESTART`: the security module Yama would look for the caller among the thread's
-    /// ancestors, not for the process that attached the context.
+    /// the thread, and ends the context if not. Makes no check if another process calls
+    /// `PERFMON_RESTART`: the security module Yama would check whether the caller is an ancestor of
+    /// the thread, not whether the process that attached the context is one.
     ///
     /// Context: may sleep; caller holds no lock of this module.
     ///

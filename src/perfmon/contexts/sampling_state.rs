@@ -23,13 +23,14 @@ pub(crate) struct Sampling {
     pub(crate) masked: bool,
     /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// The begin and the planned end of throttling, in nanoseconds of
+    /// The start and the planned end of throttling, in nanoseconds of
     /// [`base::clock::monotonic_ns_in_any_context`], or `None` if the context is not throttled. A
     /// throttled context counts, but takes no samples.
     pub(crate) throttled: Option<(u64, u64)>,
     /// The statistics of throttling since the context was attached.
     pub(crate) throttle_stats: ThrottleStats,
-    /// The throttled time and the lost samples that were not reported to the sampling format yet.
+    /// The throttled time and the lost samples that have not been reported to the sampling format
+    /// yet.
     pub(crate) unreported: ThrottleStats,
     /// True if the monitored thread itself attached the context.
     pub(crate) self_monitoring: bool,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of monitored threads. At each switch to a thread, the thread's context is looked up
-//! here without a lock. The table is an rhashtable of the kernel (`src/perfmon/helpers/threads.c`).
+//! The table of monitored threads. At each switch to a thread, the scheduler probe searches the
+//! table for the thread's context, without a lock. The table is an rhashtable of the kernel
+//! (`src/perfmon/helpers/threads.c`).
 
 #![expect(unsafe_code, reason = "calls of C, and addresses in the table")]
 

@@ -122,9 +122,9 @@ impl Context {
             .registers
             .sync_virtual(false, |g| self.virtual_value(g, thread));
         state.set.runs.unload(clock::monotonic_ns_in_any_context());
-        // Cancel the timer before the thread moves to another CPU. If the timer's callback ran on
-        // this CPU while the other CPU starts the timer, hrtimer_start() would leave the timer on
-        // this CPU. An NMI cannot cancel the timer, so the irq_work does.
+        // Cancel the timer before the thread moves to another CPU. If the other CPU started the
+        // timer while the timer's callback was running on this CPU, hrtimer_start() would leave the
+        // timer on this CPU. An NMI cannot cancel the timer, so the irq_work does.
         match state.needs_timer() {
             true if preempt::in_nmi() => self.notifier.queue_work(),
             true => self.notifier.cancel_timer(),
@@ -252,15 +252,16 @@ impl Context {
     pub(crate) fn start_counting(&self, state: &mut ContextState) {
         self.start_virtual(state);
         state.phase.start();
-        // If the context was stopped only for a write of registers, and its thread runs on a CPU
-        // that lacks registers of the context, mark the values that were written.
+        // The context may have been stopped only for a write of registers, while its thread is on a
+        // CPU that lacks registers of the context. The written values are not marked as incomplete,
+        // so mark them.
         self.sync_elsewhere(state);
     }
 
     /// Implements `PERFMON_START`: starts the context with the event set `set`, or with the active
     /// event set if `set` is `None`. Returns `EINVAL` if the context is detached or has no such
     /// event set, and `ESRCH` if its target has ended. Returns `EBUSY` if the context is attached
-    /// to another CPU than that of the caller, or if the context is masked and `set` is not its
+    /// to a CPU on which the caller does not run, or if the context is masked and `set` is not its
     /// active set.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
@@ -290,7 +291,7 @@ impl Context {
     }
 
     /// Implements `PERFMON_STOP`. Returns `EINVAL` if the context is detached, `EBUSY` if it is
-    /// attached to another CPU than that of the caller.
+    /// attached to a CPU on which the caller does not run.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {

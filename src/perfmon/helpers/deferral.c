@@ -16,8 +16,8 @@
 #include "sampling.h"
 
 /*
- * The deferred work of a context. With this structure, code that runs in any context, such as an
- * NMI, defers work to a context in which the work is allowed:
+ * The deferred work of a monitoring context. Code that may not do the work itself, for example
+ * because it runs in an NMI, defers the work by one of these members:
  *
  * - @notifier wakes readers, pollers and the monitored thread, and sends SIGIO, as soon as
  *   interrupts are on;
@@ -51,7 +51,10 @@ static_assert(offsetof(struct pfm_deferral, notifier) == 0);
 struct pfm_blocker {
 	struct callback_head work;
 	struct pfm_deferral *deferral;
-	/* The process that attached the context, on whose behalf the thread sleeps. */
+	/*
+	 * The process that attached the context. The thread may sleep only while this process has
+	 * the permission to stop it.
+	 */
 	struct pid *requester;
 	atomic_t is_blocking;
 	bool may_continue;
@@ -87,7 +90,7 @@ static void blocker_work(struct callback_head *head)
 	bool may = true, again = false;
 	const void *context;
 
-	/* After @is_blocking is 0, another overflow can queue this task work again. */
+	/* Once @is_blocking is 0, another overflow can queue this task work again. */
 	atomic_set(&blocker->is_blocking, 0);
 	while (!READ_ONCE(blocker->may_continue)) {
 		may = pfc_may_stop_current(blocker->requester, again);
@@ -208,8 +211,9 @@ struct pfm_blocker *pfm_blocker_new(struct pfm_deferral *deferral, struct pid *r
 }
 
 /*
- * Lets a thread that sleeps in blocker_work() continue, because its attachment has ended. The last
- * user of @blocker frees it. Called in process context, without a context's lock.
+ * Lets a thread that sleeps in blocker_work() continue, because the context is no longer attached
+ * to the thread. The last user of @blocker frees it. Called in process context, without a context's
+ * lock.
  */
 void pfm_blocker_free(struct pfm_blocker *blocker)
 {
@@ -235,8 +239,8 @@ void pfm_blocker_block_thread(struct pfm_blocker *blocker)
 
 /*
  * Allows a thread that sleeps in blocker_work() to continue as soon as pfm_deferral_wake_blocked()
- * wakes it. Callable in any context. Callers other than pfm_blocker_free() hold the context's lock,
- * as callers of pfm_blocker_block_thread() do.
+ * wakes it. Callable in any context. Callers of this function and of pfm_blocker_block_thread()
+ * hold the context's lock. Only pfm_blocker_free() calls this function without the lock.
  */
 void pfm_blocker_resume(struct pfm_blocker *blocker)
 {

@@ -90,8 +90,8 @@ void pfm_log_register_fault(void)
 }
 
 /*
- * Logs that @cpu or, if @cpu is -1, every CPU lacks registers of a context. Called in process
- * context.
+ * Logs that @cpu lacks registers of a context. If @cpu is -1, logs that every CPU lacks some of
+ * them. Called in process context.
  */
 void pfm_log_missing_registers(int cpu)
 {
@@ -111,9 +111,9 @@ bool pfm_msr_exists(u32 msr)
 
 /*
  * Returns true if the counter @msr exists and keeps a value that is written to it. Returns false in
- * virtual machines in which the reported PMU does not work. The caller has reserved the counter.
- * Leaves the counter at 0, because its old value can be wider than the 32 bits that a write of
- * IA32_PMCn sets. perf also clears the counters that it has used.
+ * a virtual machine whose CPUID reports counters that do not work. The caller has reserved the
+ * counter. Leaves the counter at 0, because its old value can be wider than the 32 bits that a
+ * write of IA32_PMCn sets. perf also clears the counters that it has used.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -306,14 +306,14 @@ void pfm_stop_workqueues(void)
  * RDPMC are counted in mm->context.perf_rdpmc_allowed. A switch to an address space in which
  * perf_rdpmc_allowed is 0 clears CR4.PCE. A switch to an address space in which RDPMC is allowed
  * sets CR4.PCE, and makes perf clear the counters that perf has used. A module cannot write CR4. To
- * make the kernel set CR4.PCE on the caller's CPU, a worker on this CPU switches to the address
- * space of init, then to that of the caller, then to that of init again.
+ * make the kernel set CR4.PCE on the caller's CPU, a worker on this CPU switches three times: to
+ * the address space of init, to the caller's address space, and to the address space of init again.
  */
 struct rdpmc_switch_work {
 	struct work_struct work;
 	struct mm_struct *other, *mine;
 	struct completion done;
-	/* Whether CR4.PCE was set while the worker used the caller's address space. */
+	/* True if CR4.PCE was set while the worker used the caller's address space. */
 	bool works;
 	refcount_t refs;
 };

@@ -103,7 +103,7 @@ struct pt_regs *pfm_irq_regs(void)
 
 /*
  * Unmasks the performance counter interrupt in the local APIC. The APIC masks this interrupt each
- * time that it delivers it. Called in each NMI.
+ * time that the interrupt is delivered. Called in each NMI.
  */
 void pfm_unmask_lvtpc(void)
 {
@@ -139,8 +139,8 @@ static int nmi_handler(unsigned int command, struct pt_regs *regs)
 	if (!smp_load_acquire(&handles_overflows))
 		return pfm_take_stale_nmi();
 	/*
-	 * While the counters hold the values of a guest, no NMI is that of an overflow. Like perf's
-	 * handler, leave the registers of the guest unchanged.
+	 * While the counters hold the values of a guest, an NMI cannot come from an overflow of
+	 * this module's counters. Like perf's handler, leave the registers of the guest unchanged.
 	 */
 	if (!is_lvtpc_nmi())
 		return NMI_DONE;
@@ -225,7 +225,7 @@ u64 pfm_take_deferred_nmi_ip(void)
 }
 
 /*
- * Returns and clears the time stamp of the first deferred NMI on this CPU; the present time stamp
+ * Returns and clears the time stamp of the first deferred NMI on this CPU. Returns the present time
  * if no NMI was deferred.
  */
 u64 pfm_take_first_deferred_nmi_time(void)
@@ -246,7 +246,7 @@ bool pfm_may_nmi_be_stale(void)
 /*
  * If a further NMI arrives on a CPU within STALE_NMI_MS ms after an overflow was handled, the
  * handler takes it for a second NMI of this overflow, and claims it. The handler claims at most one
- * further NMI for each overflow, and so at most one NMI of another source by mistake.
+ * further NMI for each overflow. If this NMI comes from another source, the claim is a mistake.
  */
 #define STALE_NMI_MS	100
 
@@ -302,8 +302,9 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Handles a page fault in a mapped sampling buffer: maps a page again that the process has unmapped
- * by MADV_DONTNEED. The mapping is at most as long as the buffer's memory, and cannot grow.
+ * Handles a page fault in a mapped sampling buffer: maps the page again, after the process has
+ * unmapped it by MADV_DONTNEED. The mapping is at most as long as the buffer's memory, and cannot
+ * grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -334,8 +335,8 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
 	/*
-	 * VM_DONTCOPY: a child's copy of the mapping would keep the context's file open, and the
-	 * context attached.
+	 * Set VM_DONTCOPY, because a child's copy of the mapping would keep the context's file
+	 * open. The context would then stay attached after the parent has closed the file.
 	 */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
@@ -407,8 +408,8 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 	if (!user_64bit_mode(regs))
 		return nr;
 	/*
-	 * The loop ends whatever the stack contains, because the addresses of the frames must
-	 * increase.
+	 * The loop ends even if the content of the stack is arbitrary, because the addresses of the
+	 * frames must increase.
 	 */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))

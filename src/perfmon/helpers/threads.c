@@ -67,8 +67,8 @@ void pfm_thread_entry_free(struct pfm_thread_entry *entry)
 
 /*
  * Inserts an entry. Returns -EEXIST if the task has a context already, or another error of
- * rhashtable_lookup_insert_fast(). @task and @context are stored, and @task is compared, but
- * neither is dereferenced.
+ * rhashtable_lookup_insert_fast(). This function stores @task and @context, and compares @task with
+ * other keys. It does not dereference the two addresses.
  */
 int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context)
 {

@@ -25,14 +25,15 @@ module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
 /*
- * Length in milliseconds of a window, in which the number of a CPU's samples and their total time
- * are limited.
+ * Length of a window in milliseconds. The rate and the total time of a CPU's samples are limited in
+ * each window of this length.
  */
 #define WINDOW_MS	10
 
 /*
- * The time of every 9th to 24th sample is measured ("timed sample"). The interval between timed
- * samples is MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS bits.
+ * The time of only some samples is measured; these are the "timed samples". The interval from one
+ * timed sample to the next is 9 to 24 samples: MIN_TIMED_INTERVAL plus a random number of
+ * TIMED_INTERVAL_BITS bits.
  */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
@@ -45,17 +46,17 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define RARE_MS	1
 
 /*
- * A CPU is taken for starved if, at STARVED_TIMED or more successive timed samples, a task or an
- * interrupt was waiting for the CPU. The CPU is also taken for starved if nothing was waiting at up
- * to one in STARVED_MISSES of these samples. The samples must span at least STARVED_MS. Samples
- * that span more than MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling
- * pauses for three times the duration of the starvation. The pause is 4 * WINDOW_MS to
- * STARVED_PAUSE_MS long.
+ * A CPU is considered starved if a task or an interrupt was waiting for it at STARVED_TIMED or more
+ * successive timed samples. However, up to one in STARVED_MISSES of these samples may have found
+ * nothing waiting. The samples must span at least STARVED_MS. Samples that span more than
+ * MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling pauses for three
+ * times the duration of the starvation. The pause is 4 * WINDOW_MS to STARVED_PAUSE_MS long.
  *
- * With a lower STARVED_TIMED, starvation is detected earlier, but more CPUs are taken for starved
- * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts, a decision from 16 timed
- * samples takes it for starved by mistake in 2 % of cases. A decision from 8 timed samples does so
- * in 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation after 48 ms.
+ * With a lower STARVED_TIMED, starvation is detected earlier, but more CPUs are considered starved
+ * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts, it is considered starved
+ * by mistake in 2 % of the decisions that are made from 16 timed samples. With 8 timed samples, the
+ * decision is wrong in 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation
+ * after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -71,7 +72,10 @@ struct sample_window {
 	u64 began;
 	u64 sample_ticks;
 	u32 samples;
-	/* The next timed sample counts as this many samples: itself and untimed ones before it. */
+	/*
+	 * Number of samples that the next timed sample stands for: itself and the untimed samples
+	 * before it.
+	 */
 	u32 timed_interval;
 	/* Time stamp counter at the last timed sample. */
 	u64 last;
@@ -137,11 +141,11 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * starved, in TSC ticks. Returns 0 if the CPU makes progress, or if too few samples were timed to
  * decide.
  *
- * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Under a
- * hypervisor or on a busy host, the delivery of the NMI and other NMI handlers may take longer than
- * the NMI handler of this module. A CPU with slow NMIs can be busy with nothing but samples and
- * ticks. Slow NMIs can also keep a thread from finishing a system call while other threads wait for
- * the CPU.
+ * The measured time of a sample does not include the delivery of the NMI and other NMI handlers.
+ * Under a hypervisor or on a busy host, the delivery of the NMI and other NMI handlers may take
+ * longer than the NMI handler of this module. A CPU with slow NMIs can be busy with nothing but
+ * samples and ticks. Slow NMIs can also keep a thread from finishing a system call while other
+ * threads wait for the CPU.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -201,8 +205,8 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	bool rare;
 
 	/*
-	 * Compute in @least the shortest time, in TSC ticks, in which the samples of this window
-	 * exceed neither max_sample_rate nor max_sample_percent.
+	 * Compute in @least, in TSC ticks, the shortest window in which these samples would stay
+	 * within both limits, max_sample_rate and max_sample_percent.
 	 */
 	window->samples += timed_interval;
 	window->sample_ticks += (now - began) * timed_interval;

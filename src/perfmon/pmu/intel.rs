@@ -266,9 +266,9 @@ extern "C" fn here(address: u64, width: c_uint) -> bool {
     }
 }
 
-/// Returns the row of the control register that all fixed counters share. The four bits of each
-/// counter in `fixed` can be set, but the AnyThread bit only if `any` is true. All other bits of
-/// the register are reserved.
+/// Returns the register-table row of the control register that all fixed counters share. The four
+/// bits of each counter in `fixed` can be set, but the AnyThread bit only if `any` is true. All
+/// other bits of the register are reserved.
 fn fixed_control(fixed: u32, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
     row.reserved = !0;

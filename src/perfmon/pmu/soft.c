@@ -28,7 +28,10 @@
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-/* Rows of the PMCs: PMC n is at index n - FIRST. PMC numbers without a row are not used. */
+/*
+ * The register table of the PMCs. The entry of PMC n has the index n - FIRST; unused PMC numbers
+ * have no entry.
+ */
 static const struct perfmon_register pmcs[] = {
 	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },

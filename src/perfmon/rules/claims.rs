@@ -171,10 +171,10 @@ pub fn claimed_registers(
     claims
 }
 
-/// Returns the optional counters of an event set with the PMDs `asked`. A counter is optional if
-/// all three conditions hold: the counter is not in `asked`, it shares its PMC with other counters,
-/// and some CPUs lack it (`map.partial`). `build_program()` leaves out optional
-/// counters, so that the event set can also count on CPUs that lack an optional counter.
+/// Returns the optional counters of an event set with the PMDs `asked`. A counter is optional if it
+/// meets three conditions: the counter is not in `asked`, it shares its PMC with other counters,
+/// and some CPUs lack it (`map.partial`). `build_program()` leaves out optional counters, so that
+/// the event set can also count on CPUs that lack an optional counter.
 pub fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();

@@ -22,7 +22,7 @@ pub const MAX_SETS: usize = 1024;
 /// spend all its time on switching sets.
 pub const MIN_RUN_NS: u64 = 10_000;
 
-/// The conditions that end a run of an event set, and the event set that is switched to.
+/// The conditions that end a run of an event set, and the number of the next event set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPolicy {
     flags: u32,
@@ -88,7 +88,7 @@ impl SwitchPolicy {
 
 /// Returns the index of the set that follows the set at index `at`. The `nr` sets are sorted by
 /// their numbers. `place` returns the index of the set with a given number. Returns
-/// [`Error::NoSet`] if the next set that `terms` specifies does not exist.
+/// [`Error::NoSet`] if `terms` specifies a next set that does not exist.
 pub fn next_index(
     terms: &SwitchPolicy,
     at: usize,
@@ -195,8 +195,8 @@ pub struct RunningMoments {
     /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
     /// run.
     start_value: u64,
-    /// Increment of the PMD in the present run before an overflow last reset the PMD; 0 if no
-    /// overflow has reset the PMD since the run began or the PMD was set.
+    /// Increment of the PMD in the present run, up to the last time that an overflow reset the PMD.
+    /// 0 if no overflow has reset the PMD since the run began or since software set the PMD.
     delta_before: u64,
     total: u64,
     total_sq: u128,
@@ -205,7 +205,8 @@ pub struct RunningMoments {
 }
 
 impl RunningMoments {
-    /// Creates zero sums of the increments of the PMD `pmd`, which has just been set to `value`.
+    /// Creates the sums of the PMD `pmd`, which are 0 at first. The PMD has just been set to
+    /// `value`.
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,

@@ -80,13 +80,14 @@ impl Attr {
         self.values.get(..self.nr_values).unwrap_or(&[])
     }
 
-    /// Restarts the countdown of overflows at the beginning of a run of the event set.
+    /// Sets the number of overflows that are left until the run of the event set ends. Called when
+    /// the run begins.
     pub fn begin_run(&mut self) {
         self.switch_left = self.switch_count;
     }
 
-    /// Subtracts `overflows` from the countdown of overflows. Returns true if the countdown is 0,
-    /// which ends the run of the event set.
+    /// Subtracts `overflows` from the number of overflows that are left until the run of the event
+    /// set ends. Returns true if none are left, so that the run has to end.
     #[inline]
     pub fn count_down(&mut self, overflows: u64) -> bool {
         if self.switch_count == 0 {

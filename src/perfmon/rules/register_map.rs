@@ -12,7 +12,8 @@ pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. A soft register is provided by the kernel, not by the
 /// hardware.
 pub const FIRST_SOFT: u16 = 256;
-/// Maximum number of rows in a table of registers, because [`Register::pmcs`] is a mask of 64 bits.
+/// Maximum number of rows in a table of registers. A table cannot have more rows, because the mask
+/// [`Register::pmcs`] has 64 bits.
 pub const MAX_ROWS: usize = 64;
 /// Maximum number of hardware counters, and of hardware control registers.
 pub const MAX_COUNTERS: usize = 32;
@@ -88,7 +89,7 @@ impl RegisterBitmap {
     }
 }
 
-/// A set of PMDs that can have a row in a table of registers: hardware PMDs and soft PMDs.
+/// A set of PMDs, which can contain the first 64 hardware PMDs and the 64 soft PMDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmdSet {
     hardware: u64,
@@ -195,7 +196,7 @@ pub mod kind {
     pub const ALL: u16 = 0x1ff;
 }
 
-/// A row of a PMU description, without its name.
+/// A row of a register table of a PMU description, without the name of the register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
 pub struct Register {
@@ -299,9 +300,9 @@ impl Register {
 /// register [`FIRST_SOFT`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
-    /// The rows of the PMCs.
+    /// The rows that describe the PMCs.
     pub pmcs: &'a [Register],
-    /// The rows of the PMDs.
+    /// The rows that describe the PMDs.
     pub pmds: &'a [Register],
 }
 

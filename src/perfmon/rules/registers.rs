@@ -68,7 +68,7 @@ pub struct Registers<M: Allocator> {
     /// Armed PMDs that have overflowed while `throttled` was set, since the last
     /// [`Self::take_skipped`].
     skipped: PmdSet,
-    /// PMDs whose values software has set since their hardware counters were last started.
+    /// PMDs to which software has written a value since their hardware counters were last started.
     dirty: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete: PmdSet,
@@ -358,15 +358,15 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the hardware registers that the event set would claim after a write of the registers
-    /// `more`. A counter counts, and is claimed, as soon as one of its PMCs was written, even if
-    /// its PMD was not written.
+    /// `more`. A counter counts, and is claimed, as soon as one of its PMCs has been written. Its
+    /// PMD need not have been written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
     }
 
-    /// Returns the hardware registers that a CPU would need to count the event set after a write of
-    /// the registers `more`.
+    /// Returns the hardware registers that a CPU would need to count with this event set after a
+    /// write of the registers `more`.
     pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         let mut uses = claimed_registers(map, &written, &asked);
@@ -411,8 +411,8 @@ impl<M: Allocator> Registers<M> {
                 self.program.add_counter(register, n as u16, narrow, armed);
             }
         }
-        // PMCs that are claimed but not written get their reset values, so that no counter of this
-        // event set counts an event that another context has selected.
+        // If a PMC is claimed but was not written, write its reset value. Otherwise a counter of
+        // this event set could count an event that another context has selected.
         for (n, register) in map.hardware.pmcs.iter().take(MAX_ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {

@@ -86,8 +86,9 @@ static bool opener_may_account(const struct file *file)
 
 /*
  * Parses a text that is written to @file: four integers, after a pid if @pid is not NULL. Returns
- * -EPERM if the process that opened @file may not change accounting, and -EINVAL if an integer or
- * the pid is missing or out of range, or if the text contains anything else but blanks.
+ * -EPERM if the process that opened @file may not change accounting, and -EFAULT if the text cannot
+ * be read. Returns -EINVAL if the text is too long, if a number is missing or out of range, or if
+ * the text contains anything besides these numbers and blanks.
  */
 static int parse_numbers_from_user(const struct file *file, const char __user *from, size_t count,
 				   u32 *pid, int *values)

@@ -26,8 +26,8 @@
 /*
  * The thread flags of the work that a task does after sys_exit, before it enters user mode. If one
  * of these flags is set at sys_exit, system time continues until the CPU enters user mode. The
- * reschedule flags are left out, because the kernel then switches tasks at once: the short time
- * until the switch is not worth the cost of arming the notifier.
+ * reschedule flags are not included: if such a flag is set, the kernel switches tasks at once, and
+ * the short time until the switch is not worth the cost of arming the notifier.
  */
 const unsigned long ppa_exit_work = _TIF_SIGPENDING | _TIF_NOTIFY_SIGNAL | _TIF_NOTIFY_RESUME |
 				    _TIF_UPROBE | _TIF_PATCH_PENDING;
@@ -51,9 +51,9 @@ static void on_user_return(struct user_return_notifier *notifier)
 
 /*
  * Arms the notifier of this CPU. At each switch the kernel moves the notifier's thread flag to the
- * next task, so the notifier is called when this CPU next enters user mode, whichever task then
- * runs. Called with preemption off. Interrupts are turned off because KVM may change the list of
- * notifiers in an interrupt.
+ * next task, so the notifier is called when this CPU next enters user mode, even if another task
+ * runs then. Called with preemption off. Interrupts are turned off because KVM may change the list
+ * of notifiers in an interrupt.
  */
 bool ppa_arm_user_return(void)
 {

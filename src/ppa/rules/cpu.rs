@@ -25,8 +25,8 @@ pub struct Cpu {
     number: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
-    /// Ticks of the present run, without interrupts, up to the beginning of the current interval of
-    /// system time; 0 if this interval began in an earlier run.
+    /// The ticks of the present run, without interrupts, before the current interval of system time
+    /// began. 0 if this interval began in an earlier run.
     pub(super) mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
@@ -49,7 +49,8 @@ pub struct Cpu {
     pub(super) updating: Word,
     /// Interrupt time, including softirqs.
     irq_time: IrqTime,
-    /// Number of updates of `irq_time` in progress: each reads the clock, then changes `irq_time`.
+    /// Number of updates of `irq_time` that are in progress. An update reads the clock and then
+    /// changes `irq_time`.
     pending_stamps: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
     irq_depth: Word,
@@ -445,8 +446,8 @@ impl Cpu {
     }
 
     /// Begins or ends the interrupt time of a softirq. `on` is the value of bit 0 of `irq_time`
-    /// before the change: 0 at the beginning of the interrupt time, 1 at its end. A change of
-    /// `irq_time` by a hard interrupt during the call is not overwritten.
+    /// before the change: 0 at the beginning of the interrupt time, 1 at its end. If a hard
+    /// interrupt changes `irq_time` during the call, this function does not overwrite the change.
     #[inline(always)]
     fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.pending_stamps, 1);

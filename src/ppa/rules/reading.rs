@@ -41,8 +41,8 @@ impl TaskSnapshot {
     pub fn wakeups(&self) -> u64 {
         let blocked = self.values[value::BLOCKED];
         let counted = self.latencies.iter().fold(0u64, |n, m| n.wrapping_add(*m));
-        // The histogram counts a wait when the wait is over, so it may lack the last wakeup. It
-        // lacks more wakeups only if it was off for some time.
+        // The histogram counts a wait when the wait is over, so it may lack the last wakeup. If
+        // more wakeups are missing, the histogram was off for some time.
         match counted >= blocked.saturating_sub(1) {
             true => counted,
             false => blocked,

@@ -7,10 +7,10 @@
 //! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
 //! in ticks of the accounting clock.
 //!
-//! Only the CPU itself writes its accounting words: in the context of a task with preemption off,
-//! in interrupts, and in the scheduler. Only the words of an offline CPU are written by another
-//! CPU, which accounts the last run of the offline CPU. The writer does not disable interrupts,
-//! because interrupts write separate words, which the interrupted code only reads.
+//! While a CPU is online, only the CPU itself writes its accounting words: in the context of a task
+//! with preemption off, in interrupts, and in the scheduler. When a CPU is offline, another CPU
+//! accounts the last run of the offline CPU and writes its words. The writer does not disable
+//! interrupts, because interrupts write separate words, which the interrupted code only reads.
 //!
 //! The *own* time of a task is the time of its runs without the interrupts during these runs. The
 //! user, system and idle times of a CPU do not contain interrupt time. Between two reads of the

@@ -110,9 +110,9 @@ impl Cpu {
     /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
     /// Returns `None` if a system-call probe is updating the mode: the probe may have read the
-    /// clock but not stored the mode yet. If a reader used the old mode, it could contradict later
-    /// readers. For example, it would report the first ticks of a system call as user time, and
-    /// later readers would report the same ticks as system time.
+    /// clock without having stored the new mode. A reader that used the old mode could contradict
+    /// later readers. For example, this reader would report the first ticks of a system call as
+    /// user time, but later readers would report the same ticks as system time.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating();

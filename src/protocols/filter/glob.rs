@@ -49,7 +49,8 @@ impl Source for [Word] {
     }
 }
 
-/// Returns true if the whole text matches the pattern, which may contain `* ? [a-z] [!a-z] \x`.
+/// Returns true if the whole text matches the pattern, which may contain `*`, `?`, `[a-z]`,
+/// `[!a-z]` and `\x`.
 ///
 /// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end
 /// of the pattern, a `]` at the beginning of a class, and a `-` at the beginning or the end of a
@@ -64,11 +65,11 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // `star` describes the last `*` that the match has reached. Its first value is the offset in
-    // the pattern behind the `*`. Its second value is the offset in the text behind the bytes that
-    // the `*` matches so far. After a mismatch, the last star is made to match one more byte.
-    // Earlier stars never have to match more bytes, because the pattern before the last star was
-    // matched as early in the text as possible.
+    // `star` describes the last `*` that the match has reached. The first value of `star` is the
+    // offset in the pattern behind the `*`. The second value of `star` is the offset in the text
+    // behind the bytes that the `*` matches so far. After a mismatch, the last star is made to
+    // match one more byte. Earlier stars never have to match more bytes, because the pattern before
+    // the last star was matched as early in the text as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();
@@ -153,7 +154,7 @@ fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
 }
 
 /// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
-/// list matches every name except those of kernel events.
+/// list matches every name except the names of kernel events.
 pub fn globs(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");

@@ -32,9 +32,9 @@ struct pt_detach_work {
 /*
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. Before do_mmap() unmaps
  * anything, it calls the file's get_unmapped_area(), with the mmap lock held for writing. If
- * get_unmapped_area() fails, the address space is therefore unchanged. The file's mmap() then makes
- * @wake the file of the new VMA, or @memory if @wake is NULL or cannot be mapped. The new VMA holds
- * no reference to the module.
+ * get_unmapped_area() fails, the address space is therefore unchanged. The file's mmap() then sets
+ * the file of the new VMA to @wake. If @wake is NULL or cannot be mapped, mmap() sets the file to
+ * @memory instead. The new VMA holds no reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;
@@ -60,8 +60,8 @@ static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 	const struct pt_stand_in *in = file->private_data;
 
 	/*
-	 * An error here would leave a hole in the address space, because the pages of the old VMA
-	 * are already unmapped. Therefore @memory is mapped if @wake cannot be.
+	 * An error from this function would leave a hole in the address space, because the pages of
+	 * the old VMA are already unmapped. Therefore @memory is mapped if @wake cannot be mapped.
 	 */
 	if (in->wake) {
 		vma_set_file(vma, in->wake);
@@ -112,7 +112,7 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 					       MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE,
 					       within);
 
-		/* A VMA at this place is the old one, or that of the other thread. */
+		/* -EEXIST: the old VMA is still mapped, or another thread has mapped memory. */
 		if (IS_ERR_VALUE(filled) && filled != -EEXIST)
 			pr_warn_ratelimited("perftrace: %s[%d]: no memory to replace a mapping of the device; the program may end by a signal (error %ld)\n",
 					    current->comm, task_pid_nr(current), (long)filled);

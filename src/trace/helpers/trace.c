@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User tracing: mapped pages, words of traced threads, and task work in traced processes.
+ * User tracing: the pages that traced processes map, the thread-local words of traced threads, and
+ * task work in traced processes.
  */
 #include <linux/gfp.h>
 #include <linux/hash.h>
@@ -57,7 +58,7 @@ unsigned long pt_page_new(void)
  * Sets up a mapping of /dev/perftrace. Because of VM_WIPEONFORK a child inherits the VMA without
  * its pages, and gets its own pages by page faults. Because of VM_MIXEDMAP the fault handler can
  * insert pages, and pages can be unmapped under the mutex of user tracing. Returns -EACCES if the
- * mapping is private, executable, or writable where it must not be.
+ * mapping is private or executable, or if it is writable and @writable is false.
  */
 int pt_setup_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
@@ -102,9 +103,9 @@ void pt_log_unchecked(struct task_struct *leader, int error)
 }
 
 /*
- * Sets VM_WIPEONFORK again, which the process may have cleared by MADV_KEEPONFORK. Called for the
- * VMA of a child before any page table entry is copied, so that a child never writes into its
- * parent's buffers.
+ * Sets VM_WIPEONFORK again, because the process may have cleared the flag by MADV_KEEPONFORK.
+ * Called for the VMA of a child before any page table entry is copied, so that a child never writes
+ * into its parent's buffers.
  */
 void pt_wipe_on_fork(struct vm_area_struct *vma)
 {
@@ -121,10 +122,10 @@ vm_fault_t pt_insert_page(struct vm_fault *vmf, unsigned long page)
 }
 
 /*
- * Replaces two words of the calling thread's memory, at offset @at from its thread pointer, by
- * @first and @second. Does nothing if the word at offset @at + 8 is not @was. The process itself
- * has supplied @at: a wrong offset damages only its own memory, because get_user() and put_user()
- * check the addresses.
+ * Stores @first and @second in two words of the calling thread's memory. The words are at offset
+ * @at from the thread pointer. Does nothing if the second word (offset @at + 8) is not @was. The
+ * process itself has supplied @at: a wrong offset damages only its own memory, because get_user()
+ * and put_user() check the addresses.
  */
 void pt_replace_thread_words(s64 at, u64 was, u64 first, u64 second)
 {
@@ -192,8 +193,8 @@ static atomic_t *traced_count_of_mm(unsigned long mm)
 }
 
 /*
- * Counts the address space at @mm as traced, or stops counting it if @is is false. Callable in any
- * context.
+ * If @is is true, counts the address space at @mm as traced. Otherwise removes it from the count.
+ * Callable in any context.
  */
 void pt_set_traced(unsigned long mm, bool is)
 {

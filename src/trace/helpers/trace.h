@@ -13,9 +13,9 @@ struct vm_fault;
 struct vm_operations_struct;
 
 /*
- * Identifies mappings and files of /dev/perftrace: the operations of mappings (@vm_ops) and of
- * files (@file_ops) of the device, and a mask of the page offset within the range of one process
- * (@offset_mask).
+ * Identifies the VMAs and the files of /dev/perftrace: VMAs of the device have the operations
+ * @vm_ops, and its files have the operations @file_ops. @offset_mask is the mask that converts a
+ * page offset in the device file to a page offset in the range of one process.
  */
 struct pt_device_ops {
 	const struct vm_operations_struct *vm_ops;

@@ -30,7 +30,8 @@ pub mod map {
     pub const BUFFERS: u64 = 0x10_0000;
 }
 
-/// Parts of the wake file that the device does not have. `pfc trace arm` writes them.
+/// The retry words of the wake file, `/run/perftrace/wake`. `pfc trace arm` writes the retry words.
+/// The device has no such words.
 pub mod wake_file {
     /// Offset of the retry words, in bytes.
     pub const RETRY_WORDS: u64 = 0x9000;
@@ -65,13 +66,13 @@ pub mod flag {
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// Bit in the words of the markers in the file `perftrace_release.wake`. `PERFTRACE_RELEASE` maps
-/// this file in place of the read-only pages of a process. After `WAKE` is set in the words of all
-/// markers, the process attaches to the device again at its next event.
+/// Bit of a marker's word in the file `perftrace_release.wake`. `PERFTRACE_RELEASE` maps this file
+/// in place of the read-only pages of a process. After `WAKE` is set in the words of all markers,
+/// the process attaches to the device again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
 /// Key of the buffers for kernel events. A key other than [`KEY_KERNEL`] and [`KEY_SHARED`] is the
-/// number of the process whose buffers the key selects.
+/// number of a process, and selects the buffers of this process.
 pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;

@@ -3,8 +3,8 @@
 //! Searches in lists that are sorted by key. Page faults call these functions, which have no panic
 //! path.
 
-/// Maximum number of elements that a search visits without releasing the lock of the list, unless
-/// a visit takes longer than for a process or a marker.
+/// Maximum number of processes or markers that a search visits without releasing the lock of the
+/// list. If a visit to an element takes longer, the search has a lower limit.
 pub const MAX_VISITS_PER_LOCK_HOLD: usize = 64;
 
 /// The result of a search that visits a limited number of elements.
@@ -12,9 +12,9 @@ pub const MAX_VISITS_PER_LOCK_HOLD: usize = 64;
 pub enum LimitedSearch<T> {
     /// The search has found an element.
     Found(T),
-    /// No visited element is the wanted one. The search continues from this key on.
+    /// The search has not found the wanted element yet, and continues from this key on.
     From(u64),
-    /// No element of the list from the beginning of the search on is the wanted one.
+    /// The search has reached the end of the list, and has not found the wanted element.
     End,
 }
 

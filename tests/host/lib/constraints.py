@@ -19,8 +19,8 @@ SETS_RULES = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constra
 SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
 CALLS_INIT = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
 
-# Macros whose constraints the table leaves out: pfc knows the fixed counters without the table, and
-# does not support top-down metrics.
+# The table leaves out the constraints of these two macros. pfc knows the fixed counters without the
+# table, and does not support top-down metrics.
 LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
 
 

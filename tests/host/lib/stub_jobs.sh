@@ -103,7 +103,7 @@ ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { cat "$cache/$1" 2>/dev/null | wc -l; }
-# remove TEST...: removes stubs of tests. Also removes the file `runs`, from which test.sh counts
-# how often a test needed a second attempt in earlier runs.
+# remove TEST...: removes stubs of tests. Also removes the file `runs`, in which test.sh records the
+# tests that needed a second attempt in earlier runs.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 

@@ -66,9 +66,9 @@ static void test_invalid_numbers(void)
 		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
 		/*
-		 * For the number of an instance that is not live, perf_counter_handle() returns no
-		 * valid handle. The command "inline", which passes the result of
-		 * perf_counter_handle() to perf_counter_add(), must therefore change no value.
+		 * perf_counter_handle() returns no valid handle for the number of an instance that
+		 * is not live. The command "inline" passes the result of perf_counter_handle() to
+		 * perf_counter_add(), so this command must change no value.
 		 */
 		driver_cmd("inline %lld 1", numbers[i]);
 		driver_cmd("@nmi inline %lld 1", numbers[i]);

@@ -15,8 +15,8 @@ static struct snapshot {
 } snapshots[2];
 
 /*
- * The instances in which perfcounters.ko counts its own costs change at any time, so snapshots
- * leave out their values.
+ * The values of the instances in which perfcounters.ko counts its own costs may change at any time,
+ * so snapshots leave them out.
  */
 static bool is_builtin(__u32 slot)
 {

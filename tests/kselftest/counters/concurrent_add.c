@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One thread adds and deletes one instance of a driver all the time. The main thread adds other
- * instances, which it has deleted before, a second time. The second addition of an instance must
- * not wait for a separate grace period. While instances are deleted, each read of
- * /dev/perfcounters_names must return a consistent list.
+ * One thread adds and deletes one instance of a driver all the time. The main thread has deleted
+ * other instances and adds them again. It must not wait for a separate grace period for each of
+ * them. While instances are deleted, each read of /dev/perfcounters_names must return a consistent
+ * list.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -91,8 +91,7 @@ static bool names_are_consistent(void)
 }
 
 /*
- * Adds instances. An instance is right if it had no number before, or if it got its previous number
- * again. Returns the number of right instances.
+ * Adds instances. Returns how many of them had no number before or got their previous number again.
  */
 static int add_instances(int from, int to)
 {

@@ -5,8 +5,8 @@
  * Makes random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user
  * without capabilities that inherits root's open files. Each call must return a plausible result,
  * or an errno that is defined for user space (1 to 133). No call may write to the counter pages or
- * keep perfcounters.ko from being unloaded afterwards. The seed is printed. In the environment,
- * SEED=n sets the seed, and CALLS=n the number of calls of both users together.
+ * keep perfcounters.ko from being unloaded afterwards. The seed is printed. The environment
+ * variable SEED sets the seed, and CALLS sets the total number of calls of both users.
  *
  * readonly.c and bad_input.c test calls for which only one result is right.
  */
@@ -19,8 +19,8 @@
 #include <sys/uio.h>
 
 /*
- * Number of calls of each of the two users in a long run. Outside of long runs, each user makes
- * NR_CALLS / 4 calls.
+ * Number of calls that each of the two users makes in a long run. Outside of long runs, each user
+ * makes NR_CALLS / 4 calls.
  */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
@@ -380,8 +380,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Random flags, without O_ASYNC and O_CREAT. If an open has neither O_ASYNC nor O_CREAT,
-	 * only the access mode, O_PATH and the user decide whether the open may succeed.
+	 * The flags are random, but never include O_ASYNC or O_CREAT. Without these two flags, only
+	 * the access mode, O_PATH and the user decide whether the open may succeed.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |

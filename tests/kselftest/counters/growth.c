@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests a mapping that is larger than the file /dev/perfcounters. If a chunk is appended to the
- * file, it becomes readable in the mapping. An access beyond the last chunk raises SIGBUS. Growth
- * of the file neither moves nor changes existing values.
+ * file, it becomes readable in the mapping. An access beyond the last chunk raises SIGBUS. When the
+ * file grows, existing values keep their position and do not change.
  */
 #include "kselftest_pc.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Instances belong to the module that added them. Instances that the module does not delete become
- * dormant when the module is unloaded or its init function fails. A driver may use the number that
- * perf_add() returned without checking it for an error.
+ * dormant when the module is unloaded or its init function fails. A driver may pass the result of
+ * perf_add() to other functions without checking it for an error.
  */
 #include "kselftest_pc.h"
 
@@ -101,8 +101,8 @@ static void test_names_of_other_driver(void)
 }
 
 /*
- * perf_add() has logged why it refused a name; later calls that pass the returned errno as instance
- * number log nothing.
+ * When perf_add() refuses a name, it logs the reason and returns an errno. If a driver later passes
+ * this errno as the number of an instance, nothing more is logged.
  */
 static void test_errno_arguments(void)
 {

@@ -5,9 +5,9 @@
  * worlds: stock
  * target: test-all
  *
- * Tests a machine with 255 possible CPUs, of which two are online: the layout that the header
- * describes, pages of CPUs that were never online, growth to the last slot, the memory use that
- * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
+ * Tests a machine with 255 possible CPUs, of which two are online. The subjects are the layout in
+ * the header, pages of CPUs that were never online, growth to the last slot, and CPU hotplug while
+ * counters are updated. The memory use must be as Documentation/counter-pages.md states.
  */
 #include "memory.h"
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #define USER	1000
 #define NR_FILES 8
 
-/* Shared with the child that reads the files. */
+/* Results of the child that reads the files, in shared memory. */
 struct report {
 	volatile int done, nr_read, error;
 };
@@ -73,7 +73,7 @@ static void test_user(void)
 	   "9.1 names: the text of each open file is charged to the user");
 	kill_child(child);
 	ok(nothing_charged(), "9.1 names: nothing is charged when the files are closed");
-	/* Memory for the texts of three and a half files. */
+	/* The limit is enough for the texts of three and a half files. */
 	set_user_kb(7 * size / 2048);
 	child = fork_user();
 	is(report->error, EDQUOT, "9.1 user_kb: reading the names beyond the limit is EDQUOT");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers for the tests of pfc_net: pairs of virtual interfaces, frames of an unknown protocol,
- * which the receiving interface drops, and the comparison of counters with /proc/net/dev.
+ * Helpers for the tests of pfc_net. They add pairs of virtual interfaces, send frames of an unknown
+ * protocol (which the receiving interface drops), and compare counters with /proc/net/dev.
  */
 #ifndef NET_H
 #define NET_H
@@ -119,7 +119,10 @@ static int64_t proc_value(const void *arg)
 	return proc_net_dev(counter->interface, counter->column);
 }
 
-/* Like test_counter(); the name of the test also has @packets, the packets that @work sends. */
+/*
+ * Works like test_counter(), and adds @packets to the name of the test. @packets describes the
+ * packets that @work sends.
+ */
 static void test_counter_with(const struct counter *counter, const char *packets,
 			      void (*work)(void), int64_t min)
 {

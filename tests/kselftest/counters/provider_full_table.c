@@ -83,8 +83,8 @@ static void read_disks(void)
 }
 
 /*
- * Loads a provider, uses up all instance numbers, and calls @work, which causes at least @events of
- * the provider's events. These events have no instance.
+ * Loads a provider, uses up all instance numbers, and calls @work, which causes at least @events
+ * events for which the provider has no instance.
  */
 static void test_provider(const char *provider, const char *line, const char *unnamed,
 			  void (*work)(void), long events)

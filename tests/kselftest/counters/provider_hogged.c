@@ -101,9 +101,9 @@ int main(void)
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
 	/*
-	 * Renames two network interfaces, so that each has the old name of the other. Instances of
-	 * each name can be added for the new owner of the name only after the instances of the old
-	 * owner are deleted.
+	 * Renames two network interfaces, so that each has the old name of the other. For each
+	 * name, the instances of the old owner must be deleted before instances of the new owner
+	 * can be added.
 	 */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||

@@ -112,8 +112,8 @@ static void test_disks(void)
 	load_provider("pfc_block");
 	log = klog_open();
 	/*
-	 * All disks share one set of tags, because rmmod waits for an SRCU barrier when it frees a
-	 * set.
+	 * All disks share one tag set (shared_tags=1), because rmmod waits for an SRCU barrier for
+	 * each tag set that it frees.
 	 */
 	shell("modprobe null_blk nr_devices=" NR_DISKS_TEXT
 	      " submit_queues=1 shared_tags=1 hw_queue_depth=1 gb=1");

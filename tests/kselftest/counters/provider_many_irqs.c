@@ -20,10 +20,13 @@
 static long first, lines;
 
 static struct line_sums {
-	/* Sum of the counts of all instances of interrupt lines of irq_lines.ko. */
+	/* Sum of the values of all instances that count an interrupt line of irq_lines.ko. */
 	__s64 counted;
 	__s64 unnamed;
-	/* Lowest and highest count of a single instance of an interrupt line of irq_lines.ko. */
+	/*
+	 * Lowest and highest value among the instances that count an interrupt line of
+	 * irq_lines.ko.
+	 */
 	__s64 min, max;
 	int instances, others;
 } now;

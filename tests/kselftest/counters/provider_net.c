@@ -38,8 +38,8 @@ static void send_invalid_ipv6(void)
 }
 
 /*
- * Sends broadcasts through pcv0. The kernel delivers a copy of each broadcast to the sockets of
- * this machine, which pcv0 does not count as received.
+ * Sends broadcasts through pcv0. The kernel also delivers a copy of each broadcast to the sockets
+ * of this machine. pcv0 does not count this copy as received.
  */
 static void send_broadcasts(void)
 {
@@ -89,7 +89,10 @@ static void send_datagrams(void)
  */
 static void send_unknown_icmp(void)
 {
-	/* Type 200. The checksum is the complement of the sum of the other 16-bit words. */
+	/*
+	 * The message has the type 200. Its checksum is the complement of the sum of its other
+	 * 16-bit words.
+	 */
 	unsigned char message[8] = { 200, 0, 0xff - 200, 0xff };
 	struct sockaddr_in to = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)

@@ -4,13 +4,17 @@
  * timeout: 200
  *
  * Tests pfc_net with an interface that is removed while a module holds a reference to it. The
- * kernel then repeats the notification of the removal each second. An interface that was added with
- * the index of the removed interface keeps its instances.
+ * kernel then repeats the notification of the removal each second. If a new interface has the index
+ * of the removed interface, the repeated notifications must not remove the instances of the new
+ * interface.
  */
 #include "net.h"
 #include "netlink.h"
 
-/* Adds the dummy interface pch1 with the index @index. The command ip of busybox gives no index. */
+/*
+ * Adds the dummy interface pch1 with the index @index. The ip command of busybox cannot set the
+ * index of an interface.
+ */
 static void add_with_index(int index)
 {
 	struct {
@@ -70,7 +74,7 @@ int main(void)
 	if (errno)
 		bail("insmod hold_interface");
 	atexit(release_interface);
-	/* The command waits until hold_interface is unloaded. */
+	/* "ip link del" waits until hold_interface is unloaded, so it runs in the background. */
 	shell("ip link del pch0 &");
 	wait_until(!if_nametoindex("pch0"));
 	add_with_index(index);

@@ -28,7 +28,7 @@ static void redirect(const char *from, const char *to)
 	filter.tc.tcm_info = TC_H_MAKE(1 << 16, htons(ETH_P_ALL));
 	options = tc_add(&filter, TCA_OPTIONS, NULL, 0);
 	actions = tc_add(&filter, TCA_MATCHALL_ACT, NULL, 0);
-	/* The type of an action is its place in the list of actions. */
+	/* The type of the attribute is the position of the action in the list, counted from 1. */
 	action = tc_add(&filter, 1, NULL, 0);
 	tc_add(&filter, TCA_ACT_KIND, "mirred", sizeof("mirred"));
 	action_options = tc_add(&filter, TCA_ACT_OPTIONS, NULL, 0);
@@ -73,12 +73,13 @@ static void test_ifb(void)
 }
 
 /*
- * Limits the packets that @interface sends to 100 bytes/s, with a queue of one packet. If another
- * packet is sent, the queue drops its packet, takes the other one and returns NET_XMIT_CN.
+ * Limits the packets that @interface sends to 100 bytes/s, with a queue of one packet. If the queue
+ * is full, a new packet replaces the queued packet, which is dropped, and the caller gets
+ * NET_XMIT_CN.
  */
 static void congest(const char *interface)
 {
-	/* With a link layer, the kernel needs no table of transmission times. */
+	/* If the rate names its link layer, the kernel needs no table of transmission times. */
 	struct tc_tbf_qopt rate = {
 		.rate = { .rate = 100, .linklayer = TC_LINKLAYER_ETHERNET }, .limit = 1000000
 	};

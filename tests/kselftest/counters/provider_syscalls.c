@@ -2,7 +2,7 @@
 /*
  * Tests pfc_syscalls: system calls by number. /proc counts only the reads and writes of each task
  * (/proc/self/io). For system calls other than reads and writes, the test compares the count of
- * pfc_syscalls with the number of calls that the test makes. Other processes in the guest hardly
+ * pfc_syscalls with the number of calls that the test makes. Other processes in the guest rarely
  * make the tested calls.
  */
 #include "provider.h"
@@ -164,7 +164,8 @@ static void test_first_call(const char *abi, const char *name, void (*work)(void
 	is(total_by_name("syscalls/unnamed") - unnamed > 0, has_calls,
 	   "0.15 syscalls: first call of %s counts in syscalls/unnamed", abi);
 	/*
-	 * pfc_syscalls starts to count in an instance a little later than it adds the instance.
+	 * After pfc_syscalls has added an instance, a moment passes before it counts in the
+	 * instance.
 	 */
 	if (has_calls)
 		wait_until((work(), total_by_name(name) > 0));

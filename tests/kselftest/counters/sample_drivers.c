@@ -13,9 +13,9 @@ static __u32 find_instance(const char *driver, const char *what)
 }
 
 /*
- * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
- * false if the number of bytes in a snapshot is not 4096 times the number of requests. Also returns
- * false if the number of requests has not increased @wanted times within 100 seconds.
+ * Takes consistent snapshots until @wanted of them have shown more requests than the previous
+ * snapshot. Returns false if this takes more than 100 seconds, or if the number of bytes in a
+ * snapshot is not 4096 times the number of requests.
  */
 static bool snapshots_are_consistent(__u32 requests, __u32 bytes, int wanted)
 {

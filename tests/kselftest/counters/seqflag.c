@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tests the seqflag, a per-CPU sequence word, and how a reader uses it. The low bits hold the
- * number of updates in flight, the bits above hold the number of completed updates. The updates run
- * on CPU 1, the reader on CPU 0.
+ * number of updates in flight, and the higher bits hold the number of completed updates. The
+ * updates run on CPU 1, and the reader runs on CPU 0.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -146,7 +146,7 @@ static void test_hidden_change(void)
 
 /*
  * Adds 1 to a value and subtracts 1 again, in a loop. The addition carries into the upper half of
- * the value, so a torn read would return neither the old nor the new value.
+ * the value, so a torn read would return a third value instead of the old or the new one.
  */
 static void *flip_value(void *unused)
 {

@@ -144,9 +144,9 @@ static void compare_totals(void)
 }
 
 /*
- * Tests that a mapping alone keeps the module loaded while no driver is loaded, whether it is a
- * mapping of the parent or of a child. The child keeps the mapping that it inherits until its
- * parent has tried to unload the module and closes the pipe.
+ * Tests that a mapping of the parent or of a child keeps the module loaded, even if no driver is
+ * loaded. The child keeps the inherited mapping until the parent closes the pipe, after the parent
+ * has tried to unload the module.
  */
 static void test_mapping_holds_module(void)
 {

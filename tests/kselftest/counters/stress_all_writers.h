@@ -39,7 +39,7 @@ static void worker(int id)
 			shared->pair_count[id][i] += rounds;
 		/*
 		 * In some groups, the test driver waits between the two updates of the pair, so
-		 * that readers copy the pair in this state.
+		 * that readers copy the pair when only one of its counters is updated.
 		 */
 		if (!random_below(16) &&
 		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
@@ -91,7 +91,7 @@ static void adder(int id)
 	}
 }
 
-/* Adds instances until a chunk is appended, and then a pair in this chunk. */
+/* Adds instances until a chunk is appended, and then adds a pair in this chunk. */
 static void add_chunk_and_pair(void)
 {
 	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;
@@ -287,8 +287,8 @@ static void mmap_caller(void)
 			break;
 		case 4:
 			/*
-			 * madvise() refuses some of the advices. A call of madvise() that succeeds
-			 * must have no effect but the time that it takes.
+			 * madvise() refuses some of the advices. A madvise() that succeeds takes
+			 * time, but must have no other effect.
 			 */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;

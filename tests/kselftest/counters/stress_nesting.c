@@ -4,8 +4,8 @@
  *
  * Tests nested updates: 64 tasks, timer interrupts, NMIs and a kprobe update counters on every CPU
  * at the same time. The timer interrupts, the NMIs and the kprobe also update counters in the
- * middle of groups of other sources (tests/modules/test_driver_nesting.c). Readers take consistent
- * snapshots at the same time.
+ * middle of a group of updates by another source (tests/modules/test_driver_nesting.c). Readers
+ * take consistent snapshots at the same time.
  *
  * All updates go through the seqflag and add 1. Each of the four sources of updates (tasks, timer
  * interrupts, NMIs, kprobe) has a counter `single` and a pair of counters (a, b). A source of
@@ -90,7 +90,7 @@ static void *update_in_task(void *arg)
 	return NULL;
 }
 
-/* Returns the number of invariants that a copy of a CPU's counters breaks. */
+/* Returns how many invariants a copy of a CPU's counters violates. */
 static int broken_invariants(__u32 cpu, __u64 seq, const __s64 *v)
 {
 	__u64 single = 0, a = 0;

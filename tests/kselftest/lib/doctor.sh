@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC3043
 #
-# Shared by the tests of pfc doctor: runs pfc doctor with a timeout, in each of its two output
-# formats, and checks the outputs.
+# Helpers for the tests of pfc doctor: they run pfc doctor with a timeout, in each of its two output
+# formats, and check the outputs.
 
 # run_doctor STATUS, run_doctor_as USER STATUS: run pfc doctor and write its outputs to the files
 # text and json. In make test, the JSON output is made only for tests that set with_json. Tests that
@@ -24,8 +24,8 @@ run_doctor_as() {
 	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
-# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs of pfc doctor contain this
-# check. FOUND and REMEDY are extended regular expressions.
+# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs of pfc doctor contain a check
+# with these properties. FOUND and REMEDY are extended regular expressions.
 has_finding() {
 	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
 	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then

@@ -3,7 +3,7 @@
  * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation. Fault injection
  * can fail three kinds of requests: slab allocations, page allocations, and copies from or to user
  * space. The first attempt fails the first request of the operation, the second attempt fails only
- * the second request, and so on, until an attempt completes without reaching the request to fail.
+ * the second request, and so on, until an attempt ends before it makes the request that is to fail.
  *
  * Each attempt must succeed, or must fail with ENOMEM or EFAULT and leave no object behind. After
  * some of the failures the operation is repeated without injection and must work. An allocation
@@ -64,9 +64,9 @@ static void arm_failure(unsigned int n)
 }
 
 /*
- * Sets `left` to 0 if a request has failed. If no request has failed, sets `left` to the number n
- * such that the nth further request would have failed. Disarms the injection. Until the injection
- * is disarmed, it may also fail the pread() and pwrite() of disarm_failure().
+ * Disarms the injection. Sets `left` to 0 if a request has failed. If no request has failed, the
+ * nth further request would have failed, and `left` is set to n. Until the injection is disarmed,
+ * it may also fail the pread() and pwrite() of disarm_failure().
  */
 static void disarm_failure(void)
 {
@@ -81,8 +81,8 @@ static void disarm_failure(void)
 }
 
 /*
- * Checks the result of an attempt that has succeeded or had to succeed. If the attempt succeeded,
- * undoes the effect of the operation.
+ * Checks the result of an attempt that has succeeded, or that should have succeeded. If the attempt
+ * succeeded, undoes the effect of the operation.
  */
 static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {

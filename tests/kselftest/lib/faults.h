@@ -140,7 +140,7 @@ static void unload_driver(void)
 		exit(1);
 }
 
-/* insmod of perfmon, perftrace or ppa: modules with a device that has the name of the module */
+/* Operations that insmod perfmon, perftrace or ppa, each of which has a device of the same name */
 
 static const char *device_path(void)
 {
@@ -174,7 +174,7 @@ static bool device_module_works(void)
 	       note_unless(device >= 0, "the device cannot be opened");
 }
 
-/* Opening, mapping and reading */
+/* Operations that open, map or read a file */
 
 static int open_names(void)
 {
@@ -282,8 +282,9 @@ static void prepare_new_page(void)
 {
 	add_until_first_of(16);
 	/*
-	 * The first instance of a chunk also allocates the chunk itself, which is tested as a
-	 * separate operation.
+	 * The first instance of a chunk also allocates the chunk, which is another operation (see
+	 * prepare_new_chunk()). If this instance would be next, add it now, and go on to the next
+	 * page.
 	 */
 	if (pc.h->nr_slots % 512 == 0) {
 		driver_cmd("add faults/fill/%u", serial++);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2034,SC2086,SC3043
 #
-# Shared by the tests of monitoring: runs programs as the systemd units of tools/fleet do.
+# Helpers for the tests with Prometheus and PCP: they run programs as the systemd units of
+# tools/fleet do.
 
 fleet=/tests/fleet
 # The ID of the group that may read /dev/perfcounters. On real machines, a udev rule gives the

@@ -3,12 +3,12 @@
  * Descriptions of the structures that the ioctls of a device take, and a generator of such
  * structures.
  *
- * Each field of a structure has a kind. The fuzzer makes valid and invalid calls, about half of
- * each. In a valid call, every field has a value that is valid for its kind. In an invalid call,
- * about one field in four has a value that the device is likely to handle wrongly. Structures are
- * placed at odd addresses, at the end of a page, in read-only memory, or partly or wholly in memory
- * that is not mapped. In some calls a second thread changes a structure during the call. The bytes
- * around each structure must not change.
+ * Each field of a structure has a kind. About half of the calls that the fuzzer makes are valid,
+ * and the others are invalid. In a valid call, every field has a value that is valid for its kind.
+ * In an invalid call, about one field in four has a value that the device is likely to handle
+ * wrongly. Structures are placed at odd addresses, at the end of a page, in read-only memory, or
+ * partly or wholly in memory that is not mapped. In some calls a second thread changes a structure
+ * during the call. The bytes around each structure must not change.
  *
  * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
@@ -174,7 +174,7 @@ static void areas_map(void)
 	}
 }
 
-/* A child of fork() replaces the areas, because it would share the areas of its parent. */
+/* A child of fork() would share the areas of its parent, so it maps new areas in their place. */
 static void remap_areas(void)
 {
 	for (int i = 0; i < NR_AREAS; i++) {
@@ -257,8 +257,9 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 	case 1:
 		/*
 		 * Places the object at the end of its area, and passes an address inside the
-		 * object. A call that accesses as many bytes as the object has, from the passed
-		 * address on, may go past the end of the area, where no memory is mapped.
+		 * object. No memory is mapped behind the area. If a call accesses the whole size of
+		 * the object from the passed address on, it may therefore access an address that is
+		 * not mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);

@@ -10,8 +10,8 @@
 #include <poll.h>
 
 /*
- * Returns the request with one bit changed, or unchanged if this would be the request of another
- * call.
+ * Returns the request with one bit changed, or unchanged if the changed request would be that of
+ * another call.
  */
 static unsigned long change_request(unsigned long request)
 {

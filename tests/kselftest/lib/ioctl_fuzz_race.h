@@ -12,8 +12,8 @@
 
 static struct {
 	/*
-	 * Futexes. The caller sets `wanted` to 1 to start the second thread, and to 0 to stop it.
-	 * The second thread answers by setting `on` to the same value, for which the caller waits.
+	 * Two futexes. The caller sets `wanted` to 1 to start the second thread, and to 0 to stop
+	 * it. Then the caller waits until the second thread has set `on` to the same value.
 	 */
 	int wanted, on;
 	char *at;

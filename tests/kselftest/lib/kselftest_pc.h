@@ -142,7 +142,7 @@ static void driver_close(void)
 	driver_fd = -1;
 }
 
-/* Removes the modules that use @name, then @name. */
+/* Removes the modules that use the module @name, and then the module @name. */
 static void unload_with_users(const char *name)
 {
 	struct dirent *holder;

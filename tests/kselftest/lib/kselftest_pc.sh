@@ -40,8 +40,8 @@ cpu_ns() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
 has_cpu_ns() { [ "$(cpu_ns "$1")" -ge "$2" ]; }
 run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 
-# has_executed PID: true if a process that the shell has started executes a program. Until then the
-# process is a copy of the shell, which handles signals itself.
+# has_executed PID: true if the process PID, which the shell has started, executes a program. Until
+# then the process is a copy of the shell, which handles signals itself.
 has_executed() {
 	local own_name name
 	read -r own_name <"/proc/$$/comm"
@@ -61,16 +61,16 @@ has_busy_samples() {
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
-# is_in_poll PID: true if the process is blocked in poll() or ppoll(). pfc waits there for samples and
-# signals.
+# is_in_poll PID: true if the process is blocked in poll() or ppoll(), where pfc waits for samples
+# and signals.
 is_in_poll() {
 	local call
 	read -r call _ <"/proc/$1/syscall"
 	[ "$call" = 7 ] || [ "$call" = 271 ]
 }
 
-# has_open PID FILE: true if the process has a file open whose name contains FILE.
-# shellcheck disable=SC2010 # what links are to
+# has_open PID FILE: true if the process has an open file whose name contains FILE.
+# shellcheck disable=SC2010 # ls -l prints the targets of links
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # Removes perfcounters.ko and the modules that use it, which a test that was killed may have left.
@@ -85,8 +85,8 @@ load_providers() {
 	while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
 }
 
-# begin_few_symbols reduces /proc/kallsyms to its first 1,000 lines, and end_few_symbols undoes that.
-# In an emulated guest, pfc report needs two seconds to read all lines of /proc/kallsyms. Where
+# begin_few_symbols reduces /proc/kallsyms to its first 1,000 lines, and end_few_symbols restores
+# it. In an emulated guest, pfc report needs two seconds to read all lines of /proc/kallsyms. Where
 # linux-perf is installed, the functions do nothing: pfc and linux-perf are compared with all
 # symbols. A script that calls begin_few_symbols begins with own_mounts, which executes the script
 # again in a mount namespace of its own.

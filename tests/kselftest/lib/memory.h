@@ -48,11 +48,11 @@ static struct meminfo_kb read_meminfo_kb(void)
 
 /*
  * Drops caches, waits until deferred work has freed its memory, and returns the statistics. First
- * the kernel calls rcu_barrier(), which waits until all RCU callbacks have freed their memory. The
- * work that a callback queues counts as done when, for two seconds, free memory has grown by no
- * more than 64 kB and the per-CPU allocator has freed nothing. In make test half a second is
- * enough, because the kernel runs this work at once. The function waits for at most
- * scale_timeout(60) seconds.
+ * the kernel calls rcu_barrier(), which waits until all RCU callbacks have freed their memory.
+ * Callbacks may queue further work. The function assumes that this work is done when, for two
+ * seconds, free memory has grown by at most 64 kB and the per-CPU allocator has freed nothing. In
+ * make test half a second is enough, because the kernel runs the queued work at once. The function
+ * waits for at most scale_timeout(60) seconds.
  */
 static struct meminfo_kb settled_meminfo_kb(void)
 {

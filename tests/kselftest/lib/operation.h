@@ -19,7 +19,7 @@ struct operation {
 	int min_failures;	/* minimum number of requests that can fail; 0: none can fail */
 	bool may_succeed;	/* the attempt may succeed although a request failed */
 	/*
-	 * For fail_nth.h, which makes the requests of an operation fail one after the other. If
+	 * Used by fail_nth.h, which makes the requests of an operation fail one after the other. If
 	 * `stride` is not 0, fail_nth.h skips some of the requests above request 20: the request to
 	 * fail after request n is request n + n / `stride`.
 	 */

@@ -154,8 +154,9 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 }
 
 /*
- * Returns true if the mapping is executable or mprotect() can make it executable. A call of code in
- * a mapping that is not executable faults at the address of the mapping, with an instruction fetch.
+ * Returns true if the mapping is executable or mprotect() can make it executable. If the mapping is
+ * not executable, calling the code in it raises a page fault for an instruction fetch at the
+ * address of the mapping.
  */
 static bool is_executable(void *at)
 {

@@ -135,8 +135,8 @@ static void test_samples(void)
 	__u64 wall = now_ns();
 
 	/*
-	 * Turn off the limits of sampling: at an overflow of a throttled context, the kernel resets
-	 * registers but takes no sample.
+	 * Turn off the limits of sampling, because a throttled context takes no samples: at an
+	 * overflow the kernel only resets registers.
 	 */
 	pfm_set_limits("0", "0");
 	hdr = pfm_map_default(fd, 1 << 16);
@@ -167,8 +167,8 @@ static void test_samples(void)
 	close(fd);
 
 	/*
-	 * In a full ring there may be room for a small sample and not for a large one. The loss of
-	 * the large sample then wakes the reader.
+	 * A full ring may have room for a small sample but not for a large one. The loss of the
+	 * large sample then wakes the reader.
 	 */
 	fd = pfm_create_ring(0, "ring", 4096, 0);
 	ring = mmap(NULL, 2 * 4096, PROT_READ, MAP_SHARED, fd, 0);

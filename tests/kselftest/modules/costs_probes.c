@@ -17,7 +17,7 @@
 #define CALLS	1000
 /*
  * Number of tasks that end: more than the 16,384 records of ended tasks that the module keeps
- * (MAX_ENDED_RECORDS in probes.rs).
+ * (MAX_ENDED_RECORDS in src/ppa/state.rs).
  */
 #define TASKS	(16384 + 200)
 

@@ -66,10 +66,10 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * A worker of a module may still be making calls. Reads the parameter `calls` before the
-	 * parameter `nth`. If the test read `nth` first, and the worker made call n between the two
-	 * reads, the test would take call n for a call that did not fail: `calls` would include
-	 * call n, but the value read from `nth` would not be 0.
+	 * A worker of a module may still be making calls, so the test reads the parameter `calls`
+	 * before the parameter `nth`. In the other order, the worker could make call n between the
+	 * two reads. The test would then find that `calls` includes call n and that `nth` is not 0,
+	 * and would wrongly report that call n did not fail.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -99,14 +99,14 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * The operation makes @calls calls that can fail. Returns the number of the call that the test
- * makes fail in the attempt after the one in which call @n failed.
+ * The operation makes @calls calls that can fail. In each attempt the test selects one of them and
+ * makes it fail. Returns the number of the call that is selected after call @n.
  *
- * In a long run, the calls that the test makes fail, one in each attempt, are
+ * In a long run, the test selects
  *  - all calls, if the operation makes at most 100 calls;
  *  - the first 20, the last 11 and every 31st call between them, if the operation makes more than
  *    100 calls (a driver may add 400 instances in a loop).
- * In make test, the calls that the test makes fail, one in each attempt, are
+ * In make test, the test selects
  *  - all calls, if the operation makes at most 5 calls;
  *  - the first, the last 2 and up to 2 calls between them, if the operation makes more than 5
  *    calls.
@@ -357,7 +357,10 @@ static int restart_accounting(void)
 	return ret;
 }
 
-/* After a failed restart, the files of the task still exist, and start accounting again. */
+/*
+ * After a failed restart, the files of the task still exist, and accounting can be started again
+ * through them.
+ */
 static bool can_be_started_again(void)
 {
 	return note_unless(!strstr(accounted_text(), "All results"), "it is still accounted") &

@@ -19,7 +19,7 @@ static __u64 header_digest(void)
 
 /*
  * The test measures how long it takes to add and to delete a name, for two series of SAMPLES names.
- * The names of the first series have the numbers from EARLY_FROM on, the names of the second series
+ * The names of the first series have the numbers from EARLY_FROM on, and those of the second series
  * have the numbers from LATE_FROM on.
  */
 #define EARLY_FROM	10
@@ -43,7 +43,10 @@ static long long median(long long *values)
 	return values[SAMPLES / 2];
 }
 
-/* Adds SAMPLES names, then deletes and revives them. Records the times of adding and deleting. */
+/*
+ * Adds SAMPLES names, deletes them and adds them again. Records the times of the first additions
+ * and of the deletions.
+ */
 static bool time_add_and_delete(struct sample_costs *costs, __u32 from)
 {
 	bool in_order = true;

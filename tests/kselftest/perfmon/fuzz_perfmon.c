@@ -65,9 +65,9 @@ static const struct field ring_arg[] = {
 };
 
 /*
- * Describes struct perfmon_ring_arg for sampling formats that themselves choose the flags of the
- * ring and the sampled fields. The caller of such a format must set the members `flags` and
- * `fields` to 0.
+ * Describes struct perfmon_ring_arg for sampling formats that choose the flags of the ring and the
+ * sampled fields themselves. The caller of such a format must set the members `flags` and `fields`
+ * to 0.
  */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),

@@ -64,8 +64,8 @@ static void test_no_device(void)
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfmon.ko it is ENOSYS");
 	/*
-	 * Turns off the limits on the rate and CPU time of sampling: in an emulator samples take
-	 * most of the CPU time.
+	 * Turns off the limits on the rate and CPU time of sampling, because samples take most of
+	 * the CPU time in an emulator.
 	 */
 	insmod("perfcounters", "");
 	errno = -insmod("perfmon", "max_sample_rate=0 max_sample_percent=0");

@@ -111,7 +111,7 @@ static void test_syst(void)
 	cpu1 = event_count("CPU1", "instructions");
 	/*
 	 * The count includes the instructions that the kernel executes for the command. A debug
-	 * kernel executes many.
+	 * kernel executes many such instructions.
 	 */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");

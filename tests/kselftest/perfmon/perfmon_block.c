@@ -129,7 +129,7 @@ static int load_blocking_child(pid_t unused)
 
 /*
  * With ptrace_scope 1, Yama allows a user's context to stop only descendants of the monitoring
- * process. Yama restricts neither contexts that only count nor perf events: both can count any
+ * process. Yama does not restrict contexts that only count, or perf events: both can count any
  * process of the user.
  */
 static void test_yama(void)
@@ -357,10 +357,10 @@ static void test_capability_lost_by_exec(void)
 /*
  * The monitoring process (tool) enters a Landlock domain while its context has stopped a process
  * outside of the domain. In the domain, the tool still has the user ID and capabilities that
- * ptrace() of the process needs, but Landlock forbids it. The kernel must let the stopped process
- * continue after the tool has entered the Landlock domain, even if the tool makes no call on the
- * context. The tool therefore checks that the process continues before it makes its next call on
- * the context.
+ * ptrace() of the process needs, but Landlock forbids the ptrace(). The kernel must let the stopped
+ * process continue after the tool has entered the Landlock domain, even if the tool makes no call
+ * on the context. The tool therefore checks that the process continues before it makes its next
+ * call on the context.
  */
 static void test_landlock_entered(void)
 {
@@ -472,9 +472,9 @@ static bool all_received(int socket)
 }
 
 /*
- * A thread overflows in a system call, in which it sleeps again before it can block. Its context is
- * then moved to a second thread. The second thread must block at its overflow, and the first thread
- * must not.
+ * A thread overflows in a system call. Before the thread blocks at the overflow, it sleeps again in
+ * the system call, and the context is moved to a second thread. The second thread must block at its
+ * overflow, and the first thread must not block any more.
  */
 static void test_moved_to_other_thread(void)
 {
@@ -515,9 +515,9 @@ static void test_moved_to_other_thread(void)
 }
 
 /*
- * A thread has overflowed but not blocked yet, the process that attached the context exits, and
- * another process attaches the context to the same thread. The permission of the process that has
- * exited must not decide about the second attachment.
+ * A thread has overflowed but has not blocked yet. The process that attached the context exits, and
+ * another process attaches the context to the same thread. The second attachment must not depend on
+ * the permission of the process that has exited.
  */
 static void test_attached_again(void)
 {

@@ -269,8 +269,8 @@ static void *run_exiting(void *unused)
 
 /*
  * A thread exits during PERFMON_LOAD. The delay grows while the thread exits too early, and shrinks
- * while it exits too late, in steps that become smaller each time when the result changes. In many
- * rounds the thread therefore exits while PERFMON_LOAD attaches the context, between two checks
+ * while the thread exits too late. The steps become smaller whenever the result changes. In many
+ * rounds the thread therefore exits while PERFMON_LOAD attaches the context, between two checks of
  * whether the thread is exiting. The test cannot choose the exact point of PERFMON_LOAD at which
  * the thread exits, so it repeats the call. In make test 250 rounds are enough, because the delay
  * reaches the duration of the call within some ten rounds.

@@ -4,9 +4,9 @@
  * guest: plain
  * timeout: 60
  *
- * An exec of a sampled thread writes a record into the context's ring (sample buffer), between the
- * samples of the old and of the new program. Without arguments this program is the test; with one
- * argument it is the program that the test executes.
+ * When a sampled thread executes a program, the kernel writes a record into the context's ring
+ * (sample buffer), between the samples of the old and of the new program. Without arguments this
+ * program is the test; with one argument it is the program that the test executes.
  */
 #include "sampling.h"
 #include "ring.h"

@@ -4,8 +4,8 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * Runs each call of /dev/perfmon that allocates memory or copies from user space with the kernel's
- * fault injection (fail_nth.h): open, create, write, read, load, mmap, unload, close. A failed call
+ * Uses the kernel's fault injection (fail_nth.h) on each call of /dev/perfmon that allocates memory
+ * or copies from user space: open, create, write, read, load, mmap, unload, close. A failed call
  * leaves no partial state behind. If a call fails and no context was loaded before the call, perf
  * can use the PMU after the call. The failed call works when it is repeated.
  */

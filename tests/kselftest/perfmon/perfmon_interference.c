@@ -242,8 +242,8 @@ static void test_short_timeouts(void)
 
 /*
  * An NMI masks a context whose event set has a timeout. The timer of the timeout must not stay on
- * the CPU. If it did, it would expire before the sleep, which begins later on the same CPU and is
- * longer.
+ * the CPU. The test sleeps on the same CPU for longer than the timeout, so a timer that stayed
+ * would expire during the sleep.
  */
 static void test_masked_timer(void)
 {

@@ -8,9 +8,9 @@
  * the registers at the interrupt only show where the host entered the guest. The tests run without
  * KVM: a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
  *
- * KVM's mediated PMU sets another delivery mode than NMI in the local APIC's entry for performance
- * counters (LVTPC) while the counters belong to a guest. The NMI handler must then not change the
- * LVTPC entry. The test sets the LVTPC entry itself.
+ * While the counters belong to a guest, KVM's mediated PMU sets a delivery mode other than NMI in
+ * the local APIC's entry for performance counters (LVTPC). As long as the LVTPC entry has such a
+ * mode, the NMI handler must not change the entry. The test sets the LVTPC entry itself.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -19,8 +19,8 @@
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
 /*
- * Minimum number of samples. Without throttling the period gives about 200 samples; on a busy host
- * throttling skips most of them.
+ * Minimum number of samples. Without throttling, the period gives about 200 samples. On a busy
+ * host, throttling skips most of them.
  */
 #define MIN_SAMPLES	10
 /* Values of the LVTPC entry: delivery mode NMI, and a masked interrupt with a vector. */
@@ -67,7 +67,10 @@ static int create_sampling(__u64 modes)
 	return fd;
 }
 
-/* Sends an NMI while the LVTPC entry is that of a guest of KVM. A context has reserved the PMU. */
+/*
+ * Sends an NMI while the LVTPC entry has the value that KVM sets for a guest. A context has
+ * reserved the PMU.
+ */
 static void test_mediated_pmu(void)
 {
 	int fd = create_sampling(0);

@@ -77,8 +77,8 @@ static int create_histogram_shift(int shift)
 /*
  * The guest lacks memory for a buffer of 1 GiB, which perfmon_max_buffer creates in a larger guest.
  * This test creates the buffer without capabilities. The module compares the size with the limit,
- * and then refuses the buffer because it exceeds RLIMIT_MEMLOCK, before it allocates memory. This
- * errno, ENOMEM, therefore shows that the module accepts the size.
+ * and then refuses the buffer because it exceeds RLIMIT_MEMLOCK, before it allocates memory. The
+ * errno of this refusal, ENOMEM, therefore shows that the module accepts the size.
  */
 static int create_default_pages(int pages)
 {

@@ -4,9 +4,9 @@
  * guest: lockdown-skylake
  * timeout: 60
  *
- * Locks the kernel down for confidentiality, which lasts until the next boot. While the kernel is
- * locked down for confidentiality, even root is not permitted to count in kernel mode. Counting in
- * user mode works as without lockdown.
+ * Sets the kernel lockdown to "confidentiality". This lockdown lasts until the next boot. While it
+ * is in force, even root is not permitted to count in kernel mode. Counting in user mode works as
+ * it does without lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

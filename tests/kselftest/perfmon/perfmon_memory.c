@@ -92,7 +92,7 @@ static void stop_child(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* A user creates contexts with all 1,024 event sets each, until a context is refused. */
+/* A user creates contexts until one is refused. Each context has all 1,024 event sets. */
 static void test_all_sets(void)
 {
 	pid_t child;

@@ -16,7 +16,7 @@
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* Number of rounds, in each of which perf uses the PMU first and a context uses it next. */
+/* Number of rounds. In each round, perf uses the PMU first, and then a context uses the PMU. */
 #define NR_ALTERNATIONS	25
 
 static const struct pmu_model *model;
@@ -248,8 +248,8 @@ static void test_notify_block(void)
 	pid = fork();
 	if (!pid) {
 		/*
-		 * Closes the inherited descriptor, which would keep open the context that monitors
-		 * this child.
+		 * Closes the inherited descriptor, because this descriptor would keep the context
+		 * of this child open.
 		 */
 		close(fd);
 		for (;;)

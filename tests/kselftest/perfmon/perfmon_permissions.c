@@ -367,7 +367,7 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	_exit(0);
 }
 
-/* Observations of a process that monitors another process, which changes itself (enum change). */
+/* Observations of a process while the process that it monitors changes itself (enum change). */
 #define COUNTED		1	/* instructions were counted before the change */
 #define MESSAGE		2	/* a message arrived after the change */
 #define DETACHED	4	/* PERFMON_START fails with ESRCH after a process changed itself */

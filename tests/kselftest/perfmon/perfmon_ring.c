@@ -7,8 +7,8 @@
  *
  * Tests rings (ring buffers of samples) from user space:
  *  - which arguments and mappings are refused;
- *  - what readers find while the kernel writes forward and backward, and when the ring is paused,
- *    is full, or has a tail that a hostile reader keeps changing;
+ *  - what readers find in rings that the kernel writes forward or backward: rings that are in use,
+ *    are paused, are full, or have a tail that a hostile reader keeps changing;
  *  - how long mappings of a ring keep its context alive.
  *
  * The contexts sample by the CPU time of a thread and, on machines with a PMU, by its instructions.

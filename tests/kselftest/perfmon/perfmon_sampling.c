@@ -245,9 +245,9 @@ static void test_full_buffer(void)
 }
 
 /*
- * Lets three PMDs that count the same event overflow in the same interrupt. A sample has the values
- * of four hardware PMDs and of all 16 soft PMDs. Returns the number of overflows of the three PMDs,
- * computed from the count of a fourth PMD.
+ * Three PMDs count the same event with the same period, so they overflow in the same interrupt. A
+ * sample has the values of four hardware PMDs and of all 16 soft PMDs. Returns the number of
+ * overflows of the three PMDs, computed from the count of a fourth PMD.
  */
 static __u64 overflow_together(int fd)
 {

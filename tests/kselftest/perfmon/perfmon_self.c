@@ -258,8 +258,8 @@ static void test_isolation(void)
 	munmap(page, 4096);
 	close(fd);
 	/*
-	 * After munmap() of the self page, RDPMC is forbidden from the next switch of address
-	 * spaces on.
+	 * After munmap() of the self page, RDPMC is permitted until the next switch of address
+	 * spaces, and then forbidden.
 	 */
 	in_child(_exit(0));
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)

@@ -400,9 +400,9 @@ static void test_sampling_and_counting(void)
 }
 
 /*
- * Counts in two event sets the instructions of another process, which executes @rounds loops and
- * exits. Stores the counts of the sets in @first and @second, and the result of PERFMON_LOAD in
- * @loaded. Returns the context.
+ * Uses two event sets to count the instructions of another process, which executes a loop of
+ * @rounds rounds and exits. Stores the counts of the sets in @first and @second, and the result of
+ * PERFMON_LOAD in @loaded. Returns the context.
  */
 static int count_until_exit(__u64 rounds, __u64 *first, __u64 *second, int *loaded)
 {

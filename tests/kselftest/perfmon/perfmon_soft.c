@@ -433,14 +433,14 @@ static void test_shared_context(void)
 	   "1.2 descriptor sent over a socket: after both closes the thread can have another context");
 }
 
-/* Files of the script that test_autoload() uses instead of modprobe. */
+/* Files of the script that test_autoload() puts in the place of modprobe. */
 #define SCRIPT		"/tmp/wait_modprobe"
 #define REQUESTS	"/tmp/requests"
 #define GO		"/tmp/go"
 
 /*
- * The script adds a byte to the file REQUESTS when it is called for pfm_soft. Then it waits until
- * it can remove the directory GO, and loads the module.
+ * The script adds a byte to the file REQUESTS when it is called for pfm_soft. The script then waits
+ * until it can remove the directory GO, and loads the module.
  */
 static const char script[] =
 	"#!/bin/sh\n"
@@ -457,7 +457,7 @@ static int nr_requests(void)
 	return strlen(read_file(REQUESTS, text, sizeof(text)));
 }
 
-/* Restores modprobe, and lets scripts that still wait end. */
+/* Restores modprobe, and creates GO for the scripts that still wait, so that they end. */
 static void end_autoload(void)
 {
 	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");

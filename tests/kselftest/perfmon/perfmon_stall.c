@@ -76,9 +76,10 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the probes of context switches. The kernel interrupts other CPUs when it
-	 * attaches probes, and this time is not under test. The probes stay attached for some
-	 * seconds, so the calls below do not have to attach the probes.
+	 * Attaches the probes of context switches before the test begins. To attach probes, the
+	 * kernel interrupts other CPUs, and the test must not measure the time that this takes. The
+	 * probes stay attached for some seconds, so the calls below do not have to attach the
+	 * probes.
 	 */
 	if (!try_attach())
 		bail("a context of oneself");

@@ -282,10 +282,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * This process is a former worker of the test that has replaced itself, by execl(),
-		 * by the test program with the argument "work". The executed program does not know
-		 * its index in all->worker, so it exits soon. When a worker has exited, the main
-		 * process starts a new worker.
+		 * This process is a former worker of the test. The worker has executed the test
+		 * program with the argument "work". The executed program does not know its index in
+		 * all->worker, so it exits soon. When a worker has exited, the main process starts
+		 * a new worker.
 		 */
 		seed = getpid();
 		spin(1000000);

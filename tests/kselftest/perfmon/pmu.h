@@ -92,8 +92,8 @@ static void disable_perf_throttling(void)
 }
 
 /*
- * Opens a perf event for this thread. The event starts disabled, except as a member of a leader's
- * group.
+ * Opens a perf event for this thread. The event starts disabled, unless it is a member of a
+ * leader's group.
  */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {

@@ -5,8 +5,8 @@
 # timeout: 600
 #
 # Tests Debian's perf on the emulated PMU: perf stat and perf record of a program of known length,
-# and the tests of perf itself that count or sample by hardware. Documentation/emulated-pmu.md says
-# which tests are left out, and why.
+# and those of perf's own tests that count or sample hardware events. Documentation/emulated-pmu.md
+# says which tests are left out, and why.
 
 # Events of the emulated PMU per instruction, as in the table of Documentation/emulated-pmu.md. Each
 # line holds NAME EVENTS INSTRUCTIONS.
@@ -58,7 +58,7 @@ short=1000000 long=6000000
 count_rounds() { # count_rounds FILE ROUNDS OPTIONS...
 	file=$1 rounds=$2
 	shift 2
-	# shellcheck disable=SC2086 # words
+	# shellcheck disable=SC2086 # $perf and $program are split into words
 	$perf stat -x, -o "$file" "$@" $program "$rounds"
 }
 
@@ -103,7 +103,7 @@ check_together() {
 # The program runs on CPU 1. perf itself and everything else run on CPU 0.
 check_each_cpu() {
 	for r in $short $long; do
-		# shellcheck disable=SC2086 # words
+		# shellcheck disable=SC2086 # $perf and $program are split into words
 		taskset -c 0 $perf stat -x, -o "cpus.$r" -a -A -e instructions:u taskset -c 1 $program $r
 	done
 	a=$(awk -F, '$1 == "CPU1" { print $2 }' cpus.$short)
@@ -119,7 +119,7 @@ check_each_cpu() {
 # The program runs on one CPU, because perf opens an event for each CPU, and each event has a
 # separate period.
 record_samples() { # record_samples FILE PERIOD
-	# shellcheck disable=SC2086 # words
+	# shellcheck disable=SC2086 # $perf and $program are split into words
 	taskset -c 1 $perf record -q -o "$1" -c "$2" -e instructions:u $program $long
 	perf script -i "$1" -F ip 2>/dev/null | tr -d ' ' >"$1.ip"
 }

@@ -36,8 +36,8 @@ static void test_skid(void)
 }
 
 /*
- * Lets one counter overflow. Stores the number of NMIs before the counter is stopped in *until, and
- * the number of NMIs just after the stop in *after.
+ * Lets one counter overflow. Stores in *until the number of NMIs before the counter is stopped, and
+ * in *after the number of NMIs just after the stop.
  */
 static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {

@@ -13,10 +13,10 @@ echo "1..1"
 echo "# expect hard_lockup: hard LOCKUP on cpu"
 insmod /modules/msr_raw.ko
 # The detector reports the lockup at the second or third overflow of its counter, the fixed counter
-# of cycles (MSR 0x30a). One overflow takes as many cycles as a second of the processor. In make
-# test each NMI sets the counter to 2^48 - 10^9, so that an overflow takes 10^9 cycles. The emulator
-# counts 5 cycles for 4 instructions, and a round of the loop has 2 instructions. Three overflows
-# therefore take 1.2 * 10^9 rounds.
+# of cycles (MSR 0x30a). Normally, one overflow takes as many cycles as the processor has in a
+# second. In make test each NMI sets the counter to 2^48 - 10^9, so that an overflow takes 10^9
+# cycles. The emulator counts 5 cycles for 4 instructions, and a round of the loop has 2
+# instructions. Three overflows therefore take 1.2 * 10^9 rounds.
 if [ -n "${LONG:-}" ]; then
 	steps="run 4000000000"
 else

@@ -258,7 +258,7 @@ static int wake_on_cpu0(pid_t pid, int fd)
 	move_spinner(pid, 1);
 	kill(pid, SIGSTOP);
 	wait_until(task_state(pid) == 'T');
-	/* Repeat the write in case that the thread, which has stopped, still occupies CPU 1. */
+	/* Repeat the write, because the stopped thread may still occupy CPU 1. */
 	wait_until(!pfm_write_pmd(fd, cpu0_counter, 0) &&
 		   !read_pmd_flags(fd, cpu0_counter, &value));
 	bind_spinner(pid, 0);

@@ -95,8 +95,8 @@ static void test_counts(void)
 }
 
 /*
- * A read of a counter must not change the counter: a run that reads the counter must count as much
- * as a run that reads the time stamp counter (MSR 0x10) instead.
+ * Reading a counter must not change the counter. A run that reads the counter must therefore count
+ * as much as a run that reads the time stamp counter (MSR 0x10) instead.
  */
 static void test_reads(void)
 {

@@ -26,8 +26,8 @@ static __u64 counted_in(int fd, __u16 set)
 
 /*
  * Executes 2 * rounds instructions between start and stop. With noinline, the number of
- * instructions that are counted in pfm_start() and pfm_stop() is the same for all callers, see
- * run_overhead().
+ * instructions that are counted in pfm_start() and pfm_stop() is the same for all callers (see
+ * run_overhead()).
  */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {

@@ -18,8 +18,8 @@ list_files() {
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
-# Prints "FIELD<tab>MODE<tab>TEXT" for each entry: the value of What:, the last mode that the
-# description states, or "none", and the description, on one line.
+# Prints "FIELD<tab>MODE<tab>TEXT" for each entry. FIELD is the value of What:. MODE is the last
+# mode that the description states, or "none". TEXT is the description, on one line.
 print_entries() {
 	awk 'function out(mode, rest) {
 			mode = "none"
@@ -76,7 +76,8 @@ print_entries >entries
 plan $(($(wc -l <entries) * 2 + 1 - $(grep -c '=, parameter of ' entries)))
 : >globs
 tab=$(printf '\t')
-# $these is expanded without quotes where the names of files are wanted, and not the globs.
+# The loop expands $these without quotes where it needs the names of the files that match the globs,
+# and with quotes where it needs the globs.
 while IFS=$tab read -r what mode text; do
 	case $what in
 	*'=, parameter of '*)

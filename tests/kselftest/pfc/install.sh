@@ -15,7 +15,7 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Directory of example programs and of lists of the files and groups that existed before the
+# Directory with example programs, and with lists of the files and groups that existed before the
 # installation. tools/deb/disk.sh has made its contents before the guest was booted.
 examples=/examples
 has_patterns() { # FILE PATTERN...
@@ -103,8 +103,8 @@ test_unknown_provider() {
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
 check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
-# Tests module parameters in /etc/modprobe.d/perfcounters.conf: with a valid value the service
-# starts, with an invalid value the start of the service fails.
+# Tests module parameters in /etc/modprobe.d/perfcounters.conf: the service starts if the value is
+# valid, and fails to start if the value is invalid.
 test_options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters

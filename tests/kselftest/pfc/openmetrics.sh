@@ -21,8 +21,8 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 
 list_names() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Exports all instances twice. Counters that change during the test are only checked not to
-# decrease.
+# Exports all instances twice. For counters that change during the test, checks only that they do
+# not decrease.
 test_whole() {
 	list_names >listed.before
 	read_json_to before && export_to a.prom && read_json_to after || return 1

@@ -6,8 +6,9 @@
 #
 # Tests pfc doctor on a machine without a PMU. The test causes each problem and checks what pfc
 # doctor reports: the state of the check that finds the problem, the text, the remedy and the exit
-# status. Each test has text and JSON output, and runs as root or as an unprivileged user. pfc doctor
-# itself must not change anything. pfc_doctor_pmu.sh tests the PMU, pfc_doctor_lockdown.sh tests lockdown.
+# status. Each test has text and JSON output, and runs as root or as an unprivileged user. pfc
+# doctor itself must not change anything. pfc_doctor_pmu.sh tests the PMU, and
+# pfc_doctor_lockdown.sh tests lockdown.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -5,8 +5,8 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
 #
 # Tests pfc record, stat, trace and ppa record when they get a signal. If the terminal is closed,
-# SIGHUP must end pfc like SIGTERM. If SIGHUP is ignored, as by nohup, pfc must continue to record. A
-# SIGINT that another process has sent must reach the command that pfc runs. The files that pfc
+# SIGHUP must end pfc like SIGTERM. If SIGHUP is ignored, as by nohup, pfc must continue to record.
+# A SIGINT that another process has sent must reach the command that pfc runs. The files that pfc
 # writes must be complete.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
@@ -14,8 +14,9 @@
 own_mounts
 
 program=/tests/pfc_follow
-# Milliseconds of CPU time for which a program runs before the signal. The recordings have 1,000
-# samples per second of CPU time, and need three samples: a busy host merges late ticks.
+# Milliseconds of CPU time for which a program runs before the signal. The tests need three samples.
+# pfc records up to 1,000 samples per second of CPU time, but fewer on a busy host, which merges
+# late ticks.
 nap=$((200 * PATIENCE))
 [ -z "${LONG:-}" ] || nap=800
 # Shell code of a command that exits with 3 after SIGTERM and with 4 after SIGINT. The command
@@ -30,12 +31,14 @@ wait_run() { # COMMAND...
 	*) run_for $victim $nap ;;
 	esac
 }
-# Sends SIGHUP to a COMMAND when the COMMAND has opened the file OPEN and its program, or the
-# victim, has run for a while. Sets $rc to the exit status of the COMMAND.
+# Starts a COMMAND. Waits until the COMMAND has opened the file OPEN, and until its program or the
+# victim has run for a while. Then sends SIGHUP to the COMMAND. Sets $rc to the exit status of the
+# COMMAND.
 hang_up() { # OPEN COMMAND...
 	send_signal HUP "$@"
 }
-# Sends SIGNAL to a COMMAND as hang_up sends SIGHUP. If the COMMAND does not end, kills it.
+# Sends SIGNAL to a COMMAND in the same way as hang_up sends SIGHUP. If the COMMAND does not end,
+# kills it.
 send_signal() { # SIGNAL OPEN COMMAND...
 	local signal=$1 open=$2
 	shift 2
@@ -63,7 +66,7 @@ test_record_command() {
 	hang_up /dev/perfmon pfc record -e task-clock -F 1000 -o r sh -c "$until_signal"
 	[ $rc = 3 ] && pfc script -i r >samples && [ -s samples ]
 }
-# Like test_record_command, for a command beside which pfc records CPUs or threads.
+# Works like test_record_command, but pfc records CPUs or threads while the command runs.
 test_record_beside() {
 	rm -f r
 	hang_up /dev/perfmon pfc record "$@" -e task-clock -F 1000 -o r -- sh -c "$until_signal"
@@ -75,7 +78,7 @@ test_stat_beside() {
 	cat counts
 	[ $rc = 3 ] && grep -q clock counts
 }
-# SIGINT is sent to pfc alone, and not to the command, as by kill(1).
+# Sends SIGINT to pfc alone and not to the command, as kill(1) does.
 test_record_int() {
 	rm -f r
 	send_signal INT /dev/perfmon pfc record "$@" -e task-clock -F 1000 -o r -- sh -c "$until_signal"

@@ -9,7 +9,8 @@
 # online again, pfc must monitor CPU 1 again, and must report the time in which CPU 1 was not
 # monitored.
 #
-# Only the monitored programs run on CPU 1. This script and pfc run on CPU 0.
+# Only the monitored programs run on CPU 1. This script and pfc run on CPU 0, except when pfc reads
+# the counts of CPU 1.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

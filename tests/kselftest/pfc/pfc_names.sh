@@ -45,8 +45,8 @@ has_slept() { # PID
 wait_started() { # PID
 	within 20 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
 }
-# Writes the report of a file of samples: the shares of threads, files and functions to $table, the
-# messages of pfc report to $words.
+# Runs pfc report on a file of samples. Writes the shares of threads, files and functions to $table,
+# and the messages of pfc report to $words.
 table=report words=report_words
 report() { # FILE
 	pfc report -i $1 --sort comm,dso,sym >$table 2>$words

@@ -63,8 +63,8 @@ read_samples() {
 	# function follows.
 	awk 'NF == 1 { program = $1; inner = 1; next } program == "" { print } inner { print program, $0; inner = 0 }' frames >by_perf
 }
-# Succeeds if the table of names has a line for CODE that contains the name from pfc and the name
-# from perf for the samples of PROGRAM.
+# Succeeds if the line for CODE in the table of names contains both names for the samples of
+# PROGRAM: the name from pfc and the name from perf.
 has_names() { # CODE PROGRAM [OBJECT]
 	local code=$1 pfc perf
 	shift
@@ -100,7 +100,8 @@ make_programs() {
 	strip_program $a_noid $dir/stripped /dev/null
 	strip_program $a_noid $dir/linked $dir/linked.debug
 	(cd $dir && objcopy --add-gnu-debuglink=linked.debug linked) || return 1
-	# perf uses the debug file for all programs with this build ID, so that no other program has it.
+	# perf uses the debug file for every program that has its build ID. Of the sampled programs,
+	# only $dir/with_id has the build ID of $b.
 	id=$(readelf -n $b | awk '/Build ID/ { print $3 }')
 	debug_file=/usr/lib/debug/.build-id/$(echo $id | cut -c 1-2)/$(echo $id | cut -c 3-).debug
 	mkdir -p "${debug_file%/*}"

@@ -12,6 +12,10 @@
 own_mounts
 
 program=/tests/pfc_follow
+# Milliseconds of CPU time for which a program runs before pfc record gets SIGINT. The recordings
+# have 1,000 samples per second of CPU time, and need three samples.
+nap=$((200 * PATIENCE))
+[ -z "${LONG:-}" ] || nap=800
 
 # In the directory d, which is like /tmp, the user nobody has created the symbolic link d/x to
 # root's file "victim". If pfc runs as root, it must not follow this link.
@@ -37,9 +41,9 @@ test_own_link() {
 # Records a busy process until the signal INT. Sets $recorder to the process ID of pfc, and returns
 # when the file has samples.
 begin_record() { # FILE PROCESS
-	pfc record -p $2 -e task-clock -F 200 -o $1 2>words.$2 &
+	pfc record -p $2 -e task-clock -F 1000 -o $1 2>words.$2 &
 	recorder=$!
-	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon && run_for $2 800
+	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon && run_for $2 $nap
 }
 end_record() { # RECORDER PROCESS
 	kill -INT $1
@@ -63,8 +67,8 @@ test_two_recordings() {
 		grep -q "Captured and wrote .* MB $PWD/r.$second (" words.$other &&
 		grep -q "Captured and wrote .* MB r (" words.$busy && ! grep -q '^pfc:' words.$busy
 }
-# The file is created by another program before pfc has its first sample. When pfc waits in poll(), it
-# has found that the file does not exist.
+# Another program creates the file before pfc has its first sample. When pfc waits in poll(), it has
+# found that the file does not exist.
 test_file_appears() {
 	rm -f r r.*
 	sleep 1000 &

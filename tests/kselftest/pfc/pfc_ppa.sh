@@ -61,7 +61,8 @@ test_record() {
 	head -n 20 words
 	grep -q '^<svg\|<svg ' drawn.svg
 }
-# start_unreaped: starts a task whose parent does not reap it. Sets task and parent.
+# start_unreaped: starts a task whose parent does not reap it. Sets $task and $parent to the IDs of
+# the task and its parent.
 start_unreaped() {
 	rm -f pid
 	sh -c 'sleep 300 & echo $! >pid; exec sleep 300' &
@@ -94,7 +95,7 @@ test_unprivileged() {
 	cat words
 	[ $rc != 0 ]
 }
-# The limit of memory of a user is too small for the records of four more tasks.
+# The memory limit of the user is too low for the records of four more tasks.
 test_refused() {
 	local limit=/sys/module/perfcounters/parameters/user_kb before
 	read -r before <$limit && echo 1 >$limit || return 1

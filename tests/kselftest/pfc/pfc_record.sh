@@ -17,7 +17,8 @@ program=/tests/pfc_follow
 # Rounds of the sampled programs, and samples per second of CPU time. The tests need 20 samples. If
 # a recording has too few, retry_longer repeats it with more rounds.
 rounds=10000000 rate=1000
-# Rounds of the program that runs beside sha256sum. The program needs half of the CPU time of both.
+# Rounds of the program that runs beside sha256sum. The program needs half of the CPU time that it
+# and sha256sum use together.
 child_rounds=20000000
 
 has_status() { # WANTED COMMAND...
@@ -210,7 +211,8 @@ test_switched() {
 		[ "$(percent_of "$file" work_inner)" -ge 80 ] || return 1
 	done
 }
-# test_lost [STOP]: if STOP is given, the program takes no sample after the loss.
+# test_lost [STOP]: if STOP is given, the sampled program is stopped, so no sample follows the lost
+# samples.
 test_lost() {
 	$program calls 100000000000 &
 	victim=$!

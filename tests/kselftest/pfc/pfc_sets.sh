@@ -30,7 +30,8 @@ many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:
 # test finds error bars that are zero or have a quarter of the right width. To compare with perf:
 # make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
-# Options of the test with intervals, and the number of instructions in the test of --cascade.
+# $interval and $interval_phases are for the test with intervals. $threshold is for the test of
+# --cascade: the number of instructions after which events are counted.
 interval="-I 20" interval_phases=200 threshold=4000000
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40 interval="-I 50" interval_phases=600 threshold=8000000
 RUNS=${RUNS:-$default_runs}

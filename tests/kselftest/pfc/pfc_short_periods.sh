@@ -20,8 +20,8 @@ parameters=/sys/module/perfmon/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
 # nr_marked_is FORM CAUSE NR: succeeds if NR counts in the output are marked as short (incomplete).
-# FORM is the format of the output. In the formats csv and json, the mark contains CAUSE, a word for
-# the cause. In the format people, the mark contains no cause.
+# FORM is the format of the output. In the formats "csv" and "json", the mark contains CAUSE, a word
+# for the cause. In the format "people", the mark contains no cause.
 nr_marked_is() {
 	case $1 in
 	people) nr=$(grep -c '(short)$' words) ;;
@@ -120,8 +120,8 @@ test_record_evicted() {
 		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 
-# The loop of the program is $periods sampling periods long, and the rest of the program a few more
-# periods. For each period, pfc must report either a sample or a lost sample.
+# The loop of the program is $periods sampling periods long, and the rest of the program takes a few
+# more periods. For each period, pfc must report either a sample or a lost sample.
 periods=10000
 [ -z "${LONG:-}" ] || periods=40000
 test_lost_samples() {

@@ -226,7 +226,8 @@ test_soft() {
 	cat all
 	[ "$(event_values all page-faults)" -gt 5 ] && is_number "$(event_values all context-switches)" && is_number "$(event_values all cpu-migrations)" && grep -qE '^[0-9.]+,msec,task-clock,[1-9]' all && grep -q "insn per cycle" all
 }
-# A software event in one mode is not supported, because the kernel counts it in both modes together.
+# pfc does not support a software event in only one mode, because the kernel counts it in both modes
+# together.
 test_soft_modes() {
 	pfc stat -v -x, -o all -e page-faults:u,page-faults:k,page-faults true 2>words || return 1
 	cat all words

@@ -14,8 +14,9 @@ own_mounts
 
 program=/tests/pfc_follow
 rounds=20000000
-# Milliseconds of CPU time for which a program runs before a signal. pfc record takes 1,000 samples
-# per second of CPU time, and the tests require three samples: a busy host merges late ticks.
+# Milliseconds of CPU time for which a program runs before a signal. The tests need three samples.
+# pfc records up to 1,000 samples per second of CPU time, but fewer on a busy host, which merges
+# late ticks.
 nap=$((150 * PATIENCE)) seconds=0.2
 [ -z "${LONG:-}" ] || nap=500 seconds=0.5
 # A command that ends after some intervals of pfc stat -I, and leaves the file "ended". The command

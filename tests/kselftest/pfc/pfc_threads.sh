@@ -15,8 +15,8 @@ program=/tests/pfc_follow
 # Number of threads of the counted process in addition to its first thread.
 nr_threads=350
 # Maximum number of instructions that pfc executes for one more thread, from the creation of its
-# context to the end of the context. `user` is the maximum number of instructions in user mode,
-# `kernel` is the maximum number of instructions in kernel mode.
+# context to the end of the context. `user` is the maximum number of instructions in user mode, and
+# `kernel` is the maximum number in kernel mode.
 user=10000 kernel=140000
 
 # Prints the values of an event in a CSV file, one value a line.

@@ -17,8 +17,8 @@ unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/perftrace.ko
 
-# read_trace DIRECTORY [NAME]: prints the events of a trace to NAME.txt, or to DIRECTORY.txt. Fails if
-# babeltrace2 prints a warning.
+# read_trace DIRECTORY [NAME]: prints the events of a trace to NAME.txt, or to DIRECTORY.txt. Fails
+# if babeltrace2 prints a warning.
 read_trace() {
 	local name="${2:-$1}"
 	babeltrace2 --clock-cycles "$1" >"$name.txt" 2>"$name.err" && [ ! -s "$name.err" ] ||

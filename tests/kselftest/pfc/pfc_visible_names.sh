@@ -4,7 +4,8 @@
 # timeout: 180
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 #
-# Tests that pfc shows control characters in names and paths as escape sequences, in each output.
+# Tests that pfc shows control characters in names and paths as escape sequences, in each output, and
+# that pfc top says which names are missing.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -32,8 +33,8 @@ test_picture() {
 }
 # Tests that JSON output has the exact name, with its control characters in JSON's escape sequences.
 test_json() {
-	pfc script --json -i r >lines && head -n 1 lines
-	is_plain lines && grep -qF '"command":"q\u001b[31m\u0007\nx"' lines
+	pfc script --json -i r >lines && pfc report --json -i r >rows && pfc report --firefox -i r >threads && head -n 1 lines
+	is_plain lines && is_plain rows && is_plain threads && grep -qF "\"command\":$hostile_json" lines && grep -qF "\"command\":$hostile_json" rows
 }
 test_top() {
 	start "$hostile"
@@ -41,6 +42,30 @@ test_top() {
 	stop $?
 	cat table
 	is_plain table && grep -q "$shown_hostile  *$shown_hostile" table
+}
+# A line of pfc top counts the samples of processes that have no id in the pid namespace of pfc.
+test_top_pid_namespace() {
+	start prog
+	/tests/pfc_names pidns exec pfc top --plain -e cpu-clock -F 500 -I 200 --count 2 >table
+	stop $?
+	cat table
+	grep -q '^# [0-9]* samples are of .* pid name space; ' table && grep -q ' :-1 ' table
+}
+# The file of a program is replaced, and the program ends before pfc top shows its samples. One line
+# says why functions of the program have no names.
+test_top_other_build() {
+	start prog
+	within 20 grep -q /prog /proc/$victim/maps
+	cp $shop other
+	mv other prog
+	pfc top --plain -p $victim -e task-clock -I 2000 --count 2 >table &
+	top=$!
+	within 20 has_open $top /dev/perfmon
+	sleep 0.3
+	stop
+	wait $top
+	cat table
+	[ "$(grep -c '^# .*/prog: the file is another build' table)" = 1 ] && grep -q ' prog  *prog  *\[.\] \[unknown\]' table
 }
 test_stat() {
 	path=$(printf 'x\033[31m')
@@ -50,18 +75,19 @@ test_stat() {
 	is_plain words && grep -qF "'cat x\\x1b[31m'" words
 }
 test_error() {
-	pfc report -i "$(printf 'no\033[31m')" 2>words
-	[ $? = 2 ] && cat words && is_plain words && grep -qF 'no\x1b[31m' words
+	pfc report -i "$(printf 'no\033[31m\nx')" 2>words
+	[ $? = 2 ] && cat words && is_plain words && grep -qF 'no\x1b[31m\nx' words
 }
 test_accounting() {
 	pfc ppa on
 	start "$hostile"
 	run_for $victim 100
-	pfc ppa >table && pfc ppa --top --plain -d 0.1 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
+	pfc ppa >table && pfc ppa --json >json && pfc ppa --top --plain -d 0.1 -n 2 >changes && pfc ppa --histogram $victim >histogram && pfc ppa record -t 0.2 -o task $victim
 	stop $?
 	pfc ppa off
 	pfc ppa report task >values && head -n 2 values
 	grep $victim table
+	is_plain json && grep -qF "$hostile_json" json || return 1
 	is_plain table && is_plain changes && is_plain histogram && is_plain values && grep -q "^ *$victim .* $shown_hostile" table && grep -q "^ *$victim .* $shown_hostile" changes && grep -q "^$victim $shown_hostile$" values
 }
 test_doctor() {
@@ -81,14 +107,14 @@ test_trace() {
 test_trace_list() {
 	"./$hostile" 1000000 &
 	victim=$!
-	within 60 has_marker && pfc trace list --markers >markers
+	within 60 has_marker && pfc trace list --markers >markers && pfc trace list --markers --json >json
 	stop $?
 	cat markers
-	is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
+	is_plain json && grep -qF "$hostile_json" json && is_plain markers && grep -q "^shop:sold .*$shown_hostile/$victim" markers
 }
 has_marker() { pfc trace list --markers | grep -q shop:sold; }
 
-plan 12
+if [ -n "${LONG:-}" ]; then plan 14; else plan 13; fi
 mkdir -p /tmp/visible_names
 cd /tmp/visible_names || exit 1
 unload_modules
@@ -101,6 +127,8 @@ check "pfc script --folded: control characters in a name are visible, one line p
 check "pfc flamegraph: control characters in a name are visible" test_picture
 check "pfc script --json: a name with control characters is exact" test_json
 check "pfc top: control characters in a name are visible" test_top
+check "pfc top: a line says how many samples are of processes outside of the pid name space" test_top_pid_namespace
+[ -z "${LONG:-}" ] || check "pfc top: one line says that a program's file is of another build" test_top_other_build
 check "pfc stat: control characters in an argument are visible" test_stat
 check "pfc: control characters in a path are visible in an error message" test_error
 check "pfc ppa: control characters in a name are visible in tables and reports" test_accounting

@@ -7,8 +7,8 @@
  * Makes random calls of process accounting: ioctls of /dev/ppa, reads of /dev/ppa, /proc/rawsysppa
  * and the files in /proc/ppa/PID, and writes to /proc/sys/kernel/ppa, /proc/sys/kernel/ppa_levels,
  * /proc/ppa/ppactl and /proc/ppa/PID/ppactl. Root and a user make the calls while tasks start and
- * exit. Each kind of call must succeed some times and fail some times. The environment variables
- * SEED, CALLS and ROUND repeat a run.
+ * exit. Each kind of call must succeed some times and fail some times. To repeat a run, set the
+ * environment variables SEED, CALLS and ROUND.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"

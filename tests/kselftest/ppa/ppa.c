@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tests process accounting: the settings, a task of known work that is compared with the kernel's
- * figures, tasks that end, and permissions of readers. Further tests: ppa_load.c (the times of CPUs
- * add up), ppa_ticks.c (tasks that avoid being seen by ticks), ppa_restart.c (accounting is turned
- * on and off).
+ * Tests process accounting: the settings, a task with known work whose values are compared with the
+ * kernel's figures, tasks that end, and permissions of readers. Further tests: ppa_load.c (the
+ * times of CPUs add up), ppa_ticks.c (tasks that avoid being seen by ticks), ppa_restart.c
+ * (accounting is turned on and off).
  */
 #include "ppa.h"
 #include <grp.h>
@@ -95,9 +95,9 @@ static void child_of_known_work(int start, int done)
 }
 
 /*
- * A child that does known work. @before holds the accounted values before the work, @work the
- * accounted values of the work. @total_ms is the accounted time of the work. @cpu and @blocked are
- * the kernel's own figures for the work.
+ * A child that does known work. @before holds the accounted values before the work, and @work holds
+ * the accounted values of the work. @total_ms is the accounted time of the work. @cpu and @blocked
+ * are the kernel's own figures for the work.
  */
 struct known_child {
 	int start_pipe[2], done_pipe[2], pid;

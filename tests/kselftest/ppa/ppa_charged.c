@@ -47,8 +47,8 @@ static long long kernel_bytes(void)
 }
 
 /*
- * Returns the charged bytes of kernel memory when they have not changed for 100 ms: workers free
- * the stacks of threads that have exited.
+ * Waits until the charged kernel memory has not changed for 100 ms, because workers free the stacks
+ * of exited threads. Returns the charged memory in bytes.
  */
 static long long settled_kernel_bytes(void)
 {

@@ -77,7 +77,7 @@ static int get_task(pid_t tid)
 	return ppa_get_task(dev, tid, &task);
 }
 
-/* Returns true if a task is accounted, with values that continue those in @before. */
+/* Returns true if a task is accounted and its values continue the values in @before. */
 static bool is_continued(pid_t tid, const struct ppa_task *before)
 {
 	struct ppa_task now;
@@ -86,7 +86,10 @@ static bool is_continued(pid_t tid, const struct ppa_task *before)
 	       now.values[PPA_SCHEDOUTCNT] >= before->values[PPA_SCHEDOUTCNT];
 }
 
-/* Selects a task while all tasks are accounted, and cancels the selection at the limit. */
+/*
+ * Selects a task for individual accounting while all tasks are accounted. When the user is at the
+ * limit, cancels the selection.
+ */
 static void test_cancelled_at_limit(pid_t tid)
 {
 	struct ppa_task before;
@@ -100,7 +103,7 @@ static void test_cancelled_at_limit(pid_t tid)
 }
 
 /*
- * Starts a process of the user that has read the list of counter names. The memory of the list is
+ * Starts a process of USER, which reads the list of counter names. The memory of the list is
  * charged to the user, so that no record fits into a limit of 1 kB.
  */
 static pid_t start_names_reader(void)
@@ -123,8 +126,8 @@ static pid_t start_names_reader(void)
 }
 
 /*
- * Tests selections that begin with a start of accounting. If the user is at the limit, the task is
- * not selected, and accounting stops again.
+ * Tests the selection of a task for individual accounting when accounting has to be started for it.
+ * If the user is at the limit, the task is not selected, and accounting stops again.
  */
 static void test_start_at_limit(void)
 {

@@ -199,7 +199,7 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 
 /*
  * Reads all tasks and compares each task with its values of the previous call. Only this worker
- * reads to the end of the file, where the ended tasks are.
+ * reads to the end of the file, where the records of ended tasks are.
  */
 static void read_tasks(struct ppa_task *last)
 {
@@ -305,8 +305,8 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 }
 
 /*
- * Takes CPU 1 offline and online again. Adds the shortest time that CPU 1 may have been offline to
- * @min, and the longest time to @max.
+ * Takes CPU 1 offline and online again. Adds to @min the shortest time that CPU 1 may have been
+ * offline, and adds to @max the longest time.
  */
 static void toggle_cpu1(__u64 *min, __u64 *max)
 {
@@ -363,9 +363,9 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 
 /*
  * Amount by which the sums over CPUs exceed the sums over tasks when accounting starts. Accounting
- * updates the values of the CPUs as soon as its probes are attached. It updates the values of a
- * task only after the task has got a record. The values of the CPUs are read before and after the
- * tasks: @min is computed from the first reading, and @max from the second.
+ * updates the values of the CPUs as soon as its probes are attached. Accounting updates the values
+ * of a task only after the task has got a record. The values of the CPUs are read before and after
+ * the tasks: @min is computed from the first reading, and @max from the second.
  */
 struct cpu_lead {
 	__u64 min, max;

@@ -429,8 +429,8 @@ static void test_many_tasks(int times)
 		if (readers[i])
 			continue;
 		/*
-		 * The readers take all of the CPUs' time, but the parent and the kernel's threads
-		 * for RCU, for which the parent waits, run before them.
+		 * The readers use all CPU time that is left to them. The parent waits for RCU, so
+		 * the parent and the kernel's RCU threads must run before the readers.
 		 */
 		setpriority(PRIO_PROCESS, 0, 10);
 		for (;;) {

@@ -6,8 +6,8 @@
  *
  * Compares two methods to measure a task's share of system time, and the cost of a system call with
  * each method. With one method, the PMU counts user and kernel cycles, which are saved at context
- * switches. With the other method, probes of process accounting take the time at the entry and exit
- * of each system call. With arguments, the program executes the work that the test measures.
+ * switches. With the other method, probes of process accounting read the clock at the entry and
+ * exit of each system call. With arguments, the program executes the work that the test measures.
  */
 #include "ppa.h"
 

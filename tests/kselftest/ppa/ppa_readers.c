@@ -6,7 +6,7 @@
  *
  * Several readers of /dev/ppa. After its first read, each open file gets the record of every task
  * that ends, whatever other readers do. With LONG=1, the test also has a reader that does not read
- * while more tasks end than the kernel keeps records for.
+ * for a while. In this time, more tasks end than the number of records that the kernel keeps.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -178,7 +178,7 @@ static int nr_keys(int user)
 	return found;
 }
 
-/* Creates a session keyring, and a child that has this keyring, too, and ends at once. */
+/* Creates a session keyring and a child. The child has the same keyring, and ends at once. */
 static int end_child_with_keyring(void)
 {
 	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0)
@@ -252,8 +252,8 @@ static void test_position(void)
 }
 
 /*
- * Tests that a reader that does not read loses records, and that a second reader, which reads,
- * loses none.
+ * Tests two readers. The reader that does not read must lose records, and the reader that reads
+ * must lose none.
  */
 static void test_slow_reader(void)
 {

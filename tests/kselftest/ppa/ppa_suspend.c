@@ -6,8 +6,8 @@
  *
  * Accounting does not count the time in which the machine is suspended. With pm_test "core" the
  * kernel does all but the last step of a suspend, and then waits for some seconds with interrupts
- * off. CLOCK_MONOTONIC, with which the test compares accounting, does not count the time of the
- * suspend, either.
+ * off. The test compares accounting with CLOCK_MONOTONIC, which does not count the time of the
+ * suspend either.
  */
 #include "ppa.h"
 

@@ -417,8 +417,9 @@ static void test_unload(void)
 		if (!children[i]) {
 			close(dev);
 			/*
-			 * The children take all of the CPUs' time, but the parent and the kernel's
-			 * threads for RCU, for which the parent waits, run before them.
+			 * The children use all CPU time that is left to them. The parent waits for
+			 * RCU, so the parent and the kernel's RCU threads must run before the
+			 * children.
 			 */
 			setpriority(PRIO_PROCESS, 0, 19);
 			fault_forever();

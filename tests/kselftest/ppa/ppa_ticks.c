@@ -273,8 +273,8 @@ static bool is_all_accounted(const struct differences *c)
 }
 
 /*
- * Checks that running, interrupts and waiting for the CPU add up to all of the time of a task that
- * never sleeps.
+ * Checks that the times of running, of interrupts and of waiting for the CPU add up to the whole
+ * time of a task that never sleeps.
  */
 static void test_all_accounted(const struct differences *c, const char *name)
 {
@@ -317,7 +317,9 @@ static double host_stop_ms(void)
 	return 20.0 * (scale_timeout(scale_down(600)) / 600 - 1);
 }
 
-/* Returns the milliseconds that the measurements took, in addition to the measured work. */
+/*
+ * Returns the duration of the measurements themselves, without the measured work, in milliseconds.
+ */
 static double measurement_ms(const struct differences *c)
 {
 	return c->wall - c->self_user - c->self_system;
@@ -390,8 +392,8 @@ static void test_counts(void)
 }
 
 /*
- * Returns true if timers expire on time. If timers are late, the kernel's figures by ticks mean
- * little.
+ * Returns true if timers expire on time. If timers are late, the times that the kernel counts by
+ * ticks mean little.
  */
 static bool timers_are_punctual(void)
 {
@@ -407,7 +409,7 @@ static void test_hides_from_ticks(void)
 	/*
 	 * The measured times are wrong if the host stops the guest between two reads of the clock,
 	 * or if another task runs at a tick. The test repeats the measurement if the times are
-	 * wrong, because stops of the guest are rare, and so are ticks in other tasks.
+	 * wrong, because the host rarely stops the guest, and other tasks rarely run at a tick.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >

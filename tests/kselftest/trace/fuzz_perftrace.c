@@ -7,8 +7,8 @@
  * Makes random calls of /dev/perftrace: processes attach, register markers, write events and
  * overwrite buffers; traces are created, opened, read, paused and ended, by root and by a user.
  * Most structures are valid, so that calls get past the checks of their arguments. Each kind of
- * call must succeed some times and fail some times. The environment variables SEED, CALLS and ROUND
- * repeat a run.
+ * call must succeed some times and fail some times. To repeat a run, set the environment variables
+ * SEED, CALLS and ROUND.
  *
  * trace_fuzz.c tests that a reader and a writer work as usual while another process makes random
  * calls.
@@ -46,7 +46,7 @@ static const char *const empty_text[] = { "" };
 
 static __u64 booleans[] = { 0, 1 };
 
-/* Calls of a process */
+/* Calls that a traced process makes */
 
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
@@ -125,7 +125,7 @@ static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_f
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
 
-/* Calls on a trace */
+/* Calls on the file of a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t size)

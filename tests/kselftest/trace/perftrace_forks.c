@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace in child processes that were created by each method: by fork(), and by _Fork(),
+ * Tests libperftrace in child processes. The children are created by fork(), and by _Fork(),
  * SYS_fork, SYS_clone and SYS_clone3, which call no handlers of pthread_atfork(). The test must be
  * able to read the events of each child, with the child's own thread number. There are three cases:
  * the parent is traced; the parent and the child start before the module is loaded; the child is

@@ -97,7 +97,7 @@ static void read_flight_recorder(int fd)
 
 /*
  * Returns true if the other thread (!@thread) may have overwritten the last events of @thread in
- * one of the two CPUs' buffers of the flight recorder. A buffer may have lost events of @thread
+ * the flight recorder's buffer of one of the two CPUs. A buffer may have lost events of @thread
  * under two conditions: the buffer is full of events of the other thread, and all of these events
  * are later than the last event of @thread, which is in the other CPU's buffer.
  */

@@ -5,9 +5,9 @@
  * timeout: 300
  *
  * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
- * beyond the limit are not traced, and the kernel log reports the limit. The test registers a
- * table of markers as the constructor of a program with as many PERFTRACE() statements would do. A
- * program that has no address space for the buffers runs untraced.
+ * beyond the limit are not traced, and the kernel log reports the limit. The test registers a table
+ * of markers, just like the constructor of a program that has a PERFTRACE() statement for each of
+ * these markers. A program that has no address space for the buffers runs untraced.
  */
 #include "perftrace.h"
 #include <sys/resource.h>

@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
- * trace of that buffer. A later trace gets the slot (one of PERFTRACE_NR_TRACES) of an ended trace.
- * A later trace that selects no event of the writing threads must have no losses.
+ * Tests libperftrace with the kernel. When a thread loses events because a buffer is full, it
+ * counts them in the trace of that buffer. A later trace gets the slot (one of PERFTRACE_NR_TRACES)
+ * of an ended trace. A later trace that selects no event of the writing threads must have no
+ * losses.
  */
 #include "perftrace.h"
 #include <pthread.h>

@@ -34,8 +34,8 @@ static void write_in_children(void)
 	waitpid(pid, &status, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
 	/*
-	 * Forks by the bare system call, not by the C library. The child has neither a path to the
-	 * device nor open files.
+	 * Forks by the bare system call, not by the C library. The child has no open files and no
+	 * path to the device.
 	 */
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {

@@ -4,11 +4,11 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Tests libperftrace while the module is loaded and unloaded. If a program has started before the
- * module was loaded, the program is traced as soon as PERFTRACE_WAKE is set in the wake file
- * /run/perftrace/wake, or after the next announcement in this file if the program could not attach
- * at the first one. Running programs close the device on PERFTRACE_RELEASE, so that the module
- * can be unloaded. When the module is loaded again, the running programs are traced again.
+ * Tests libperftrace while the module is loaded and unloaded. A program that has started before the
+ * module is loaded is traced as soon as the wake file /run/perftrace/wake announces the device by
+ * PERFTRACE_WAKE. If the program cannot attach then, it is traced after the next announcement in
+ * the wake file. Running programs close the device on PERFTRACE_RELEASE, so that the module can be
+ * unloaded. When the module is loaded again, the running programs are traced again.
  * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
@@ -26,7 +26,7 @@
  * does so in a child of fork(). An IDLE program sleeps in epoll_wait() and writes an event only
  * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall(). A
  * HIDDEN program is a BUSY program whose mount namespace has an empty /dev. A LIMITED program is a
- * BUSY program that may open no file.
+ * BUSY program that may not open any file.
  */
 enum { BUSY, FORKED, IDLE, LOCKED, HIDDEN, LIMITED };
 
@@ -241,8 +241,8 @@ static void show_device(void)
 }
 
 /*
- * Tests a program that cannot attach when the device is announced. After the failed attempt, which
- * its first event makes, the program's marker is off.
+ * Tests a program that cannot attach when the device is announced. The program's first event tries
+ * to attach the program. After this attempt has failed, the program's marker is off.
  */
 static void test_cannot_attach(int n, const char *why)
 {

@@ -6,8 +6,8 @@
  *
  * Tests libperftrace with the kernel. A child of vfork() shares the memory of its parent, including
  * the thread-local data of libperftrace, but has no restartable sequence. The events of the child
- * are counted as lost. All events of the parent must be read, and all events of other threads that
- * write on the same CPUs at the same time.
+ * are counted as lost. All events of the parent must be read, and so must all events of other
+ * threads that write on the same CPUs at the same time.
  */
 #include "perftrace.h"
 #include <pthread.h>

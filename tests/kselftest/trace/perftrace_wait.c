@@ -165,7 +165,9 @@ static long long measure_wait_ms(void)
 	return shared->ms;
 }
 
-/* The program waits at most once, for wait_ms, for the buffer of each of the two CPUs. */
+/*
+ * For the buffer of each of the two CPUs, the program waits at most once, for wait_ms milliseconds.
+ */
 static void test_wait_ms(void)
 {
 	const long max = 2 * WAIT_MS + scale_timeout(5) * 1000;

@@ -20,8 +20,8 @@
 
 /*
  * Creates the wake file if it does not exist, and sets the word of each marker and each retry word
- * to @word. If @word announces the device, the retry word of this announcement becomes 0 instead,
- * and the next announcement by "pfc trace arm" has the next number.
+ * to @word. If @word announces the device, the retry word of this announcement is set to 0 instead
+ * of @word. The next announcement by "pfc trace arm" then has the next number.
  */
 static void write_wake_file(__u32 word)
 {

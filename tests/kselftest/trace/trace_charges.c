@@ -178,9 +178,7 @@ static void register_until_refused(void)
 	}
 }
 
-/*
- * Tests that the processes and markers that are refused are counted in the traces that select them.
- */
+/* Tests that refused processes and refused markers are counted in the traces that select them. */
 static void test_refused_counts(void)
 {
 	static const char * const log_words[] = { "perftrace: ", NULL };
@@ -246,8 +244,8 @@ static void test_unchecked_process(void)
 
 /*
  * Runs in a child of the traced process @parent. The child cannot be traced because of user_kb, and
- * then attaches by a file of its own. Returns true if a write to the inherited mapping creates no
- * buffer in the trace in @slot.
+ * then attaches through another open file of the device. Returns true if a write to the inherited
+ * mapping creates no buffer in the trace in @slot.
  */
 static bool forgets_inherited_mapping(const struct traced_process *parent, int slot)
 {
@@ -279,9 +277,9 @@ static void test_inherited_mapping(void)
 }
 
 /*
- * Runs in a child of the traced process @parent. The child is traced from its first access on, and
- * maps the device a second time by a file of its own. Returns true if the trace in @slot, which the
- * child ends, has left no page in the new mapping.
+ * Runs in a child of the traced process @parent. The child is traced from its first access on. It
+ * maps the device a second time, through another open file of the device. Returns true if the trace
+ * in @slot, which the child ends, has left no page in the new mapping.
  */
 static bool unmaps_second_mapping(const struct traced_process *parent, int fd, int slot)
 {
@@ -312,8 +310,8 @@ static void test_second_mapping(void)
 }
 
 /*
- * Counts how often the word of the marker, which has one bit for each trace, is 0: no trace selects
- * the marker.
+ * Counts how often no trace selects the marker: the word of the marker, which has one bit for each
+ * trace, is then 0.
  */
 static void *watch_marker_word(void *arg)
 {
@@ -371,7 +369,7 @@ static bool claim_losses(struct perftrace_info *info)
 		last_read = ticks_now();
 		trace_info(fd);
 	}
-	/* A lost event takes a process at least four ticks. */
+	/* To lose an event, a process needs at least four ticks of the time stamp counter. */
 	get_buffer(&t, slot, 0)->lost = (last_read - start) / 4 / 2;
 	*info = trace_info(fd);
 	traced_close(&t);

@@ -4,9 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Tests processes that change their credentials while they are traced and read. Events that a
- * process writes after it has become undumpable are never read, and a reader never waits for a
- * change of credentials to end.
+ * Tests processes that change their credentials while they are traced and their events are read.
+ * Events that a process writes after it has become undumpable are never read, and a reader never
+ * waits for a change of credentials to end.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -277,7 +277,7 @@ static void test_exec(void)
 	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
-/* Returns the sum of the resident kB of a process's mappings of the device. */
+/* Returns how many kB of a process's mappings of the device are resident. */
 static long resident_kb(pid_t pid)
 {
 	char line[512], path[40];
@@ -507,8 +507,9 @@ static int create_waiting_trace(__u32 flags)
 }
 
 /*
- * Tests a user who may read a process, but who may not attach to the process because of Yama. A
- * trace with PERFTRACE_WAIT whose creator may not attach to a process cannot make the process wait.
+ * Tests a user who may read a process, but who may not attach to the process because of Yama. If
+ * the creator of a trace with PERFTRACE_WAIT may not attach to a process, the trace cannot make the
+ * process wait.
  */
 static void test_attach_right(void)
 {

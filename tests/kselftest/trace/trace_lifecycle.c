@@ -275,8 +275,7 @@ static void test_fork(const char *how, bool keep)
 	write_number(&t, slot, 0, marker, 0);
 	get_buffer(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
 	/*
-	 * The kernel permits MADV_KEEPONFORK for these mappings, but it must have no effect on
-	 * them.
+	 * The kernel permits MADV_KEEPONFORK for these mappings, but the call must have no effect.
 	 */
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
@@ -327,7 +326,7 @@ static void test_parent_ended(void)
 
 /*
  * Tests a child of a clone() call that the program makes directly, not through the C library. The
- * child has neither open files nor a path to the device.
+ * child has no open files and no path to the device.
  */
 static void test_bare_clone(void)
 {

@@ -192,7 +192,10 @@ static void test_max_ended_bytes(void)
 	__u64 each = 0;
 
 	for (int i = 0; i < 100; i++) {
-		/* A little more than the ring has, so that each page of the ring is allocated. */
+		/*
+		 * Writes a little more than the size of the ring, so that each page of the ring is
+		 * allocated.
+		 */
 		attach_write_and_unmap(slot, (1 << 20) + (1 << 16));
 		info = trace_info(fd);
 		if (!each)

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Tests flight recorders, of which the newest events are read; buffers that processes share; events
- * of the kernel; and the control group that is charged for buffers.
+ * Tests flight recorders (which keep the newest events), buffers that several processes share,
+ * events of the kernel, and the control group to which buffers are charged.
  */
 #include "memory.h"
 #include "trace.h"
@@ -191,9 +191,9 @@ static void test_shared(void)
 }
 
 /*
- * Tests that a shared trace keeps an ended process until its records were read, and not longer,
- * although the buffer has new records at the beginning of each pass over all buffers. Each process
- * writes a record and ends during a pass, after the buffer was read.
+ * Tests that a shared trace keeps an ended process until its records were read, and then removes
+ * the process. The buffer has new records at the beginning of each pass over all buffers, because
+ * in each pass a process writes a record and ends after the buffer was read.
  */
 static void test_shared_ended(void)
 {
@@ -207,7 +207,7 @@ static void test_shared_ended(void)
 		struct perftrace_process p;
 		struct perftrace_read r = first_buffer;
 
-		/* A pass that did not read the buffer does not count. */
+		/* A pass in which the read of the buffer fails does not count as a pass. */
 		refused += trace_ioctl(fd, PERFTRACE_READ, &r) == -ENOSPC;
 		r = first_buffer;
 		refused += trace_ioctl(fd, PERFTRACE_READ, &r) == -ENOSPC;
@@ -324,9 +324,9 @@ static bool cgroup_write(const char *path, const char *text)
 
 /*
  * Writes 1 MB and waits, then writes until the buffer is full and touches a new buffer, and waits
- * again. All other memory, page tables included, is allocated in the first step. Because only
- * buffers are allocated later, the memory limit of the control group, which the test sets after the
- * first step, does not kill the process.
+ * again. All other memory, page tables included, is allocated in the first step. The test sets the
+ * memory limit of the control group after the first step. Only buffers are allocated after that, so
+ * the limit does not kill the process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {
@@ -371,7 +371,7 @@ static void wait_step(pid_t pid, __u64 step, int *status)
 		sleep_ms(1);
 }
 
-/* Returns the bytes that are charged to root for anything but the buffers of a trace. */
+/* Returns the bytes that are charged to root, without the bytes for the buffers of a trace. */
 static long charged_beside(int fd)
 {
 	return charged_bytes(0) - trace_info(fd).memory;

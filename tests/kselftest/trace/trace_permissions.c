@@ -320,8 +320,8 @@ static void wait_in_trace(void)
 
 /*
  * Tests a user's trace with PERFTRACE_WAIT, and a child of the trace's creator, while Yama lets
- * only ancestors stop a process. A thread of the child waits for room for longer than the interval
- * at which the kernel checks the permission of the trace's creator again.
+ * only ancestors stop a process. The kernel checks the permission of the trace's creator at
+ * intervals. A thread of the child waits for room for longer than such an interval.
  */
 static void test_wait_under_yama(void)
 {

@@ -8,8 +8,8 @@
  * thread moves the control pages away, moves private memory to the address of the control pages,
  * and moves both mappings back. PERFTRACE_RELEASE must not change the private memory, and must
  * release the device once the thread has stopped. Also tests PERFTRACE_RELEASE in a process with
- * locked memory and in a child of fork() that does not access its mappings, and that the wake file
- * announces the device again after `pfc trace release` has failed.
+ * locked memory, and in a child of fork() that does not access its mappings. After `pfc trace
+ * release` has failed, the wake file must announce the device again.
  */
 #include "trace.h"
 #include <pthread.h>

@@ -5,8 +5,8 @@
  * timeout: 120
  *
  * Tests the limits of user tracing in table[]: a value at a limit is accepted, and the next value
- * beyond the limit is refused. trace_hostile tests the limit of markers of a process, and
- * trace_memory tests the limits of memory.
+ * beyond the limit is refused. trace_hostile.c tests the limit of markers of a process, and
+ * trace_memory.c tests the limits of memory.
  */
 #include "trace.h"
 #include <grp.h>

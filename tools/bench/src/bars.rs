@@ -9,8 +9,9 @@ use crate::results::{Results, BOOTED_ONCE};
 
 /// Maximum number of instructions for reading the value of one counter.
 const MAX_INSTRUCTIONS_PER_READ_VALUE: f64 = 3.5;
-/// Maximum growth of the cost of reading a value with the number of CPUs. In every guest, reading a
-/// value may cost at most this factor times the cost in the guest with the fewest CPUs.
+/// Maximum factor by which the cost of reading a value may grow when the number of CPUs grows. In
+/// every guest, reading a value may cost at most this factor times the cost in the guest with the
+/// fewest CPUs.
 const MAX_READ_COST_RATIO: f64 = 1.1;
 
 /// The verdict: whether a result meets the limit of a bar.
@@ -61,7 +62,7 @@ impl CheckedBar {
         }
     }
 
-    /// Marks the verdict of a bar as not valid, because the guest was booted only once.
+    /// Marks the verdict of a bar as not confirmed, because the guest was booted only once.
     fn mark_as_booted_once(self) -> Self {
         match self.verdict {
             Verdict::NotMeasured => self,
@@ -152,8 +153,8 @@ struct InstructionLimit {
     /// the cost of the first operation.
     operation_pairs: &'static [(&'static str, &'static str)],
     shown_costs: ShownCosts,
-    /// Returns true if the costs meet the limit. The argument has the costs of each guest, in
-    /// ascending order of the number of CPUs.
+    /// Returns true if the costs meet the limit. The argument has one list of costs for each guest;
+    /// the guest with the fewest CPUs is the first.
     is_met: fn(&[Vec<f64>]) -> bool,
 }
 
@@ -374,8 +375,9 @@ impl RatioLimit {
     }
 }
 
-/// Makes a bar from its name, its limit and its result. `was` holds the result as text and whether
-/// the result meets the limit, or the reason why there is no result.
+/// Makes a bar from its name, its limit and its result. If there is a result, `was` holds the
+/// result as text, and true if the result meets the limit. Otherwise `was` holds the reason why
+/// there is no result.
 fn make_bar_from_result(what: &str, must: &str, was: Result<(String, bool), String>) -> CheckedBar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
@@ -391,9 +393,9 @@ fn make_bar_from_result(what: &str, must: &str, was: Result<(String, bool), Stri
 }
 
 /// Returns the bar (limit with result and verdict) for an update of a group of k counters. The
-/// limit is two memory instructions for the seqflag and one for each counter. The test of the
-/// machine code (tests/host/objdump.sh) checks the instructions of an update of two counters. The
-/// measurement in a guest checks that each additional counter adds one instruction.
+/// limit is k + 2 memory instructions: one for each counter, and two for the seqflag. The test of
+/// the machine code (tests/host/objdump.sh) checks the instructions of an update of two counters.
+/// The measurement in a guest checks that each additional counter adds one instruction.
 fn check_group_update_bar(results: &Results, code: &[MachineCodeTest]) -> CheckedBar {
     let code: Vec<&MachineCodeTest> = code
         .iter()

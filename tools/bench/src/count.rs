@@ -3,11 +3,11 @@
 //! Counts the instructions of an operation. In the guest the time stamp counter counts
 //! instructions. A *window* is the code between two RDTSC instructions; the difference of the two
 //! time stamps is the length of the window in instructions. A short window executes fewer
-//! operations than a long window; the difference of the two lengths cancels out the overhead of a
-//! window. Many short windows and many long windows are measured. The count of instructions is
-//! computed from the shortest length that recurs among the short windows, and the shortest length
-//! that recurs among the long windows. Windows in which an interrupt occurred are longer, so they
-//! do not affect the count of instructions.
+//! operations than a long window. Both windows have the same overhead, which the difference of
+//! their lengths does not contain. Many short windows and many long windows are measured. The count
+//! of instructions is computed from the shortest length that recurs among the short windows, and
+//! the shortest length that recurs among the long windows. Windows in which an interrupt occurred
+//! are longer, so they do not affect the count of instructions.
 
 use std::io;
 

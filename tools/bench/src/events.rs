@@ -11,8 +11,8 @@ use perftrace::simulate::{attach_to, Config, Kernel};
 
 pub use perftrace::simulate::FLIGHT;
 
-/// Size of a buffer in bytes, which is larger than all records that the windows of a measurement
-/// write.
+/// Size of a buffer in bytes. A buffer has room for all records that one window of a measurement
+/// writes.
 const BUFFER_BYTES: u32 = 1 << 20;
 /// Number of events that fill a buffer twice, so that each page of the buffer is accessed.
 const EVENTS_TO_FILL_BUFFER_TWICE: u32 = 2 * BUFFER_BYTES / 32;

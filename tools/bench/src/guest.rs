@@ -37,14 +37,15 @@ const MEASUREMENT_CPU: usize = 0;
 /// Maximum number of measurements of one operation. If too few windows have the same length in each
 /// measurement, the report leaves the operation out.
 const MAX_MEASUREMENTS_PER_OPERATION: u32 = 5;
-/// Sleep between two measurements of opening and closing a context: longer than an RCU grace period
-/// with the deferred work that follows the grace period.
+/// Duration of the sleep between two measurements of opening and closing a context. The sleep is
+/// longer than an RCU grace period and the deferred work that follows it.
 const REST_BETWEEN_OPENINGS: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
 const NR_BPF_MAP_KEYS: u32 = 1000;
-/// Number of keys that one system call, a batch, looks up in a BPF map: in guests with 1 to 3 CPUs,
-/// with 4 to 31 CPUs, and with more CPUs. The map has a value for each key and CPU. The more CPUs a
-/// guest has, the fewer keys a batch has, so that one batch fits into a window (`count.rs`).
+/// Number of keys in a batch, which is one system call that looks up several keys of a BPF map. The
+/// three numbers are for guests with 1 to 3 CPUs, with 4 to 31 CPUs, and with more CPUs. The map
+/// has a value for each key and CPU. The more CPUs a guest has, the fewer keys a batch has, so that
+/// one batch fits into a window (`count.rs`).
 const BPF_BATCH_KEYS_BY_CPUS: [usize; 3] = [1000, 200, 50];
 
 /// Repeats a measurement until enough windows have the same length, at most
@@ -185,8 +186,8 @@ impl Guest {
         measured
     }
 
-    /// Makes a record from the shortest time that a handler took and the number of calls that took
-    /// this time.
+    /// Makes a record from two numbers: the shortest time that a call of a handler took, and the
+    /// number of calls that took this time.
     fn make_shortest_time_record(
         &self,
         name: &str,
@@ -296,8 +297,8 @@ impl Guest {
         })
     }
 
-    /// Measures the life of a context or of perf events: they are opened, count with
-    /// [`COUNTERS_PER_THREAD`] counters, and are closed. The work that the kernel defers at the
+    /// Measures the cost of opening a context or perf events, counting with [`COUNTERS_PER_THREAD`]
+    /// counters, and closing the context or the events. The work that the kernel defers at the
     /// close is not measured: the deferred work ends before the next context or event is opened.
     pub fn measure_open_and_close<T>(
         &self,

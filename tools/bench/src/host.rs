@@ -20,8 +20,9 @@ use crate::sys::{map_file_words, BpfPerCpuArray, CounterCacheLines};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
 const RUNS_PER_COMPARISON: usize = 15;
-/// Number of timed loops of each of the two sides in a run. The ratio of a run is the
-/// second side's time per value divided by the first side's, each in its fastest loop.
+/// Number of timed loops of each of the two sides in a run. The ratio of a run is the second side's
+/// time per value divided by the first side's time per value. The time of a side is the time of its
+/// fastest loop.
 const TIMED_LOOPS_PER_RUN: usize = 31;
 /// Intended duration of a timed loop in nanoseconds.
 const TIMED_LOOP_NS: f64 = 100_000.0;

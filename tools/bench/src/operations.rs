@@ -94,9 +94,9 @@ pub enum Runner {
     /// The program in a guest repeats this operation (`ObservedJob`) while another tool observes
     /// the operation.
     Observed(ObservedJob, ObservingTool),
-    /// The operation is an interrupt handler that runs in another operation, and is measured
-    /// together with the other operation. The handler that runs in the operation `NAME` has the
-    /// name `NAME_handler`.
+    /// The operation is an interrupt handler that runs as a part of another operation. The two are
+    /// measured together. If the name of the other operation is `NAME`, the name of the handler is
+    /// `NAME_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
     Host(fn(&str) -> io::Result<TimeRatio>),

@@ -213,7 +213,8 @@ pub fn count_cpus_in_list(list: &str) -> usize {
         .sum()
 }
 
-/// Returns the number of CPUs in the list `what`, for example possible or online.
+/// Returns the number of CPUs in the kernel's list `what`, for example the list `possible` or
+/// `online`.
 pub fn read_cpu_count(what: &str) -> io::Result<usize> {
     let path = format!("/sys/devices/system/cpu/{what}");
     match count_cpus_in_list(&std::fs::read_to_string(&path)?) {

@@ -60,7 +60,7 @@ pub struct InstructionCount {
     pub operations: [u32; 2],
     /// Length of a short window and of a long window in ticks.
     pub ticks: [u64; 2],
-    /// Number of short windows, and number of long windows, whose length is exactly the one in
+    /// Number of short windows, and number of long windows, that have exactly the length in
     /// `ticks`.
     pub agree: [u32; 2],
     /// The reason why the count is not valid, set by the report when it compares two boots.

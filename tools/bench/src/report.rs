@@ -155,7 +155,8 @@ impl MarkdownTable {
     }
 }
 
-/// Formats a number with as many digits as are significant.
+/// Formats a number without decimals if it is an integer or at least 100, and otherwise with two
+/// decimals.
 fn format_significant_digits(n: f64) -> String {
     match n {
         _ if n == n.trunc() => format!("{n}"),
@@ -206,7 +207,8 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
     }
 }
 
-/// Writes a table of instructions by the number of CPUs.
+/// Writes a table of instructions, with a row for each operation and a column for each number of
+/// CPUs.
 fn write_instruction_table(out: &mut String, results: &Results, unit: ResultUnit, per_value: bool) {
     let cpus = results.guest_cpu_counts();
     let head = cpus.iter().map(|n| format_cpus(*n));

@@ -140,8 +140,8 @@ impl Results {
         });
     }
 
-    /// Returns the reason why no number of the guest is valid, if loops of known length did not
-    /// take the expected number of ticks.
+    /// Returns `None` if the loops of known length took the expected number of ticks in the guest.
+    /// Otherwise returns the reason why no number of the guest is valid.
     fn why_guest_is_invalid(&self, cpus: u32) -> Option<String> {
         let known = [
             ("self_check", INSTRUCTIONS_PER_NOP_ROUND - 2),

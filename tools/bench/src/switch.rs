@@ -93,7 +93,7 @@ impl AlternatingSets for TwoEventSets {
     }
 }
 
-/// Two groups of perf, with [`COUNTERS_PER_THREAD`] events each.
+/// Two groups of perf events, with [`COUNTERS_PER_THREAD`] events each.
 pub struct TwoPerfGroups([PerfGroup; 2]);
 
 impl AlternatingSets for TwoPerfGroups {
@@ -117,8 +117,9 @@ impl AlternatingSets for TwoPerfGroups {
         Ok([first.read_first_count()?, second.read_first_count()?])
     }
 
-    /// Returns true if each group counted during about half of the turns. All callbacks except the
-    /// last one have rotated the groups, because perf restarts its timer only after a rotation.
+    /// Returns true if the counts of the two groups show that each group counted during about half
+    /// of the time. All callbacks except the last one have rotated the groups, because perf
+    /// restarts its timer only after a rotation.
     fn has_switched_in_each_callback(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }

@@ -30,7 +30,8 @@ pub fn read_tsc() -> u64 {
 /// Number of instructions of one round of [`run_nop_rounds`].
 pub const INSTRUCTIONS_PER_NOP_ROUND: u64 = 1002;
 
-/// Executes `rounds` rounds of a thousand nops and the two instructions of a loop.
+/// Executes `rounds` rounds. Each round consists of a thousand nops and the two instructions of the
+/// loop.
 #[inline(always)]
 pub fn run_nop_rounds(rounds: u32) {
     if rounds == 0 {
@@ -69,8 +70,8 @@ pub fn close_invalid_fd() {
     unsafe { libc::syscall(libc::SYS_close, -1) };
 }
 
-/// Makes the calling thread a SCHED_FIFO task if `first`, otherwise a normal task. A SCHED_FIFO
-/// task runs until it blocks, so a switch always takes the same path in the scheduler.
+/// Makes the calling thread a SCHED_FIFO task if `first` is true, otherwise a normal task. A
+/// SCHED_FIFO task runs until it blocks, so a switch always takes the same path in the scheduler.
 pub fn set_fifo_scheduling(first: bool) -> io::Result<()> {
     let (policy, priority) = match first {
         true => (libc::SCHED_FIFO, 1),
@@ -240,7 +241,8 @@ impl BpfMap {
         ))?))
     }
 
-    /// Returns the file descriptor of the map, by which instructions refer to the map.
+    /// Returns the file descriptor of the map, by which the instructions of a BPF program refer to
+    /// it.
     pub fn fd_number(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }

@@ -70,8 +70,8 @@ const fn new_tool(
     }
 }
 
-/// A setting of tracefs: dropping the value writes the text `off` to the file, which resets the
-/// setting.
+/// A setting of tracefs. Dropping a `TemporarySetting` writes `off_value` to the file of the
+/// setting, which resets the setting.
 struct TemporarySetting {
     path: String,
     off_value: &'static str,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the layout of `/dev/perfcounters`: parts do not overlap, growth moves no part, and C
-//! and Rust agree on the layout.
+//! Tests of the layout of `/dev/perfcounters`: the parts of the file do not overlap and do not move
+//! when the file grows, and C and Rust agree on the layout.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 #![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]

@@ -176,8 +176,8 @@ fn scale_addition_costs_the_same_with_10_and_60000_names() {
         let costs: Vec<_> = (0..NR_ADDED_NAMES)
             .map(|n| add_and_count_cost(&mut r, &name(n)))
             .collect();
-        // Each addition takes the same number of steps, apart from the steps along the hash chain
-        // of the name.
+        // Without the steps along the hash chain of the name, each addition takes the same number
+        // of steps.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
         assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
         let first = ProbeStats::from_costs(costs[..1000].iter().map(|c| c.0));

@@ -21,7 +21,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 3 seconds with `LONG=1` |
-//! | `FUZZ_SEED` | the first inputs, which a failure prints: by default 0, and random with `LONG=1` |
+//! | `FUZZ_SEED` | the seed of the first 16 inputs: by default 0, and random with `LONG=1`; a failure prints the seed of the failing input |
 //! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
 //! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
 //!
@@ -61,15 +61,16 @@ const MAX_CPU_TIME_PER_INPUT: Duration = Duration::from_secs(20);
 /// `PATIENCE`.
 const HANG_TIME_LIMIT: Duration = Duration::from_secs(180);
 /// The limits of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The CPU time includes making
-/// the inputs, and does not depend on the load of the machine. With a time limit only, a run on a
-/// fast machine would test more inputs than all earlier runs, and the additional inputs could make
-/// the run fail by chance.
+/// the inputs, and does not depend on the load of the machine. Without the limit on the number of
+/// cases, a run on a fast machine would test more inputs than all earlier runs, and the additional
+/// inputs could make the run fail by chance.
 const SHORT_RUN_LIMITS: FuzzerLimits = FuzzerLimits {
     time: Duration::from_secs(5),
     cpu_time: Duration::from_millis(500),
     nr_cases: 1024,
 };
-/// The number of inputs that are tested before the fuzzer checks again whether its time is over.
+/// The number of inputs that the fuzzer makes from one seed. After each seed, the fuzzer checks
+/// whether its time is over.
 const CASES_PER_SEED: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
 const MAX_SHRINK_ATTEMPTS: u32 = 3000;

@@ -24,7 +24,8 @@ thread_local! {
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-/// Returns the largest number of bytes that this thread has had allocated at one time.
+/// Returns the peak of this thread's memory in bytes: the maximum, over time, of its allocated
+/// bytes.
 pub(crate) fn peak_thread_bytes() -> usize {
     usize::try_from(PEAK_BYTES.get()).unwrap_or(0)
 }

@@ -37,7 +37,8 @@ static int is_amd(void)
 	return amd;
 }
 
-/* Creates a context that counts both events at the privilege levels USER, KERNEL or both. */
+/* Creates a context that counts the two events at the privilege level USER, at the level KERNEL, or
+ * at both levels. */
 static int new_context(uint32_t flags, uint64_t level)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = flags };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The panic handler. libperfmon needs a panic handler of its own, because libperfmon is built
-//! without std, which contains one.
+//! The panic handler. libperfmon is built without std, which contains the usual panic handler, so
+//! libperfmon needs a panic handler of its own.
 #![expect(unsafe_code, reason = "abort")]
 
 #[panic_handler]

@@ -15,7 +15,8 @@ use protocols::ring::{head, read, release, ReadResult, BACKWARD, OVERWRITE};
 /// A ring and its reader.
 pub struct Ring {
     memory: RingMapping,
-    /// Tells whether `memory` is mapped: fork() does not copy the mappings of a ring.
+    /// Tells whether `memory` is mapped in this process. It is not mapped in a child process,
+    /// because fork() does not copy the mappings of a ring.
     fork_detector: ForkDetector,
     /// Memory for the copy of the record that was read last. The memory is as large as the data of
     /// the ring, so that every record fits.

@@ -2,11 +2,11 @@
 /*
  * Measures how long perftrace and LTTng-UST, in turn, take to record an event
  * of this program, and prints a line of JSON for make bench. lttng.sh
- * configures LTTng-UST, which overwrites its oldest events, and selects whether
- * perftrace writes to a flight recorder or to a forward trace. perftrace writes
- * into the memory of a simulated kernel. The simulated kernel hardly changes
- * the result: an event makes no system call, unless it wakes the reader of a
- * forward trace.
+ * configures LTTng-UST to overwrite its oldest events. The script also selects
+ * whether perftrace writes to a flight recorder (backwards) or to a forward
+ * trace (forwards). perftrace writes into the memory of a simulated kernel. The
+ * simulated kernel hardly changes the result: an event makes no system call,
+ * unless it wakes the reader of a forward trace.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

@@ -204,10 +204,10 @@ pub enum Kind {
 /// The encoding of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Value of the control register that counts the event. If the name of the event selects user
-    /// mode or kernel mode, the event is counted in the selected mode only; otherwise it is counted
-    /// in both modes. The table of the event determines whether `select` also has the bits for user
-    /// mode and kernel mode and the enable bit of the counter.
+    /// Value of the control register that makes a counter count the event. If the name of the event
+    /// selects user mode or kernel mode, the event is counted in the selected mode only; otherwise
+    /// it is counted in both modes. The table of the event determines whether `select` also has the
+    /// bits for user mode and kernel mode and the enable bit of the counter.
     pub select: u64,
     /// True if the event needs values in other registers as well.
     pub has_more: bool,

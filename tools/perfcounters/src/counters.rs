@@ -31,9 +31,9 @@ use crate::wide;
 /// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Maximum number of attempts to make a consistent copy, about one second in total. The reader
-/// spins after each of the first 16 attempts, yields the CPU after each of the next 984, and sleeps
-/// for 50 us after each later attempt.
+/// Maximum number of attempts to make a consistent copy. All attempts together take about one
+/// second. The reader spins after each of the first 16 attempts, yields the CPU after each of the
+/// next 984, and sleeps for 50 us after each later attempt.
 const MAX_COPY_ATTEMPTS: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
@@ -167,16 +167,16 @@ impl Counters {
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances has changed since the selection was made, or if
-    /// another `Counters` made the selection after the device file grew: the caller has to select
-    /// the instances again by this `Counters`. [`Error::Busy`] if a CPU was in an update at every
-    /// attempt.
+    /// [`Error::Changed`] in two cases: the set of instances has changed since the selection was
+    /// made, or another `Counters` made the selection after the device file grew. In both cases the
+    /// caller has to select the instances again by this `Counters`. [`Error::Busy`] if a CPU was in
+    /// an update at every attempt.
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
     }
 
-    /// Copies values like [`Self::fill`], but without the check of the seqflag: each value is
-    /// correct by itself.
+    /// Copies values like [`Self::fill`], but without the check of the seqflag. Each value is
+    /// correct by itself, but the values of a CPU may be from before and after an update.
     pub fn fill_each(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, false)
     }
@@ -218,8 +218,8 @@ impl Counters {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
-        // Pass at least 1 to chunks_exact_mut(), which does not accept 0, the width of an empty
-        // selection.
+        // Pass at least 1 to chunks_exact_mut(), which panics if its argument is 0. The width of an
+        // empty selection is 0.
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {

@@ -39,8 +39,8 @@ pub struct Fake {
 struct SharedFile {
     memory: FakeMemory,
     layout: Layout,
-    /// One word for each instance number; the word is 1 if the instance is live. The words that
-    /// tell which instances are live are not in the file, because readers do not need them.
+    /// One word for each instance number; the word is 1 if the instance is live. These words are
+    /// not in the file, because readers of the file do not need them.
     live: Vec<Word>,
 }
 

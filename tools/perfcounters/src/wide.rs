@@ -4,10 +4,10 @@
 //! guarantees that such a load tears neither word.
 //!
 //! A processor with AVX carries out an aligned 16-byte load as one access (Intel SDM volume 3A,
-//! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two words of an
-//! aligned 16-byte load is a value that the kernel has written, as with two loads of 8 bytes. The
-//! order of the loads does not matter, because the library reads the seqflag before and after all
-//! loads. The seqflag shows whether the words are consistent.
+//! 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). An aligned 16-byte load is
+//! therefore as good as two loads of 8 bytes: each of its two words is a value that the kernel has
+//! written. The order of the loads does not matter, because the library reads the seqflag before
+//! and after all loads, and the seqflag shows whether the words are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 

@@ -26,8 +26,8 @@ static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 /// reader waits for a limited time until the words are equal.
 const GENERATION_BYTES: std::ops::Range<usize> = 16..32;
 
-/// Returns a temporary file with these contents. The file is in memory, because each case of the
-/// fuzzer writes one.
+/// Returns a temporary file with these contents. The file is in memory (tmpfs), because the fuzzer
+/// writes a file for each input.
 fn temporary_file_of(bytes: &[u8]) -> TempPath {
     let file = NamedTempFile::new_in("/dev/shm").expect("a temporary file");
     fs::write(&file, bytes).expect("room");

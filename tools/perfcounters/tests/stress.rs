@@ -20,8 +20,8 @@ fn is_long_run() -> bool {
 }
 
 /// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Returns when
-/// the usual duration of the test is over and the last call of `reader` has returned true, or after
-/// `MAX_TEST_DURATION`.
+/// the usual duration of the test is over and a call of `reader` has returned true. Returns after
+/// `MAX_TEST_DURATION` at the latest.
 fn run_reader_beside_workers(
     workers: Vec<Box<dyn FnMut() + Send + '_>>,
     mut reader: impl FnMut() -> bool,

@@ -46,8 +46,8 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The model has, for each instance, its incarnation, a bool that is true if the instance is live,
-/// and the value on each CPU.
+/// The model has three values for each instance: the incarnation, a bool that is true if the
+/// instance is live, and the value on each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).

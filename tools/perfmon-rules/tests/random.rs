@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the random number generator: its numbers must equal known numbers and the numbers that
-//! the formula x * 16807 mod (2^31 - 1) gives, and must be evenly distributed.
+//! Tests of the random number generator. Its numbers must equal a list of known numbers, must
+//! follow the formula x * 16807 mod (2^31 - 1), and must be evenly distributed.
 #![cfg(not(loom))]
 
 use perfmon_rules::random::Random;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests that the memory which [`Registers`] asks for is enough.
+//! Tests that [`Registers`] needs no more memory than the size that it has computed.
 #![cfg(not(loom))]
 
 mod pmu;

@@ -151,8 +151,8 @@ fn r1_3_program_has_written_registers_and_resets_others() {
     r.set_pmc(1, 0, ENABLE_BIT | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.build_program(&map, Scope::Thread);
-    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The hardware
-    // program resets PMC 2, because another context may have left it enabled.
+    // PMD 2 (data register) was written, but its PMC 2 (control register) was not. The computed
+    // register values reset PMC 2, because another context may have left it enabled.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -313,7 +313,7 @@ fn r1_3_invalid_context_flags_are_refused() {
         (3, 0xff, Ok(())),
         (4, 0, Err(Error::Flags)),
         (1, 0xff, Err(Error::Flags)),
-        // A read may have set SHORT in the array that the program now writes.
+        // A program may write back an array in which a read has set the flag SHORT.
         (SHORT, 0, Ok(())),
         (SHORT | 1, 0, Ok(())),
         (SHORT | 4, 0, Err(Error::Flags)),

@@ -17,8 +17,8 @@ const MAX_WORDS: usize = 1024;
 pub(crate) struct CpuMask(Vec<u64>);
 
 impl CpuMask {
-    /// Makes a set of one CPU. The error is `InvalidInput` if `cpu` is larger than the number of
-    /// any CPU, as it is for a CPU that is offline.
+    /// Makes a set of one CPU. The error is `InvalidInput` if `cpu` is 65,536 or more.
+    /// apply_to_this_thread() returns the same error for a CPU that is offline.
     pub(crate) fn of_cpu(cpu: u32) -> io::Result<Self> {
         let index = cpu as usize / 64;
         if index >= MAX_WORDS {
@@ -40,7 +40,7 @@ impl CpuMask {
         })
     }
 
-    /// Calls `read` with a buffer of zeros that is doubled until `read` succeeds.
+    /// Calls `read` with a buffer of zeros. Doubles the size of the buffer until `read` succeeds.
     fn read_with(mut read: impl FnMut(&mut [u64]) -> io::Result<()>) -> io::Result<Self> {
         let mut words = vec![0; 16];
         loop {

@@ -158,14 +158,16 @@ impl PrivateArea {
     }
 }
 
-/// A page that differs between the process that made it and the children of the process. fork()
-/// does not copy the mappings of `/dev/perfmon`, so a child must not access or unmap them.
+/// A page that has different contents in the process that mapped it and in the children of that
+/// process. fork() does not copy the mappings of `/dev/perfmon`, so a child must not access or
+/// unmap them.
 ///
-/// Reading the mark takes no system call, unlike getpid().
+/// Reading the page takes no system call, unlike getpid().
 pub struct ForkDetector(Area);
 
 impl ForkDetector {
-    /// Maps the page, and marks the process as the one that made it.
+    /// Maps the page, and stores a 1 in it. In each later child, the kernel fills the page with
+    /// zeros.
     ///
     /// # Errors
     ///

@@ -4,11 +4,12 @@
 //!
 //! The events of a group must be in the same event set. First, each group is placed into the first
 //! event set in which it fits. If this needs more sets than a lower bound, a backtracking search
-//! looks for other sets for the groups, with the smallest number of sets first. For the chosen sets,
-//! the assignment is a bipartite matching of events and counters, which is solved exactly. Events
-//! without a group take any counter that is left. For each number of sets the search ends after
-//! `MAX_SEARCH_STEPS` steps, and all searches together end after `MAX_TOTAL_SEARCH_STEPS` steps, so
-//! with many large groups the result can have more sets than necessary.
+//! tries to place the groups into fewer sets. It tries the smallest number of sets first. For the
+//! chosen sets, the assignment is a bipartite matching of events and counters, which is solved
+//! exactly. Events without a group take any counter that is left. The search for one number of sets
+//! ends after `MAX_SEARCH_STEPS` steps, and all searches together end after
+//! `MAX_TOTAL_SEARCH_STEPS` steps. With many large groups, the result can therefore have more sets
+//! than necessary.
 
 use std::fmt;
 
@@ -89,8 +90,9 @@ impl<'a> EventPmdMatching<'a> {
         }
     }
 
-    /// Finds a PMD for an event, by moving other events if necessary (an augmenting path). `tried`
-    /// holds the pairs (set, PMD) that this search has tried. On failure the matching is unchanged.
+    /// Finds a PMD for an event. If necessary, moves other events to other PMDs (an augmenting
+    /// path). `tried` holds the pairs (set, PMD) that this search has tried. On failure the
+    /// matching is unchanged.
     fn assign_pmd(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
         let sets: Vec<u16> = match self.fixed_set_of_event[event] {
             Some(set) => vec![set],
@@ -189,8 +191,8 @@ impl GroupPlacementSearch<'_> {
     fn place_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<EventSchedule> {
         self.steps_left = self.steps_left.checked_sub(1)?;
         let nr = set_of_group.len();
-        // A matching must exist that gives a PMD to each event of the groups whose set is chosen,
-        // and to each event without a group.
+        // Each event of a group whose set is already chosen, and each event without a group, must
+        // get a PMD. If no matching gives all these events a PMD, the search tries other sets.
         let set_of = |event: usize| self.group_of_event[event].map(|g| set_of_group[g]);
         let selected =
             (0..self.events.len()).filter(|e| self.group_of_event[*e].is_none_or(|g| g < nr));
@@ -212,8 +214,8 @@ impl GroupPlacementSearch<'_> {
     }
 }
 
-/// Places each group into the first set in which it fits beside the groups before it. Each group
-/// fits into an empty set. Returns the set of each group.
+/// Places each group into the first set in which it fits together with the groups that are already
+/// there. Each group fits into an empty set. Returns the set of each group.
 fn place_groups_first_fit(events: &[Constraint], groups: &[Vec<usize>]) -> Vec<u16> {
     let mut events_of_set: Vec<Vec<usize>> = Vec::new();
     let mut set_of_group = Vec::new();
@@ -235,8 +237,8 @@ fn place_groups_first_fit(events: &[Constraint], groups: &[Vec<usize>]) -> Vec<u
     set_of_group
 }
 
-/// Returns a lower bound for the number of sets: n events that can use only the same m PMDs need at
-/// least n / m sets.
+/// Returns a lower bound for the number of sets: if n events can use only the same m PMDs, they
+/// need at least n / m sets.
 fn min_nr_sets(events: &[Constraint]) -> usize {
     let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
     choices.push(choices.concat());

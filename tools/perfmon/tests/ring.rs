@@ -88,7 +88,7 @@ fn r1_9_sample_throttle_and_exec_records_are_parsed() {
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
     writer.write(&memory.shared(), 5, &[&[7]]);
-    // Make the sample claim more words than its record has.
+    // Write an invalid sample: its fields require more words than its record has.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::new(&memory.shared());
     let all: Vec<Record> = reader.records(memory.shared()).collect();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes synthetic traces as CTF, and for each trace the output that a reader of CTF must produce:
+//! Writes synthetic traces as CTF. For each trace, also writes the output that a reader of CTF must
+//! produce:
 //!
 //! ```text
 //! synthetic DIRECTORY
@@ -94,7 +95,7 @@ fn concat_bytes(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Formats a time in the form of babeltrace2, in nanoseconds. The real time of tick 0 is 22:13:20.
+/// Formats a time in nanoseconds as babeltrace2 does. The real time of tick 0 is 22:13:20.
 fn babeltrace_time(time: u64) -> String {
     format!(
         "[22:13:20.{:09}]",
@@ -274,7 +275,7 @@ fn case_of_lost_events() -> TraceCase {
     case
 }
 
-/// Returns a case with invalid records, which the output must leave out, among valid records.
+/// Returns a case in which some records are invalid. The output must leave out the invalid records.
 fn case_of_corrupt_records() -> TraceCase {
     let fake = FakeTrace::new()
         .process(17, 100, "app")

@@ -269,7 +269,7 @@ impl Source for Trace {
     }
 }
 
-/// Does [`Device::visit_markers`]. `next` replaces its argument by the next marker.
+/// Implements [`Device::visit_markers`]. `next` replaces its argument by the next marker.
 fn visit_markers(
     mut next: impl FnMut(&mut Describe) -> rustix::io::Result<()>,
     mut visit: impl FnMut(MarkerInfo) -> bool,

@@ -21,9 +21,10 @@ const IDLE_ROUNDS_BEFORE_CHECK: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
 /// the record was read. The clocks of different CPUs differ by less than `MAX_TIME_AHEAD_MS`.
 const MAX_TIME_AHEAD_MS: u64 = 1000;
-/// Maximum number of buffers that one round reads of processes that began during the round, or that
-/// the kernel has removed from the trace since the read. The maximum is well above 1, because a
-/// child of fork() gets its key at the fork and may begin later than processes with higher keys.
+/// Maximum number of buffers of late processes that one round reads. A process is late if it began
+/// during the round, or if the kernel removed it from the trace after the read of its buffer. The
+/// maximum is well above 1, because a child of fork() gets its key at the fork and may begin later
+/// than processes with higher keys.
 const MAX_LATE_BUFFERS_PER_ROUND: usize = 1024;
 /// Number of milliseconds within which a writer usually commits a record, after it has read the
 /// clock for the record.
@@ -163,8 +164,8 @@ impl Reader {
     }
 
     /// Processes the records that were read from a buffer. Returns true if the buffer had new
-    /// records or new losses. The kernel returns each buffer of a flight recorder that has records
-    /// in each round, even if none of the records is new.
+    /// records or new losses. In each round, the kernel returns all flight recorder buffers that
+    /// have records, even if none of the records is new.
     fn process_chunk(
         &mut self,
         source: &impl Source,
@@ -219,8 +220,9 @@ impl Reader {
         if self.flight {
             items.reverse();
         }
-        // A reader that starts cannot expect the bytes from before its first round. If the position
-        // has decreased, the buffer is a new one, or its program has overwritten its counts.
+        // Bytes that were overwritten before the first round of the reader are not counted. If the
+        // position has decreased, the buffer is a new one, or the traced program has overwritten
+        // the counts of the buffer.
         let overwritten = match self.is_first_round || chunk.position < stream.position {
             true => 0,
             false => new_bytes.saturating_sub(bytes.len() as u64),
@@ -280,8 +282,8 @@ impl Reader {
         key: u64,
         record: &Record<'a>,
     ) -> Result<ResolvedRecord<'a>, Error> {
-        // The key of a record in a shared buffer is written by a program, which could otherwise
-        // write events in the name of the kernel.
+        // In a shared buffer, a program writes the key of a record. Without this check, a program
+        // could write events in the name of the kernel.
         if record.key.is_some_and(|key| key <= KEY_SHARED) {
             return Ok(ResolvedRecord::Invalid);
         }

@@ -116,8 +116,8 @@ impl<'a> Records<'a> {
         if bytes == 0 {
             return ParseResult::Corrupt;
         }
-        // No record is longer than RECORD_MAX, not even a padding record: it is shorter than the
-        // record that did not fit at the end of the buffer.
+        // No record is longer than RECORD_MAX. This is true also for a padding record, because a
+        // padding record is shorter than the record that did not fit at the end of the buffer.
         if bytes > RECORD_MAX {
             return ParseResult::Corrupt;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests that a round of the reader ends, that the reader keeps a limited amount of data, and that
-//! it counts the events that it does not output under their reason.
+//! it counts the events that it does not output, separately for each reason.
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 mod fake;
@@ -235,7 +235,7 @@ fn r3_7_classes_of_one_user_leave_room_for_classes_of_other_users() {
     let totals = reader.totals();
     assert_eq!(output.events, u64::from(MAX_CLASSES_PER_USER) + 1);
     assert_eq!((totals.cut, totals.over_class_limit), (0, 2));
-    // The reader requests each marker once, also the marker whose class is one too many.
+    // The reader requests each marker once, including the marker whose class exceeds the limit.
     assert_eq!(fake.nr_described(), usize::from(MAX_CLASSES_PER_USER) + 2);
 }
 

@@ -236,6 +236,37 @@ fn r3_8_stream_of_an_exited_process_is_closed() {
 }
 
 #[test]
+fn r3_11_json_has_control_characters_as_escape_sequences() {
+    let odd = "\u{9b}31m\u{202e}";
+    let escaped = r"\u009b31m\u202e";
+    let (json_path, ctf_path) = (OutputPath::new(), OutputPath::new());
+    let payload = [&[1][..], odd.as_bytes(), &[0]].concat();
+    let event = RecordBytes::default().event(0, 101, NOW_TICKS, &payload);
+    let mut fake = FakeTrace::new().process(17, 100, odd);
+    fake = fake.marker(17, 0, "app:event", "n:u8 text:str");
+    fake.add_round(&[(17, 0, &event.0, 0)]);
+    let environment = vec![("program".to_owned(), odd.to_owned())];
+    let properties = TraceProperties::new(&fake.info, environment);
+    Ctf::create(&ctf_path.path, &properties).expect("a directory");
+    let file = File::create(&json_path.path).expect("a file");
+    let mut perfetto = Perfetto::new(file, properties).expect("a trace");
+    Reader::new(&fake.info)
+        .read_round(&fake, &mut perfetto)
+        .expect("it is read");
+    perfetto.finish().expect("it is written");
+    let metadata = ctf_path.path.join("metadata");
+    for (path, nr_names) in [(&json_path.path, 3), (&metadata, 1)] {
+        let text = fs::read_to_string(path).expect("text");
+        assert_eq!(text.matches(escaped).count(), nr_names, "{text}");
+        assert!(!text.contains(['\u{9b}', '\u{202e}']), "{text}");
+    }
+    let json = read_json(&json_path.path);
+    assert_eq!(json["otherData"]["program"], odd);
+    assert_eq!(json["traceEvents"][0]["args"]["name"], odd);
+    assert_eq!(json["traceEvents"][1]["args"]["text"], odd);
+}
+
+#[test]
 fn r3_7_buffer_returned_twice_is_an_error() {
     struct StuckSource;
     impl Source for StuckSource {

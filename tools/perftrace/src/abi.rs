@@ -41,8 +41,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Returns the number of milliseconds for which a thread waits for room in a trace with
-    /// [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
+    /// Returns the maximum number of milliseconds that a thread waits for room in a buffer of a
+    /// trace with [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
     pub(crate) fn wait_ms(&self) -> u32 {
         // Relaxed: the kernel stores wait_ms before it stores the generation, and the caller has
         // read the generation with Acquire.

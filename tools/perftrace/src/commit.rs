@@ -19,8 +19,9 @@ use crate::abi::{Buffer, Slot};
 /// # Invariants
 ///
 /// `dst` points into the area for records of `buffer`. The update writes its words from the
-/// position `head` on or, in flight recorders, before `head`. The buffer has space at `dst` for the
-/// words of `first` and of `second`, without overwriting records that have not been read.
+/// position `head` on or, in flight recorders, before `head`. The area has space at `dst` for the
+/// words of `first` and of `second`. Except in flight recorders, this space contains no unread
+/// records.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct BufferUpdate<'a> {
@@ -72,10 +73,10 @@ impl BufferUpdate<'_> {
         let committed: u64;
         // SAFETY: By the invariant of `BufferUpdate` the words are written to free space in the
         // buffer, as long as `head` is unchanged. The restartable sequence checks `head`, and
-        // checks that the thread runs on the CPU to which the buffer belongs. Another writer on
-        // this CPU would have interrupted the thread, which aborts the sequence. `rseq` is the
-        // offset of this thread's struct rseq. An aborted sequence is not repeated, because the
-        // state from which the update was computed may have changed.
+        // checks that the thread runs on the CPU to which the buffer belongs. Another writer can
+        // run on this CPU only after the thread was interrupted, and an interruption aborts the
+        // sequence. `rseq` is the offset of this thread's struct rseq. An aborted sequence is not
+        // repeated, because the state from which the update was computed may have changed.
         unsafe {
             asm!(
                 rseq_descriptor!(),

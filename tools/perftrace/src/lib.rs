@@ -14,8 +14,8 @@
 //! The library does not panic and does not use the program's allocator. Events may be recorded in
 //! signal handlers. An event makes a system call in four cases:
 //!
-//! - The event asks the kernel for the thread id. The first event of a thread does so, the first
-//!   event after a vfork(), and each event of a vfork() child.
+//! - The event asks the kernel for the thread id. The system call is made at the first event of a
+//!   thread, at the first event after a vfork(), and at each event of a vfork() child.
 //! - The event wakes the reader of a buffer that is half full or has lost an event.
 //! - The event waits for room in a buffer or for a free buffer.
 //! - The event attaches the process to a device that has just appeared.
@@ -93,7 +93,7 @@ pub use site::{encode_field_types, value, FieldValue, Site};
 /// perftrace::event!(app, answer, status: u16 = 200, took: f64 = 0.25, from: str = "here");
 /// ```
 ///
-/// A value of another type than that of the field does not compile:
+/// The macro does not compile if the type of a value differs from the type of its field:
 ///
 /// ```compile_fail
 /// perftrace::event!(app, answer, status: u16 = "200");

@@ -178,7 +178,7 @@ pub unsafe extern "C" fn unregister_module(module: *mut MarkerModule) {
                 registry.unregister_markers_of(old);
             }
             if registry.modules.is_null() && registry.attach_state == AttachState::Attached {
-                // The registration of the next module attaches to the device again.
+                // The process attaches to the device again when the next module is registered.
                 device::close_device();
                 registry.attach_state = AttachState::New;
             }
@@ -204,8 +204,8 @@ pub(crate) fn attach_on_wake(announcement: u32) {
             AttachState::Attached => state::is_mapping_released() || page.is_new_child(),
             AttachState::New | AttachState::Off => false,
         };
-        // Attach once for each announcement of the device (each has another value), and never in a
-        // child process that shares the memory of its parent.
+        // Two announcements of the device have different values. Attach once for each announcement,
+        // and never in a child process that shares the memory of its parent.
         let is_new = registry.wake_file.last_announcement != announcement;
         if is_waiting && is_new && page.is_owned_by_caller() {
             if page.is_new_child() {

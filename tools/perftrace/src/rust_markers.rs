@@ -31,9 +31,9 @@ static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(MarkerModule {
     reserved: 0,
 }));
 
-/// Returns the beginning and the end of the section `perftrace_rust`, in which the macro places
-/// sites, as the linker defines them. Without a section `perftrace_rust`, the two addresses are
-/// null.
+/// Returns the addresses of the beginning and the end of the section `perftrace_rust`, which the
+/// linker defines. The macro places sites in this section. Without a section `perftrace_rust`, the
+/// two addresses are null.
 fn site_section_bounds() -> (*const Site, *const Site) {
     let (first, last);
     // SAFETY: The instructions load the addresses of weak symbols. The addresses are not

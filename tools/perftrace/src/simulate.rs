@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
-//! changes the file in the way in which the kernel changes its memory. Apart from the simulated
-//! kernel, tests use the code of the library that is shipped.
+//! changes the file in the way in which the kernel changes its memory. Only the kernel is
+//! simulated: tests use the same library code as traced programs.
 //!
 //! The table of registered markers follows the buffers in the file. A process with
 //! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, with the
@@ -246,8 +246,9 @@ pub(crate) fn notify_simulated_reader() -> bool {
 }
 
 impl Kernel {
-    /// Opens the simulated kernel that another copy of the library in this process has created in
-    /// the file, or creates a new one. The returned flag is false if the simulated kernel is new.
+    /// If another copy of the library in this process has created a simulated kernel in the file,
+    /// opens this kernel. If not, creates a new one. The returned flag is false if the simulated
+    /// kernel is new.
     fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_bytes() as u64 {
             let kernel = Self::map_file(file.try_clone()?, config)?;

@@ -34,8 +34,8 @@ const LOST_RECORD_WORDS: u64 = 3;
 /// The result of an attempt to write a record.
 enum WriteOutcome {
     Done,
-    /// The caller has to try again, because the state has changed or only a record that precedes
-    /// the event was written.
+    /// The caller has to try again. Either the state has changed, or the attempt has written only a
+    /// padding or `LOST` record, which precedes the event.
     Retry,
     /// The buffer is full, and gets room when the reader advances `tail`. The variant contains the
     /// `tail` at which the buffer was full.
@@ -461,9 +461,9 @@ impl PendingRecord<'_> {
         }
     }
 
-    /// Counts the event as lost. Called in another process that shares this memory and has no
-    /// restartable sequence, such as a child of vfork(). The next thread that writes into the
-    /// buffer reports the loss.
+    /// Counts the event as lost. Called in a process that shares the memory of the traced process
+    /// and has no restartable sequence, such as a child of vfork(). The next thread that writes
+    /// into the buffer reports the loss.
     fn drop_event_in_shared_memory(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));

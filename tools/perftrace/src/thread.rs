@@ -92,9 +92,10 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 
 /// Returns the id of the calling thread in the upper half of a word, as in the header of a record.
 /// The first call in a thread gets the id from the kernel and, if restartable sequences are
-/// registered, enables the fast path for the thread. Returns `None` in another process that shares
-/// this memory, such as a child of vfork(). A process that shares the memory of its parent has no
-/// restartable sequence, so it must not access the data that restartable sequences protect.
+/// registered, enables the fast path for the thread. Returns `None` in a process that shares the
+/// memory of the traced process, such as a child of vfork(). A process that shares the memory of
+/// its parent has no restartable sequence, so it must not access the data that restartable
+/// sequences protect.
 pub(crate) fn thread_id() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as

@@ -4,9 +4,10 @@
 //!
 //! The kernel fills the page with zeroes in each child that gets a copy of the memory
 //! (`MADV_WIPEONFORK`), however the child was created. Handlers of pthread_atfork() would not be
-//! enough: they do not run in a child of `_Fork()` or of a system call. Without `MADV_WIPEONFORK`,
-//! a child of `_Fork()` could inherit a lock that is held by a thread that does not exist in the
-//! child. A child that shares the memory, as after vfork(), shares the page as well.
+//! enough: they do not run in a child that is created by `_Fork()` or by a direct system call.
+//! Without `MADV_WIPEONFORK`, a child of `_Fork()` could inherit a held lock, whose owner is a
+//! thread that does not exist in the child. A child that shares the memory, as after vfork(),
+//! shares the page as well.
 #![expect(unsafe_code, reason = "a mapping, pthread_mutex_lock")]
 
 use core::cell::UnsafeCell;

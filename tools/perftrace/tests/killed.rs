@@ -132,8 +132,8 @@ impl WriterProcess {
 }
 
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
-/// records: it is called with `false`, repeatedly, while the writer runs, and once with `true`
-/// after the writer was killed.
+/// records: it is called repeatedly with `false` while the writer runs, and once with `true` after
+/// the writer was killed.
 fn check_events_of_killed_writers(
     test: &str,
     flags: u32,
@@ -195,8 +195,8 @@ fn read_all_buffers(kernel: &Kernel, _: bool) -> Vec<Record> {
 /// Returns the records of the flight recorders after the writer was killed. A flight recorder
 /// overwrites its oldest events when its buffer is full. Events of a thread that are older than the
 /// overwritten ones may still be in the buffer of another CPU, on which the thread ran before. To
-/// avoid gaps in the events of a thread, leaves out all events that are older than the oldest event
-/// of any full buffer.
+/// avoid gaps in the events of a thread, the function leaves out all events that are older than the
+/// oldest event of any full buffer.
 fn read_flight_recorders(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();

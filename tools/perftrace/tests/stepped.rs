@@ -42,8 +42,8 @@ fn read_event_numbers(kernel: &Kernel, flags: u32) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
 
-/// Returns true if the addresses of `NR_LAST_STEPS` steps are those of a few instructions that were
-/// repeated.
+/// Returns true if there are `NR_LAST_STEPS` addresses, and less than half of them are different,
+/// because the steps have repeated a few instructions.
 fn repeats_few_addresses(addresses: &VecDeque<usize>) -> bool {
     let different: HashSet<_> = addresses.iter().collect();
     addresses.len() == NR_LAST_STEPS && different.len() < NR_LAST_STEPS / 2

@@ -102,8 +102,7 @@ impl AtomicFile {
             copy_owner_and_mode(&old.metadata()?, &file, is_recording)?;
         }
         if is_recording {
-            // The lock lasts as long as the file is open. See is_locked_by_writer(). Not all file
-            // systems have locks.
+            // Drop removes the lock. See is_locked_by_writer(). Not all file systems have locks.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         }
         Ok(Self {
@@ -125,7 +124,8 @@ impl AtomicFile {
             .open(path)?;
         let metadata = file.metadata()?;
         if is_recording && metadata.is_file() && metadata.uid() != geteuid().as_raw() {
-            // Another user has created the file after `resolve_output_path` was called.
+            // The file belongs to another user, who has created it after `resolve_output_path` was
+            // called.
             return Err(ErrorKind::PermissionDenied.into());
         }
         Ok(Self {
@@ -223,9 +223,9 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Returns true if the file at the destination must not be replaced: another process has created
-    /// the file after this `AtomicFile` was created, or another process writes a recording to the
-    /// file.
+    /// Returns true if the file at the destination must not be replaced: another process has
+    /// created or replaced the file after this `AtomicFile` was created, or another process writes
+    /// a recording to the file.
     fn is_destination_taken(&self) -> io::Result<bool> {
         let present = match fs::symlink_metadata(&self.destination) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
@@ -251,6 +251,11 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
+        if self.is_recording {
+            // A child of this process may have inherited the open file, so the lock would outlive
+            // close().
+            let _ = flock(self.file.get_ref(), FlockOperation::NonBlockingUnlock);
+        }
         if let ContentLocation::Named(temporary) = &self.location {
             let _ = fs::remove_file(temporary);
         }
@@ -258,8 +263,8 @@ impl Drop for AtomicFile {
 }
 
 /// Follows the symbolic links of `path`. In open(), the kernel checks whether each link may be
-/// followed (fs.protected_symlinks). canonicalize() follows links without this check, so its path
-/// is used only if it leads to the opened file.
+/// followed (fs.protected_symlinks). canonicalize() follows links without this check, so the path
+/// that it returns is used only if this path leads to the opened file.
 fn resolve_output_path(path: &Path) -> io::Result<ResolvedOutput> {
     for _ in 0..MAX_RESOLVE_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -305,7 +310,8 @@ fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Re
         return Ok(());
     }
     if fchown(new, Some(old.uid()), Some(old.gid())).is_err() {
-        // A user who is not root can give a file to each of the user's own groups.
+        // A user who is not root cannot change the owner of a file, but can change its group to any
+        // group that the user belongs to.
         let _ = fchown(new, None, Some(old.gid()));
     }
     let now = new.metadata()?;
@@ -320,8 +326,10 @@ fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Re
 /// `same_group` are true if the new file has the owner and the group of the old file.
 ///
 /// If the owner or the group differs, a program in the new file must not run as another user or
-/// group. If the group differs, members of the old group are others for the new file, and some
-/// others are members of the new group, so both get only the permissions that both had.
+/// group. If the group differs, the group and all other users get the same permissions: those that
+/// the old file gave both to its group and to all other users. The reason is that the members of
+/// the old group need not belong to the new group, and the members of the new group need not belong
+/// to the old one.
 fn permitted_mode(old_mode: u32, same_owner: bool, same_group: bool) -> u32 {
     let mut mode = old_mode & 0o7777;
     if !same_owner || !same_group {
@@ -334,8 +342,8 @@ fn permitted_mode(old_mode: u32, same_owner: bool, same_group: bool) -> u32 {
     mode
 }
 
-/// Returns true if another process has locked a file, as [`AtomicFile::create_recording`] locks the
-/// file of a recording. Returns false if the file cannot be opened.
+/// Returns true if another process holds the lock that [`AtomicFile::create_recording`] takes on
+/// the file of a recording. Returns false if the file cannot be opened.
 fn is_locked_by_writer(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|file| {
@@ -397,8 +405,9 @@ fn temporary_file_path(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// Returns the path of a recording whose destination belongs to another recording: `NAME.PID`, and
-/// `NAME.PID.N` if that path exists.
+/// Returns the path of a recording that cannot use its destination, because another recording uses
+/// it. The path is `NAME.PID` if `n` is 0, and otherwise `NAME.PID.N`. The caller passes the next
+/// `n` if the path exists.
 fn alternative_recording_path(destination: &Path, n: u32) -> PathBuf {
     let mut name = destination.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -417,9 +426,9 @@ fn rename_to_unused_path(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Calls `try_name` with a path from the function `name`. If the path exists already, tries the
-/// next path from `name`, up to 100 paths. Returns the first path that did not exist yet, with the
-/// result of `try_name`. The path of a temporary file can exist already: a killed process that had
-/// the same process ID may have left a file at the path.
+/// next path from `name`, and gives up after 100 paths. Returns the first path that did not exist
+/// yet, with the result of `try_name`. The path of a temporary file can exist already: a killed
+/// process that had the same process ID may have left a file at the path.
 fn use_first_unused_path<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,
@@ -460,6 +469,8 @@ mod tests {
         second.publish().expect("a name");
         let other = second.path().to_path_buf();
         assert_eq!(other, alternative_recording_path(&path, 0));
+        // A child inherits the open file from fork() until it calls execve().
+        let inherited = first.file.get_ref().try_clone().expect("a descriptor");
         first.commit().expect("complete");
         second.commit().expect("complete");
         assert_eq!(
@@ -469,6 +480,7 @@ mod tests {
         // The first recording is complete, and can be replaced.
         begin_recording(&path, "third").commit().expect("complete");
         assert_eq!(read_text(&path), "third");
+        drop(inherited);
     }
 
     #[test]
@@ -480,7 +492,8 @@ mod tests {
                 fs::write(&path, old).expect("room");
             }
             let mut file = begin_recording(&path, "recording");
-            // The file is removed first: its inode number must not be used again.
+            // If there is an old file, it is removed before the other file is created. The
+            // recording keeps the old file open, so the other file cannot get its inode number.
             let _ = fs::remove_file(&path);
             fs::write(&path, "other").expect("room");
             file.publish().expect("a name");
@@ -503,7 +516,7 @@ mod tests {
         fs::remove_file(&path).expect("a file");
         let error = file.commit().expect_err("no file").to_string();
         assert!(error.contains("removed or replaced"), "{error}");
-        // A file that the user has renamed is complete.
+        // If the user has renamed the file of the recording, commit() succeeds.
         let mut file = begin_recording(&path, "recording");
         file.publish().expect("a name");
         fs::rename(&path, directory.path().join("renamed")).expect("a file");
@@ -520,7 +533,8 @@ mod tests {
         assert_eq!(permitted_mode(0o6755, true, false), 0o755);
         assert_eq!(permitted_mode(0o660, false, false), 0o600);
         assert_eq!(permitted_mode(0o664, true, false), 0o644);
-        // The mode excludes the members of the old group, who are others for the new file.
+        // The old mode 0604 gives the members of the old group no permission. They need not belong
+        // to the new group, so the new file must not be readable for all users.
         assert_eq!(permitted_mode(0o604, true, false), 0o600);
     }
 
@@ -538,7 +552,7 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("own");
         begin_recording(&path, "own").commit().expect("complete");
         assert_eq!(status(), (own, 0o640));
-        // Only root can give a file to another user.
+        // Only root can change the owner of a file.
         if std::os::unix::fs::chown(&path, Some(own + 1), None).is_ok() {
             begin_recording(&path, "other").commit().expect("complete");
             assert_eq!(status(), (own, 0o600));

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use perfcounters::Error;
 
 use crate::limits;
+use crate::message;
 use crate::permissions;
 
 /// An error that ends `pfc`.
@@ -43,6 +44,9 @@ pub enum Failure {
     /// The request of the user is impossible, or the user lacks a permission. The text of the
     /// variant is the whole error message.
     Refused(String),
+    /// The filter of a trace is invalid. The text of the variant is the whole error message. It has
+    /// three lines: the error, the filter, and a caret under the place of the error.
+    InvalidFilter(String),
     /// The HTTP server of `pfc export` could not listen on its address.
     Listen(SocketAddr, io::Error),
     /// The command that the user gave could not be executed.
@@ -117,7 +121,7 @@ impl fmt::Display for Failure {
                     limits::advice(error)
                 )
             }
-            Self::Refused(why) => f.write_str(why),
+            Self::Refused(why) | Self::InvalidFilter(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Command(program, e) => {
                 let program = visible::escape_os(program);
@@ -155,6 +159,7 @@ impl Failure {
             // In `pfc list | head -1`, for example, head closes the pipe, and pfc exits with
             // success.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Self::InvalidFilter(lines) => message::print_message_lines(&format!("pfc: {lines}")),
             _ => message!("pfc: {self}"),
         }
         ExitCode::from(match self {

@@ -52,11 +52,11 @@ pub struct MonitoredCpus {
     /// The CPUs that the user selected; `None` for all CPUs.
     selected_cpus: Option<BTreeSet<u32>>,
     attached_cpus: BTreeSet<u32>,
-    /// The CPUs that have lost their context and have no new one yet, and for each of these CPUs
-    /// the time since which it has had no context.
+    /// The CPUs that have lost their context and have no new one yet. Each CPU is mapped to the
+    /// time at which its current gap began.
     detached_at_ns: BTreeMap<u32, u64>,
-    /// The gaps that have ended and that neither [`Self::take_gaps`] nor [`Self::take_ended_gaps`]
-    /// has returned yet.
+    /// The gaps that have ended, but were not yet returned by [`Self::take_gaps`] or
+    /// [`Self::take_ended_gaps`].
     ended_gaps: Vec<Gap>,
     /// The time at which monitoring began. If a CPU was offline when monitoring began, its first
     /// gap starts at `began_at_ns`.
@@ -124,8 +124,8 @@ impl MonitoredCpus {
         !self.detached_at_ns.is_empty()
     }
 
-    /// Returns true if a CPU has lost its context and has no new one yet, or if a gap in the
-    /// monitoring has ended and no call has returned this gap yet.
+    /// Returns true if a CPU has lost its context and has no new one yet, or if a gap has ended and
+    /// was not yet returned by [`Self::take_gaps`] or [`Self::take_ended_gaps`].
     pub fn had_gap(&self) -> bool {
         self.has_open_gap() || !self.ended_gaps.is_empty()
     }
@@ -157,7 +157,8 @@ impl MonitoredCpus {
     }
 
     /// Returns all gaps in the monitoring that no call has returned yet. If a CPU still has no
-    /// context, returns the part of its gap up to now. The rest of the gap is a new gap of the CPU.
+    /// context, the part of its gap up to now is returned, and the rest of the gap becomes a new
+    /// gap.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
         let end = now();
         let mut gaps = self.take_ended_gaps();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads files that the user names, which need not be regular files: a device such as /dev/zero
-//! never ends.
+//! Reads files that the user names. These files need not be regular files. The size is limited,
+//! because reading a device such as /dev/zero would never end.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,8 +10,8 @@ use std::path::Path;
 /// The maximum number of bytes that are read from a file that is not a regular file.
 const MAX_STREAM_BYTES: u64 = 4 << 30;
 
-/// Returns the contents of a file. If the file does not begin with `begin`, returns at most as many
-/// bytes as `begin` has, so that the caller can refuse the file.
+/// Returns the contents of a file. If the file does not begin with the bytes `begin`, returns only
+/// as many bytes as `begin` has, or fewer. The caller then refuses the file.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Distinguishes kernels, and boots of a kernel. The symbols of the running kernel name the kernel
-//! functions of a recording, unless the recording is known to be of another build of the kernel.
+//! Distinguishes kernels, and boots of a kernel. pfc takes the names of the kernel functions in a
+//! recording from the symbols of the running kernel, unless it knows that the recording was made on
+//! another build of the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -37,12 +38,13 @@ impl KernelIdentity {
         }
     }
 
-    /// Returns true if both identities are known to be of one boot of one kernel.
+    /// Returns true if it is known that both identities belong to the same boot of the same kernel.
     pub fn is_same_boot(&self, other: &Self) -> bool {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
 
-    /// Returns true unless the identities are known to be of different builds of the kernel.
+    /// Returns false if it is known that the identities belong to different builds of the kernel,
+    /// and otherwise true.
     pub fn is_same_build(&self, other: &Self) -> bool {
         let is_equal =
             |one: &[u8], other: &[u8]| one.is_empty() || other.is_empty() || one == other;

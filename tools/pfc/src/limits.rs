@@ -14,8 +14,8 @@ use signal_hook::consts::SIGXFSZ;
 static FORMER_OPEN_FILE_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is
-/// counted or sampled needs a descriptor. From this call on, a write beyond the maximum size of a
-/// file fails with EFBIG instead of killing the process by SIGXFSZ.
+/// counted or sampled needs a descriptor. After this call, a write beyond the maximum size of a
+/// file fails with EFBIG, and does not kill the process by SIGXFSZ.
 pub fn raise_open_file_limit() {
     let former = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -27,8 +27,8 @@ pub fn raise_open_file_limit() {
     if former.current != former.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = FORMER_OPEN_FILE_LIMITS.set(former);
     }
-    // SIGXFSZ gets a handler and is not ignored: exec resets a handled signal to the default
-    // action, which the user's commands need, but keeps an ignored signal ignored.
+    // SIGXFSZ gets a handler and is not ignored. The user's commands need the default action: exec
+    // resets a handled signal to it, but keeps an ignored signal ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
@@ -42,8 +42,8 @@ pub fn restore() -> io::Result<()> {
     }
 }
 
-/// Returns advice for the error of any call that has reached a limit or has found no room on a file
-/// system. If neither a limit nor a full file system has caused the error, the advice is empty.
+/// Returns advice for an error that was caused by a limit or by a full file system. For any other
+/// error, the advice is empty.
 pub fn advice(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {

@@ -40,7 +40,7 @@
 #[global_allocator]
 static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
-// Declared first, because the other modules use the macro message!.
+// The module `message` is declared first, because the other modules use its macro message!.
 #[macro_use]
 mod message;
 
@@ -80,8 +80,6 @@ mod trace;
 mod units;
 mod watch;
 
-use std::borrow::Cow;
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -113,14 +111,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an error of clap, in colours on a terminal. If an argument contains control characters,
-/// which clap would print, the error is printed as plain text.
+/// Prints an error of clap, in colours on a terminal. clap would print the control characters of
+/// arguments, so the arguments are parsed again with escape sequences in place of these characters,
+/// and the error of the second parse is printed.
 fn print_usage_error(error: &clap::Error) {
-    let is_odd = |word: OsString| matches!(visible::escape_os(&word), Cow::Owned(_));
-    if std::env::args_os().any(is_odd) {
-        message!("{}", error.render().to_string().trim_end());
-    } else {
-        let _ = error.print();
+    let words = std::env::args_os().map(|word| visible::escape_os(&word).into_owned());
+    match Cli::try_parse_from(words) {
+        Err(escaped) if escaped.kind() == error.kind() => {
+            let _ = escaped.print();
+        }
+        _ => message::print_message_lines(error.render().to_string().trim_end()),
     }
 }
 

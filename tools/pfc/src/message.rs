@@ -23,9 +23,15 @@ macro_rules! message {
 }
 
 /// Prints a line on standard error, in a single write. Errors are ignored. Control characters are
-/// made visible, except for newlines, which separate the lines of some messages.
+/// made visible, also newlines.
 pub fn print_message_line(text: fmt::Arguments<'_>) {
-    write_to_stderr(&format!("{}\n", visible::escape_lines(&text.to_string())));
+    write_to_stderr(&format!("{}\n", visible::escape(&text.to_string())));
+}
+
+/// Prints a message of several lines on standard error. Control characters other than newlines are
+/// made visible. The caller has made newlines in names visible.
+pub fn print_message_lines(text: &str) {
+    write_to_stderr(&format!("{}\n", visible::escape_lines(text)));
 }
 
 /// Prints a progress message over the previous one. The caller has checked that standard error is a
@@ -48,7 +54,7 @@ pub fn is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Standard error as a stream for reports. Each write succeeds, also if standard error cannot be
+/// Standard error as a stream for reports. Each write succeeds, even if standard error cannot be
 /// written.
 pub struct MessageStream;
 

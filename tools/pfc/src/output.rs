@@ -22,7 +22,7 @@ pub fn stdout() -> Stdout {
     io::stdout()
 }
 
-/// Flushes standard output if `written`, the result of a write to standard output, is not an error.
+/// Flushes standard output, unless `written`, the result of the previous write, is an error.
 /// Converts an error of the write or the flush to a failure.
 pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
     written
@@ -51,7 +51,7 @@ enum OutputDestination {
         /// The size of the complete records that [`Out::write_record`] has written.
         complete_record_bytes: u64,
     },
-    /// The state of the output stream after [`Out::finish`], in which writes fail.
+    /// The state of the output stream after [`Out::finish`]. In this state, writes fail.
     Done,
 }
 
@@ -146,6 +146,11 @@ impl Out {
     /// names the output.
     pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
         io::Write::write_fmt(self, text).map_err(|e| self.to_failure(e))
+    }
+
+    /// Writes JSON as a line. Characters that a terminal interprets are escaped.
+    pub fn write_json(&mut self, json: &serde_json::Value) -> Result<(), Failure> {
+        writeln!(self, "{}", visible::escape_json(&json.to_string()))
     }
 
     /// Calls `write`, which can pass this output to any function that takes an `io::Write`.

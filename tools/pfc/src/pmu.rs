@@ -48,12 +48,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
                     "counters": t.counters, "fixed": t.fixed})
             })
             .collect();
-        writeln!(
-            out,
-            "{}",
-            json!({"descriptions": descriptions, "libpfm": tables})
-        )?;
-        return Ok(());
+        return out.write_json(&json!({"descriptions": descriptions, "libpfm": tables}));
     }
     if map.hardware.is_none() {
         writeln!(out, "no PMU description is registered; see pfc doctor\n")?;

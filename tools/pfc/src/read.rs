@@ -97,8 +97,8 @@ pub fn print_instance_table<'a>(
 }
 
 /// Adds the buckets of a histogram to a table, with bars, from the first to the last bucket that is
-/// not zero. A line above the buckets has the bounds below which half, 90 % and 99 % of the values
-/// lie.
+/// not zero. A line above the buckets has three bounds. Half of the values lie below the first
+/// bound, 90 % of the values below the second, and 99 % below the third.
 fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
     const MAX_BAR_LENGTH: i64 = 40;
     let unit = ScaledUnit::of_instance(reading.instance());

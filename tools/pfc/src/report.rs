@@ -25,8 +25,8 @@ struct CallerNode {
 }
 
 /// The tree of the functions that called a function. The nodes of the tree are the elements of one
-/// list, because a program can make its call stacks as deep as it likes. With nested nodes, pfc
-/// would use a part of its stack for each level, also when it drops the tree.
+/// list, because a program can make its call stacks as deep as it likes. If the nodes were nested,
+/// pfc would use a part of its stack for each level, even when it drops the tree.
 struct CallerTree {
     /// The functions of the tree. A function comes later in the list than the function that it
     /// called. The first element of the list is the root.
@@ -91,7 +91,8 @@ impl ReportRow {
     }
 }
 
-/// Returns the symbol with perf's mark: `[k]` for the kernel, `[.]` for user mode.
+/// Returns the symbol after a mark for the mode, as in perf: `[k]` for the kernel, `[.]` for user
+/// mode.
 fn format_symbol_with_mode(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
     format!("[{mark}] {}", frame.symbol)
@@ -399,8 +400,7 @@ fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Res
         "offline": profile.offline_ns.iter().map(offline).collect::<Vec<_>>(),
         "events": events,
     });
-    writeln!(out, "{all}")?;
-    Ok(())
+    out.write_json(&all)
 }
 
 #[cfg(test)]

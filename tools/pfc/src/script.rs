@@ -37,7 +37,7 @@ pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), 
     }
     for sample in &profile.samples {
         match args.json {
-            true => writeln!(out, "{}", sample_json(profile, sample))?,
+            true => out.write_json(&sample_json(profile, sample))?,
             false => print_sample(profile, sample, out)?,
         }
     }

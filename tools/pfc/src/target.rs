@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use perfmon::{on_cpu, Scope};
 use rustix::thread::sched_getcpu;
 
-/// The longest time for which [`on_target`] repeats a call while a CPU goes offline. On an idle
-/// machine, a CPU needs only some milliseconds to go offline.
+/// The maximum time for which [`on_target`] repeats a call while a CPU goes offline. On an idle
+/// machine, a CPU goes offline within a few milliseconds.
 const MAX_OFFLINE_RETRY_TIME: Duration = Duration::from_secs(10);
 /// The time between two calls of [`on_target`] for a CPU that is going offline.
 const OFFLINE_RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -3,6 +3,7 @@
 //! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
 //! as lines in a pipe.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -36,11 +37,13 @@ struct SampleTable {
     rows: Vec<ReportRow>,
     nr_samples: usize,
     nr_lost: u64,
-    /// The time in which the samples were taken. The first table has a shorter time than the
-    /// interval of updates, and a table after a skipped update has a longer time.
+    /// The length of the period in which the samples were taken. For the first table, it is shorter
+    /// than the interval between updates. For a table after a skipped update, it is longer.
     duration: Duration,
     /// The time in nanoseconds for which each CPU was not sampled because it was offline.
     offline_ns: BTreeMap<u32, u64>,
+    /// Sentences about what is missing in the table, with control characters made visible.
+    problems: Vec<String>,
 }
 
 struct LiveProfile {
@@ -49,15 +52,15 @@ struct LiveProfile {
     reader: Reader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
-    /// The end of the time of the last table, on the clock of [`now`]. For the first table, the
-    /// time at which sampling started.
+    /// The end of the period that the last table covers, on the clock of [`now`]. For the first
+    /// table, the time at which sampling started.
     last_until: u64,
 }
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<SampleTable, Failure> {
-        // pfc reads the ring buffers one after the other. Only records with times up to `until`,
-        // the start of the first read, are certainly in `records` after all reads. Records
+        // pfc reads the ring buffers one after the other. After all reads, `records` is certain to
+        // have each record whose time is not after `until`, the start of the first read. Records
         // after `until` are kept for the next table, because a record that precedes one of them,
         // such as that of an exec, might still be in a ring buffer.
         let until = now();
@@ -71,6 +74,8 @@ impl LiveProfile {
         self.reader
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
+        let mut problems = self.contexts.find_problems();
+        problems.extend(self.reader.find_problems());
         let profile = &mut self.reader.profile;
         let table = SampleTable {
             rows: group_samples_into_rows(
@@ -82,6 +87,10 @@ impl LiveProfile {
             nr_lost: std::mem::take(&mut self.contexts.drained.lost),
             duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
             offline_ns: std::mem::take(&mut profile.offline_ns),
+            problems: problems
+                .iter()
+                .map(|problem| visible::escape(problem).into_owned())
+                .collect(),
         };
         self.last_until = until;
         self.reader.end_table();
@@ -89,12 +98,12 @@ impl LiveProfile {
     }
 
     fn format_table_title(&self, table: &SampleTable) -> String {
-        let names: Vec<&str> = self.attributes.iter().map(|a| a.name.as_str()).collect();
-        format_table_title(&names, table)
+        let names = self.attributes.iter().map(|a| visible::escape(&a.name));
+        format_table_title(&names.collect::<Vec<_>>(), table)
     }
 }
 
-fn format_table_title(events: &[&str], table: &SampleTable) -> String {
+fn format_table_title(events: &[Cow<'_, str>], table: &SampleTable) -> String {
     let mut title = format!(
         "{} samples of {} in {:.1} s, {} lost",
         table.nr_samples,
@@ -171,7 +180,8 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         interval: Duration::from_millis(args.interval),
         is_coloured: out.is_coloured(),
         is_paused: false,
-        title_and_lines: vec!["sampling ...".to_owned()],
+        title_lines: vec!["sampling ...".to_owned()],
+        table_lines: Vec::new(),
     };
     live::run(&mut screen, args.count)
 }
@@ -185,6 +195,7 @@ fn print_plain_tables(
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let mut due = Instant::now();
     let mut nr_tables = 0;
+    let mut last_problems = Vec::new();
     while args.count.is_none_or(|count| nr_tables < count) {
         due = next_due(due, interval, Instant::now());
         while Instant::now() < due {
@@ -196,11 +207,18 @@ fn print_plain_tables(
         }
         let table = live.collect_table()?;
         writeln!(out, "# {}", live.format_table_title(&table))?;
+        for problem in &table.problems {
+            // A problem that lasts is printed once.
+            if !last_problems.contains(problem) {
+                writeln!(out, "# {problem}")?;
+            }
+        }
         for line in format_table_lines(&table, args.lines) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
         out.flush()?;
+        last_problems = table.problems;
         nr_tables += 1;
     }
     Ok(())
@@ -211,8 +229,10 @@ struct TopScreen {
     interval: Duration,
     is_coloured: bool,
     is_paused: bool,
-    /// The title of the last table, and its lines.
-    title_and_lines: Vec<String>,
+    /// The title of the last table, and a line for each of its problems.
+    title_lines: Vec<String>,
+    /// The lines of the last table.
+    table_lines: Vec<String>,
 }
 
 impl Screen for TopScreen {
@@ -220,12 +240,13 @@ impl Screen for TopScreen {
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let keys = if self.is_paused { "paused; " } else { "" };
-        let mut lines = self.title_and_lines.iter();
-        let title = lines.next().map_or("", String::as_str);
-        let title = format!("{title}   {keys}space: pause, q: quit");
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut all = vec![Line::styled(title, bold)];
-        for line in lines.take(frame.area().height.into()) {
+        let titles = self.title_lines.iter().map(|line| Line::styled(line, bold));
+        let mut all: Vec<Line<'_>> = titles.collect();
+        if let Some(title) = all.first_mut() {
+            title.push_span(format!("   {keys}space: pause, q: quit"));
+        }
+        for line in self.table_lines.iter().take(frame.area().height.into()) {
             all.push(style_table_line(line, self.is_coloured));
         }
         frame.render_widget(Paragraph::new(all), frame.area());
@@ -249,8 +270,9 @@ impl Screen for TopScreen {
         // overflow.
         let table = self.live.collect_table()?;
         if !self.is_paused {
-            self.title_and_lines = vec![self.live.format_table_title(&table)];
-            self.title_and_lines.extend(format_table_lines(&table, 200));
+            self.table_lines = format_table_lines(&table, 200);
+            self.title_lines = vec![self.live.format_table_title(&table)];
+            self.title_lines.extend(table.problems);
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -282,9 +304,10 @@ mod tests {
             nr_lost: 1,
             duration: Duration::from_millis(500),
             offline_ns: BTreeMap::from([(3, 200_000_000)]),
+            problems: Vec::new(),
         };
         assert_eq!(
-            format_table_title(&["cycles", "faults"], &table),
+            format_table_title(&["cycles".into(), "faults".into()], &table),
             "7 samples of cycles, faults in 0.5 s, 1 lost, CPU 3 offline for 0.2 s"
         );
     }

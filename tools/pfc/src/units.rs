@@ -43,8 +43,8 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds. If
-    /// the unit is bytes or seconds or the exponent is not 0, calls [`Self::format_amount`].
+    /// If the unit is bytes or seconds, or if the exponent is not 0, formats the value by
+    /// [`Self::format_amount`]. Otherwise formats the value exactly.
     pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
@@ -221,9 +221,9 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     (from, to)
 }
 
-/// Returns the index of the bucket with the quantile `share`. The result is the first bucket which,
-/// together with all earlier buckets, contains at least the fraction `share` of all values. Returns
-/// `None` for a histogram without values.
+/// Returns the index of the bucket with the quantile `share`. The result is the first bucket for
+/// which this bucket and all earlier buckets together contain at least the fraction `share` of all
+/// values. Returns `None` for a histogram without values.
 pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {

@@ -61,7 +61,8 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
-/// An instance kind that only a later kernel knows is shown as a number.
+/// If pfc does not know the kind of an instance, because a later kernel has added the kind, the
+/// kind is shown as a number.
 #[test]
 fn pfc_kind_that_is_not_known_is_a_number() {
     let device = Device::with_instances();
@@ -132,6 +133,41 @@ fn pfc_read_csv_has_a_value_per_line() {
         .starts_with("\"odd,\"\"name\"\"\","));
     let out = device.run(&["read", "--csv", "--per-cpu", "switches"]).ok();
     assert!(out.ends_with(",0,,40\nsched/context_switches,1,1,counter,events,0,1,,2\n"));
+}
+
+/// A name can contain characters that set the direction of writing.
+#[test]
+fn pfc_names_are_shown_with_escape_sequences() {
+    let mut device = Device::new(1);
+    device.add("a\u{202e}b\u{61c}", Kind::Counter, Unit::None, 0, 1);
+    for command in [
+        &["list"][..],
+        &["read"],
+        &["read", "--csv"],
+        &["watch", "--count", "1", "-i", "10"],
+        &["list", "--json"],
+        &["read", "--json"],
+        &["snapshot", "--json"],
+    ] {
+        let out = device.run(command).ok();
+        // In JSON, a backslash is written twice.
+        let shown = out.replace(r"\\", r"\");
+        assert!(shown.contains(r"a\xe2\x80\xaeb\xd8\x9c"), "{out}");
+        assert!(!out.contains(['\u{202e}', '\u{61c}']), "{out}");
+    }
+}
+
+#[test]
+fn pfc_messages_show_newlines_of_arguments_as_escape_sequences() {
+    let device = Device::with_instances();
+    let run = device.run(&["list", "a\nb"]);
+    assert_eq!(
+        (run.exit_status, run.err.as_str()),
+        (
+            Some(1),
+            "pfc: nothing matches 'a\\nb'; pfc list --all shows all names\n"
+        )
+    );
 }
 
 #[test]

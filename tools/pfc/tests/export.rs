@@ -20,8 +20,8 @@ fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Returns the lines that begin with `begin`, except lines of `_created` metrics, whose values
-/// depend on the clock.
+/// Returns the lines that begin with `begin`. Lines of `_created` metrics are left out, because
+/// their values depend on the clock.
 fn lines_of(lines: &[String], begin: &str) -> Vec<String> {
     let wanted = |l: &&String| l.starts_with(begin) && !l.contains("_created{");
     lines.iter().filter(wanted).cloned().collect()
@@ -430,8 +430,8 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();
     // The temporary file gets its name just before the rename. If pfc is killed between the naming
-    // and the rename, the temporary file is left. A kill between the naming and the rename is rare,
-    // so the test allows only one temporary file.
+    // and the rename, the temporary file is left. A kill at this moment is rare, so the test allows
+    // only one temporary file.
     assert!(left <= 2, "{left} files");
     std::fs::remove_dir_all(&directory).expect("ours");
 }

@@ -136,7 +136,7 @@ fn pfc_export_serves_what_it_prints() {
         .run(&["export", "--openmetrics", "--sum", "sched"])
         .ok();
     assert_eq!(body, printed);
-    // Every request gets new values, also if the set of instances has changed.
+    // Every request gets new values, even if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
     device.fake.cpu(1).adjust(number, 100);
     assert!(server
@@ -291,7 +291,7 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let over = AtomicBool::new(false);
     let nr_connected = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        // The thread that floods the server with connections must end also if an assertion fails.
+        // The thread that floods the server with connections must end even if an assertion fails.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
             // This thread connects to the server in a loop. The thread keeps its newest `NR_FLOOD`
@@ -314,8 +314,8 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
         // The server may disconnect a client that sends nothing for a second. On a busy machine,
-        // the sleep below may take a second. A disconnection counts as an error only if it comes
-        // within a second of the connect.
+        // the sleep below may take a second. The test therefore treats a disconnection as an error
+        // only if it happens less than a second after the connect.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
@@ -396,8 +396,7 @@ fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
     let device = Device::new(1);
     let server = Server::start(&device, &[]);
     server.assert_responds();
-    // If the counters cannot be read any longer, the server responds with an error and continues to
-    // run.
+    // If the counters become unreadable, the server responds with an error and continues to run.
     device.fake.set_boot_id([7; 16]);
     std::fs::remove_file(&device.path).expect("ours");
     let (head, body) = server.get("");

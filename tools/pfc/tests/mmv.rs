@@ -271,8 +271,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
             "pc.percpu.sched.run_time",
         ]
     );
-    // The semantics of a metric is 1 for a counter and 3 for an instant value. Type 2 is a signed
-    // 64-bit number. The units of a metric are packed as in pmapi.h.
+    // The field for the semantics of a metric is 1 for a counter and 3 for an instant value. Type 2
+    // is a signed 64-bit number. The units of a metric are packed as in pmapi.h.
     let shape = |name: &str| {
         let m = &found[name];
         (m.kind, m.semantics, m.units)
@@ -346,7 +346,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let before = test.wait("there", |m| {
         m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
     });
-    // The test keeps a file of the exporter open, as pmdammv does.
+    // Like pmdammv, the test keeps a file of the exporter open.
     let file = fs::File::open(test.directory.join(format!("pc.percpu.{first}"))).expect("it");
     let generations = || {
         let mut words = [0; 16];

@@ -28,7 +28,7 @@ struct Screen {
     master: File,
     slave: OwnedFd,
     output: Vec<u8>,
-    /// The position in `output` after the text that `read_until` has found last.
+    /// The position in `output` behind the last text that `read_until` has found.
     found_at: usize,
 }
 
@@ -224,8 +224,8 @@ fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
         .collect();
     set_size(&screen.master, 200, 60);
     screen.read_until("/SECOND");
-    // Fill the terminal: pfc alone could need long for this on a busy machine. Then change values
-    // until pfc has bytes to write, and waits for the terminal.
+    // The test itself fills the terminal, because pfc could take long to do so on a busy machine.
+    // Then the test changes values until pfc has bytes to write and waits for the terminal.
     let name = ptsname(&screen.master, Vec::new()).expect("a pseudo-terminal");
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let filler = rustix::fs::open(name, flags, Mode::empty()).expect("a pseudo-terminal");

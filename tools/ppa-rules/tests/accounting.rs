@@ -25,7 +25,7 @@ enum AccountingEvent {
     SyscallExit,
     /// Seccomp checks a system call.
     SyscallCheck,
-    /// The running task works in the kernel until it enters user mode.
+    /// The running task executes kernel code until it returns to user mode.
     EnterKernel,
     /// An interrupt: the ticks that each handler takes, and the number of handlers.
     Interrupt(u64, u8),
@@ -91,8 +91,8 @@ proptest! {
         let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
         let mut running = IDLE_TASK_INDEX;
-        // For each task: whether its time is system time, and whether the system time ends at the
-        // return to user mode.
+        // The flags of each task: `in_syscall` is true while its time is system time, and
+        // `in_kernel` is true if its system time ends at the return to user mode.
         let (mut in_syscall, mut in_kernel) = ([false; NR_TASKS], [false; NR_TASKS]);
         let (mut woken, mut ready) = ([None::<(u64, bool)>; NR_TASKS], [None; NR_TASKS]);
         let mut interrupts = 0;
@@ -251,8 +251,8 @@ proptest! {
             prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
             prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
             prop_assert_eq!(value_of(value::INTERRUPTS), model.interrupted[t]);
-            // For a task that waits for a CPU, add the wait until now. The wait began with the
-            // wakeup, or when the task became ready.
+            // If the task waits for a CPU, add the time that it has waited so far. It has waited
+            // since its wakeup, or since it was switched out while it was ready to run.
             let (waits, is_ready) = match (running == t, woken[t], ready[t]) {
                 (false, Some((then, true)), _) => (now - then, 0),
                 (false, None, Some(then)) => (0, now - then),

@@ -185,7 +185,8 @@ mod tests {
         assert_eq!(tasks.expect("a task").len(), 1);
         let error = read_tasks(ChunkReader(vec![off()])).expect_err("it is off");
         assert!(error.is_accounting_off(), "{error}");
-        // Any other error is returned, also after a task.
+        // If read() fails with another error, read_tasks() returns this error, even if it has read
+        // a task before.
         let denied = Err(ErrorKind::PermissionDenied.into());
         let error = read_tasks(ChunkReader(vec![denied, Ok(task)])).expect_err("may not");
         assert!(!error.is_accounting_off(), "{error}");

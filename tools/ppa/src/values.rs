@@ -228,8 +228,9 @@ impl Cpu {
 
     /// Returns the increments of the CPU's values since the earlier state `before`.
     ///
-    /// The increments are wrong if accounting was restarted after the state `before`: the values of
-    /// a CPU then began again at 0, and do not show when.
+    /// The increments are wrong if accounting was restarted after the state `before`. The values of
+    /// a CPU begin at 0 when accounting is restarted, and they do not contain the time of the
+    /// restart.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             values: count_increments(&self.values, &before.values),

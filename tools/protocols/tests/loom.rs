@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of four protocols of counter pages in every order that the memory model allows: the
-//! seqflag, the generations, growth of the file, and revival of instances. The model checker loom
-//! models neither load buffering nor SeqCst.
+//! Tests of four protocols of counter pages: the seqflag, the generations, growth of the file, and
+//! revival of instances. The memory accesses are executed in every order that the memory model
+//! allows. The model checker loom does not model load buffering, and does not model SeqCst.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p protocols --test loom --release
@@ -12,16 +12,16 @@
 //! `Documentation/barriers.md` has the run time of these tests.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! the word, loom forgets earlier loads by other threads and does not explore some orders. Some
-//! broken protocols were not detected by tests in which a thread loads a word before it stores to
-//! the word. The writers in this file, except `ChangeWriter::Module`, never load a word: they keep
-//! the value of the word in `OwnedWord`. `ChangeWriter::Module` runs the code of the modules.
+//! the word, loom forgets earlier loads by other threads and does not explore some orders. Tests
+//! with such a thread did not detect some broken protocols. The writers in this file, except
+//! `ChangeWriter::Module`, never load a word: they keep the value of the word in `OwnedWord`.
+//! `ChangeWriter::Module` runs the code of the modules.
 //!
 //! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the tests try the nested updates at every point where they can occur. Each update
 //! adds one to both counters of a group. Another CPU is the reader. A, B, C and D are the steps of
-//! the seqflag protocol. A test of a protocol in which one of the steps A to D is broken expects a
-//! panic.
+//! the seqflag protocol. Some tests use a protocol in which one of the steps A to D is broken;
+//! these tests expect a panic.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -33,7 +33,7 @@ use protocols::seqflag::{completed, is_idle, try_read, BEGIN, END};
 use protocols::sync::{fence_acquire, fence_release, Word};
 
 /// Maximum number of preemptions that loom tries, which is enough to detect every broken protocol
-/// below. A higher number of preemptions would take hours for nested updates.
+/// below. With a higher number, tests of nested updates would take hours.
 const MAX_PREEMPTIONS: usize = 3;
 const MAX_PREEMPTIONS_NESTED: usize = 2;
 
@@ -106,7 +106,7 @@ struct CpuWriter<'a> {
     b: OwnedWord<'a>,
 }
 
-/// Number of points in an update at which the tests let an interrupt occur.
+/// Number of points of an update at which a nested update (an interrupt) can occur.
 const NR_UPDATE_POINTS: usize = 5;
 
 /// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
@@ -478,7 +478,7 @@ fn loom_finds_a_count_without_barrier() {
     race_growth(true, false);
 }
 
-/// A way to revive a deleted instance: the correct way, or a way with a defect.
+/// The order of the steps that revive a deleted instance: the correct order, or one with a defect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
     Correct,

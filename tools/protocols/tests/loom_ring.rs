@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
-//! describes how to run tests with loom, and what loom does not explore. The tests use the writer
-//! and the reader of the modules, neither of which loads a word that it stores to.
+//! Tests of the ring's writer and reader. The memory accesses are executed in every order that the
+//! memory model allows. `loom.rs` describes how to run tests with loom, and what loom does not
+//! explore. The tests use the writer and the reader of the modules. In this code, no thread loads a
+//! word that it stores to.
 //!
 //! The rings have four words, and each test writes only a few records. Each word of a ring is
 //! overwritten at least once.
@@ -208,8 +209,8 @@ fn r2_7_forward_with_a_tail_records_across_the_end() {
     check_forward_consumer(&[3, 3, 2], 2);
 }
 
-/// Checks a consumer of a backward ring, which runs three times. In each run, the consumer reads
-/// from the newest record back to the records that it has already read.
+/// Checks a consumer of a backward ring. The consumer runs three times. In each run, the consumer
+/// reads from the newest record back to the records that it has already read.
 fn check_backward_consumer(records: &'static [usize]) {
     run_in_loom(move || {
         let ring = Ring::new(BACKWARD);

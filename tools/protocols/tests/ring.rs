@@ -86,7 +86,7 @@ impl TestRing {
         self.flags & BACKWARD != 0
     }
 
-    /// Returns the number of bytes that the writer may write, as the uapi header defines it.
+    /// Returns the number of bytes that the writer may write according to the uapi header.
     fn free_bytes(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
@@ -507,7 +507,7 @@ proptest! {
     }
 }
 
-/// Generates small numbers, sizes, record headers, negative numbers, and any numbers.
+/// Generates small numbers, sizes, record headers, negative numbers, and arbitrary numbers.
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0u64..100,

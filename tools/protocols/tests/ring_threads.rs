@@ -12,7 +12,7 @@ use protocols::sync::Word;
 
 const SAMPLE_KIND: u16 = 1;
 
-/// Flags by which the reader and the writer of a test tell each other when to end.
+/// Flags by which the reader and the writer of a test signal each other to end.
 #[derive(Default)]
 struct StopFlags {
     /// Set when the reader has read enough records, so that the writer may end.
@@ -22,8 +22,8 @@ struct StopFlags {
 }
 
 /// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
-/// The writer keeps writing until the reader has read enough records, because on a loaded machine
-/// the writer could write `records` records before the reader is scheduled.
+/// The writer continues after `records` records until the reader has read enough records, because
+/// on a loaded machine it could otherwise end before the reader is scheduled.
 fn run_writer_and_reader_threads(
     flags: u32,
     records: u64,

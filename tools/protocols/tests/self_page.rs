@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of the self page: a reader must never get values of two different updates. With loom (see
-//! `loom.rs`) a test runs in every order that the memory model allows. Without loom the tests run
-//! on one thread.
+//! `loom.rs`), one test executes the memory accesses in every order that the memory model allows.
+//! Without loom the tests run on one thread.
 
 use protocols::self_page::{CounterState, Reading, SelfPage, COUNTING, RDPMC};
 
@@ -139,8 +139,8 @@ mod alone {
     }
 }
 
-/// Runs a reader while the kernel updates the page. The reader must get the value of the update or
-/// no value, because the page has no counter before the update. The time that the page shows is
+/// Runs a reader while the kernel updates the page. The page has no counter before the update, so
+/// the reader must get either no value or the value of the update. The time that the page shows is
 /// checked after the update.
 #[cfg(loom)]
 #[test]

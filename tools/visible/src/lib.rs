@@ -14,13 +14,14 @@
 //! | a byte of a line separator, or of a character that sets the direction of writing | the same |
 //! | a byte that is not UTF-8 | the same |
 //!
-//! A shell that supports `$'...'` turns the escape sequences into the name again. A backslash in a
+//! A shell that supports `$'...'` converts the escape sequences back to the name. A backslash in a
 //! name is not escaped.
 //!
 //! ```
 //! assert_eq!(visible::escape("a\x1b[31m\n"), "a\\x1b[31m\\n");
 //! assert_eq!(visible::escape_bytes(b"caf\xe9"), "caf\\xe9");
 //! assert_eq!(visible::decode(b"caf\xe9\n"), "caf\\xe9\n");
+//! assert_eq!(visible::escape_json("\"a\u{9b}\""), "\"a\\u009b\"");
 //! ```
 
 use std::borrow::Cow;
@@ -31,9 +32,12 @@ use std::path::Path;
 
 /// Returns true if a terminal, or a program that reads lines, interprets the character.
 fn is_invisible(c: char) -> bool {
-    // `is_control` does not include the line separators and the characters that set the direction
-    // of writing.
-    let is_format = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    // `is_control` returns false for line separators, and for characters that set the direction of
+    // writing.
+    let is_format = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
     is_format || c.is_control()
 }
 
@@ -64,6 +68,27 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     }
     let lines: Vec<Cow<'_, str>> = text.split('\n').map(escape).collect();
     lines.join("\n").into()
+}
+
+/// Returns JSON with an escape sequence of JSON, such as `\u009b`, for each character that [`escape`]
+/// would escape in a string. JSON itself requires escape sequences only for control characters below
+/// U+0020, and `serde_json` writes no others.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    // Characters below U+0020 are white space of the JSON, because no string contains them.
+    let is_escaped = |c: char| c > ' ' && is_invisible(c);
+    if !json.contains(is_escaped) {
+        return json.into();
+    }
+    let mut to = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        if is_escaped(c) {
+            // Writing to a String cannot fail. All of these characters have at most 16 bits.
+            let _ = write!(to, "\\u{:04x}", u32::from(c));
+        } else {
+            to.push(c);
+        }
+    }
+    to.into()
 }
 
 /// Returns the text with an escape sequence for each byte that is not UTF-8. Control characters are
@@ -118,6 +143,8 @@ mod tests {
             ("a\nb\tc\rd\0", "a\\nb\\tc\\rd\\x00"),
             ("\x7f\u{9b}2J", "\\x7f\\xc2\\x9b2J"),
             ("a\u{2028}b\u{202e}c", "a\\xe2\\x80\\xa8b\\xe2\\x80\\xaec"),
+            ("\u{61c}a\u{200f}", "\\xd8\\x9ca\\xe2\\x80\\x8f"),
+            ("\u{200e}", "\\xe2\\x80\\x8e"),
         ] {
             assert_eq!(escape(text), shown);
             assert!(!escape(text).contains(is_invisible), "{shown}");
@@ -135,6 +162,16 @@ mod tests {
             "/o\\xe9"
         );
         assert_eq!(escape_bytes(b"\x9b"), "\\x9b");
+    }
+
+    #[test]
+    fn control_characters_in_json_are_escaped_as_json_does() {
+        let plain = "{\"a\":\n\t\"\\u001b \u{e9} \u{1f600}\"}";
+        assert_eq!(escape_json(plain), plain);
+        assert_eq!(
+            escape_json("[\"\x7f\u{9b}31m\",\"\u{2028}\u{202e}\u{61c}\"]"),
+            "[\"\\u007f\\u009b31m\",\"\\u2028\\u202e\\u061c\"]"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the bars with results that meet a bar, miss a bar, or are not valid.
+//! Tests of the bars (limits for results), with results that meet a limit, results that exceed it,
+//! and results that are not valid.
 
 use super::*;
 use crate::operations::OPERATIONS;

@@ -46,8 +46,8 @@ typedef union pfarg_msg pfarg_msg_t;
 
 /*
  * Creates a context and returns its file descriptor. smpl_name is NULL or the name of a sampling
- * format, smpl_arg the argument of the format. Programs map the sampling buffer at offset 0 of the
- * file descriptor.
+ * format, and smpl_arg is the argument of the format. Programs map the sampling buffer at offset 0
+ * of the file descriptor.
  */
 int pfm_create_context(pfarg_ctx_t *ctx, char *smpl_name, void *smpl_arg,
 		       size_t smpl_size);

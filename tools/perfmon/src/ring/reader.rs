@@ -122,8 +122,8 @@ impl Reader {
     /// then skips all records up to the head: it cannot find out how many records it has missed. A
     /// caller that wants no gaps compares this number before and after it reads the records.
     ///
-    /// In a backward ring, each call of [`records`](Self::records) may miss old records, and the
-    /// reader does not count that.
+    /// In a backward ring, each call of [`records`](Self::records) may miss old records. The number
+    /// that this function returns does not count missed records of a backward ring.
     pub fn skips(&self) -> u64 {
         self.skips
     }

@@ -3,10 +3,10 @@
 //! CTF 2 output: a directory with a file `metadata`, and a file for each buffer.
 //!
 //! Each buffer, not each CPU, is a data stream. The times of events are in order only within a
-//! buffer, and each buffer has its own count of lost events. The events that one read of a buffer
-//! returned become one packet. The output writes the metadata for the events of a packet before the
-//! packet. If the recorder is killed while it writes a packet, the file of the buffer may end with
-//! an incomplete packet.
+//! buffer, and each buffer has its own count of lost events. Each packet has the events that were
+//! returned by one read of a buffer. Before a packet, the output writes the metadata for the events
+//! of the packet. If the recorder is killed while it writes a packet, the file of the buffer may
+//! end with an incomplete packet.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -286,8 +286,9 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers of CTF compute losses as the difference to the previous packet. Begin the
-            // stream with an empty packet, so that the first packet with losses has a predecessor.
+            // Readers of CTF compute losses as the difference between the counts of two successive
+            // packets. Begin the stream with an empty packet, so that the first packet with losses
+            // has a predecessor.
             self.bytes += stream.write_packet(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;

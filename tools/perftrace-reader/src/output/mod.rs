@@ -93,8 +93,8 @@ pub struct Packet<'a> {
     /// Number of events that the buffer had lost when it was read, including the events of
     /// `losses`.
     pub lost: u64,
-    /// Number of bytes before the first event of the packet that a flight recorder overwrote before
-    /// they were read.
+    /// Number of bytes that a flight recorder overwrote before they were read. The overwritten
+    /// bytes preceded the first event of the packet.
     pub overwritten: u64,
     /// Number of bytes that were read and are not part of a valid event.
     pub cut: u64,

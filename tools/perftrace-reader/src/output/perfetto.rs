@@ -65,6 +65,7 @@ impl Perfetto {
             named_processes: HashSet::new(),
         };
         // Leave the JSON object open, because the array of events follows.
+        let head = visible::escape_json(&head);
         output.pending.extend(head.trim_end_matches('}').as_bytes());
         if !output.pending.ends_with(b"}") {
             output.pending.push(b'}');
@@ -124,7 +125,7 @@ impl Perfetto {
         let separator: &[u8] = if self.has_no_object { b"\n" } else { b",\n" };
         self.has_no_object = false;
         self.pending.extend(separator);
-        self.pending.extend(text.as_bytes());
+        self.pending.extend(visible::escape_json(text).as_bytes());
         self.pending_ends
             .push((self.pending.len(), self.pending_events));
     }

@@ -23,7 +23,7 @@ pub const STREAM_CLASS_ID: u32 = 0;
 
 /// Encodes a fragment, with a record separator before and a line feed after it.
 pub fn encode_fragment(json: &Json) -> Vec<u8> {
-    format!("\x1e{json}\n").into_bytes()
+    format!("\x1e{}\n", visible::escape_json(&json.to_string())).into_bytes()
 }
 
 fn unsigned_field_class(bits: u32) -> Json {

@@ -71,9 +71,9 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Returns the limit below which `pfc report` does not print a caller, in percent of the event
-    /// count of the line to which the caller belongs. The limit is at least 0.5 percent, as in perf
-    /// report.
+    /// Returns the minimum share of a caller that `pfc report` prints. The share is a percentage of
+    /// the event count of the line to which the caller belongs. The returned share is at least 0.5
+    /// percent, as in perf report.
     pub fn min_caller_percent(&self) -> f64 {
         self.limit.max(0.5)
     }

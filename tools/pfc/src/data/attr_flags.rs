@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bits of the flags in `struct perf_event_attr`, from disabled (bit 0) on.
+//! The bits of the flags in `struct perf_event_attr`. Bit 0 is the flag `disabled`.
 
 pub const INHERIT: u64 = 1 << 1;
 pub const EXCLUDE_USER: u64 = 1 << 4;

@@ -19,7 +19,7 @@ const PERF_EVENT_ATTR_BYTES: u64 = 128;
 
 const CLOCK_MONOTONIC: u32 = 1;
 
-/// Bit numbers of features, in ascending order: HEADER_* of perf.
+/// Bit numbers of features in the header, in ascending order. perf names them HEADER_*.
 const FEATURE_BUILD_ID: u32 = 2;
 const FEATURE_OSRELEASE: u32 = 4;
 const FEATURE_ARCH: u32 = 6;
@@ -96,8 +96,8 @@ pub(super) struct FileLayout {
     attributes: Vec<Attribute>,
     has_stacks: bool,
     /// The contents of all features, in the order of [`WRITTEN_FEATURES`]. In the file, the
-    /// contents of the features precede the records. The list of build IDs has only that of the
-    /// kernel, because the records of mappings contain the build IDs of programs.
+    /// contents of the features precede the records. The feature with build IDs has only the build
+    /// ID of the kernel, because the records of mappings contain the build IDs of programs.
     pub(super) feature_contents: [Vec<u8>; WRITTEN_FEATURES.len()],
     /// The size of all records in bytes.
     pub(super) total_record_bytes: u64,
@@ -225,8 +225,8 @@ impl FileLayout {
     }
 }
 
-/// Returns the text as a perf header string: a length of 32 bits, the text, and NUL bytes. The
-/// length at the start of the string is the size of the text with its NUL bytes, a multiple of 64.
+/// Returns the text as a perf header string: a 32-bit length, the text, and NUL bytes. The length
+/// at the start of the string is the size of the text with its NUL bytes, a multiple of 64.
 pub(super) fn encode_header_string(text: &[u8]) -> Vec<u8> {
     let bytes = text.len() / 64 * 64 + 64;
     let mut to = (bytes as u32).to_le_bytes().to_vec();

@@ -62,7 +62,8 @@ fn r1_9_perf_data_is_readable_after_each_write() {
     assert_eq!(profile.samples.len(), 12);
 }
 
-/// Writes samples until a write fails, and then the number of samples to a second file.
+/// Writes samples to a file until a write fails. Then writes the number of written samples to a
+/// second file.
 fn write_samples_until_failure(path: &Path) {
     if let Ok(mut writer) = create_writer(path) {
         while writer.write(&encode_samples(3)).is_ok() {}
@@ -83,7 +84,7 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
     let path = directory.path().join("data");
     let program = std::env::current_exe().expect("a path");
     let mut nr_kept = Vec::new();
-    // `ulimit -f` has blocks of 512 bytes in some shells, and of 1024 bytes in others.
+    // The unit of `ulimit -f` is 512 bytes in some shells, and 1024 bytes in others.
     for blocks in 1..=10 {
         let script = "trap '' XFSZ; ulimit -f $1; shift; exec \"$@\"";
         let output = Command::new("sh")

@@ -82,7 +82,8 @@ pub struct Region {
 #[derive(Debug, Default)]
 pub struct Encoder {
     pub bytes: Vec<u8>,
-    /// True if samples contain call chains, as [`SAMPLE_CALLCHAIN`] in the attribute says.
+    /// True if samples contain call chains. The attribute of the event then has
+    /// [`SAMPLE_CALLCHAIN`] set.
     pub has_stacks: bool,
 }
 
@@ -122,7 +123,8 @@ impl Encoder {
         self.append_u32(second);
     }
 
-    /// Appends a text, and one to eight NUL bytes up to a multiple of 8 bytes.
+    /// Appends a text, and then one to eight NUL bytes, so that the total size is a multiple of 8
+    /// bytes.
     fn append_padded_string(&mut self, text: &[u8]) {
         // A path has at most 4096 bytes. A text of more than 4096 bytes is cut off, because it
         // could make the record longer than its size field allows.
@@ -168,7 +170,7 @@ impl Encoder {
         self.throttling_record(is_start, sample_id.id, sample_id);
     }
 
-    /// Encodes the beginning or the end of a time in which a CPU was offline and not sampled. The
+    /// Encodes the beginning or the end of a period in which a CPU was offline and not sampled. The
     /// record is a throttling record with the ID [`OFFLINE_ID`].
     pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
         self.throttling_record(is_start, OFFLINE_ID, sample_id);
@@ -297,8 +299,8 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let (record, rest) = records.split_at_checked(((header >> 48) as usize).max(8))?;
         records = rest;
         let at = match header as u32 {
-            // In a sample, the time follows the header, the event's ID, the address, and the
-            // process and thread ID.
+            // In a sample, four fields precede the time: the header, the event's ID, the address,
+            // and the process and thread ID.
             RECORD_SAMPLE => Some(32),
             // A record other than a sample ends with the time, the CPU and the event's ID.
             _ => record.len().checked_sub(24),
@@ -332,7 +334,7 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     until
 }
 
-/// Returns the IDs of the processes that have started or called exec according to `records`.
+/// Returns the IDs of the processes for which `records` has a record of their start or of an exec.
 pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
     let started = |(record, _): (&[u8], u64)| {
         let header = read_u64_at(record, 0)?;

@@ -13,13 +13,13 @@ use crate::atomic_file::AtomicFile;
 use crate::kernel_identity::KernelIdentity;
 
 /// A perf.data file that is being written. The file is readable after each call of [`Self::write`],
-/// also if a call fails or if the process is killed during a call:
+/// even if a call fails or if the process is killed during a call:
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
 /// - While a call of [`Self::write`] overwrites the table of features, the file's header says that
-///   the file has no features. Until the new records are complete, the size of the records in the
-///   header is that of the older records.
+///   the file has no features. Until the new records are complete, the header gives the size of the
+///   older records only, so that readers ignore the new ones.
 ///
 /// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
 /// see [`AtomicFile`].
@@ -77,8 +77,8 @@ impl Writer {
         let kept = match &result {
             Ok(()) => records.len(),
             Err(_) => {
-                // If the file had a table of features before this call, the new table fits in the
-                // space of the old table.
+                // If the file had a table of features before this call, the space of the old table
+                // is enough for the new table.
                 let room = written.max(if self.has_feature_table {
                     FEATURE_TABLE_BYTES
                 } else {
@@ -145,7 +145,8 @@ impl Writer {
     }
 }
 
-/// Returns the size of the complete records in the first `room` bytes of `records`.
+/// Returns the total size of those records that are complete within the first `room` bytes of
+/// `records`.
 fn complete_record_bytes(records: &[u8], room: usize) -> usize {
     let sizes = sizes_and_kinds(records).map(|(size, _)| size);
     let ends = sizes.scan(0, |end, size| {
@@ -219,8 +220,8 @@ mod tests {
         assert_eq!(bytes[41] & 4, 4, "frequency");
     }
 
-    /// The contents that are read from a file are those that were written to it. The samples that
-    /// the reader returns are sorted by time.
+    /// Reading a file returns the same contents that were written to it. The samples that the
+    /// reader returns are sorted by time.
     #[test]
     fn r1_9_perf_data_is_read_as_written() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -19,7 +19,8 @@ const REQUIRED_KERNEL_OPTIONS: &[(&str, &str)] = &[
     ("HIGH_RES_TIMERS", "sampling clocks"),
 ];
 
-/// Kernel options that the modules can do without, each with the feature that the option provides.
+/// Kernel options that the modules do not require. Each option is listed with the feature that it
+/// provides.
 const RECOMMENDED_KERNEL_OPTIONS: &[(&str, &str)] = &[
     ("RSEQ", "events of programs without a locked instruction"),
     (

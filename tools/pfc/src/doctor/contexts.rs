@@ -99,7 +99,8 @@ fn context_error_remedy(error: &io::Error) -> String {
     text.trim_start_matches("cannot : ").to_owned()
 }
 
-/// The finding of a check that needs perfmon.ko, printed if perfmon.ko is not loaded.
+/// The text that replaces the finding of a check if the check needs perfmon.ko and perfmon.ko is
+/// not loaded.
 const PERFMON_NOT_LOADED: &str = "not tried: perfmon is not loaded";
 
 fn check_pmu_description(
@@ -218,8 +219,8 @@ fn describe_kvm_guests(guests: &str, mediated: Option<&str>) -> Check {
     }
 }
 
-/// Returns the name and the ID of each process that has a link with the target `link` in its
-/// directory /proc/PID/fd. The result does not include the process of pfc itself.
+/// Returns the name and the ID of each process whose directory /proc/PID/fd contains a link with
+/// the target `link`. The result does not include the process of pfc itself.
 fn find_processes_with_open_link(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -244,8 +245,8 @@ fn find_processes_with_open_link(link: &str) -> Vec<String> {
         .collect()
 }
 
-/// Lists the processes that have perf events or monitoring contexts open. Not all processes with
-/// perf events or contexts use the PMU.
+/// Lists the processes that have perf events or monitoring contexts open. Some of these processes
+/// may not use the PMU.
 fn check_perf_or_context_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
     let found = find_processes_with_open_link(link);
     if found.is_empty() {

@@ -118,7 +118,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
         .filter(|c| c.state == CheckState::Problem)
         .count();
     match args.json {
-        true => writeln!(out, "{}", doctor_report_json(&sections, &modules, problems))?,
+        true => out.write_json(&doctor_report_json(&sections, &modules, problems))?,
         false => print_check_sections(&sections, out)?,
     }
     Ok(match problems {

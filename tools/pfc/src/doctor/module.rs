@@ -43,7 +43,8 @@ pub struct KernelModule {
 pub enum ModuleFileError {
     /// The module file cannot be read, usually because the user has no permission.
     Unreadable,
-    /// The module file is compressed, and this program, which decompresses it, is not installed.
+    /// The module file is compressed, and the decompressor is not installed. The value is the name
+    /// of the decompressor.
     NoDecompressor(&'static str),
     /// The file is not a complete module file: the file is empty, truncated or of another type.
     NotAModule,
@@ -92,7 +93,7 @@ impl KernelModule {
         }
     }
 
-    /// Returns true if the loaded module has another build ID than the installed module file.
+    /// Returns true if the build IDs of the loaded module and of the installed module file differ.
     /// Returns false if one of the two build IDs is unknown.
     pub fn differs_from_installed_build(&self) -> bool {
         match (&self.loaded_build_id, &self.file_build_id) {
@@ -360,7 +361,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Makes a module with these build IDs of the loaded module and of the module file.
+    /// Makes a module for which the loaded code has the build ID `loaded`, and the installed file
+    /// has the build ID `file`.
     pub fn make_module_with_builds(
         name: &'static str,
         loaded: Option<&str>,

@@ -64,8 +64,8 @@ impl CheckedModules {
         self.has_module(("perfcounters", true))
     }
 
-    /// Returns true if the module `name` is loaded. If `loaded` is false, this function also
-    /// returns true for a module that is installed but not loaded.
+    /// Returns true if the module `name` is loaded. If `loaded` is false, it is enough that the
+    /// module is installed.
     pub fn has_module(&self, (name, loaded): (&str, bool)) -> bool {
         self.find_by_name(name)
             .is_some_and(|m| m.is_loaded || (!loaded && m.installed_path.is_some()))
@@ -150,7 +150,8 @@ impl CheckedModules {
         }
     }
 
-    /// Returns the names of the loaded modules whose installed file has another build ID.
+    /// Returns the names of the loaded modules whose build ID differs from the build ID of the
+    /// installed file.
     fn find_modules_of_other_build(&self) -> Vec<&'static str> {
         let others = self
             .modules

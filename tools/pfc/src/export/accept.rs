@@ -22,8 +22,8 @@ impl MediaType {
         let entries = header
             .split(',')
             .filter_map(|entry| self.match_accept_entry(entry));
-        // If entries of the Accept header are equally specific, one that allows the media type
-        // wins.
+        // If several entries of the Accept header are equally specific, an entry that allows the
+        // media type takes precedence.
         entries.max().is_some_and(|(_, is_allowed)| is_allowed)
     }
 

@@ -7,8 +7,8 @@
 //! - Each connection serves one request. The server closes a connection after
 //!   [`MAX_CONNECTION_LIFETIME`] at the latest.
 //! - At most [`MAX_CONNECTIONS`] connections are open at the same time. While [`MAX_CONNECTIONS`]
-//!   connections are open, a new connection replaces the oldest one, so that clients that send or
-//!   read slowly, or not at all, do not block other clients.
+//!   connections are open, a new connection replaces the oldest one. Clients that send or read
+//!   slowly, or not at all, therefore do not block other clients.
 //! - A connection is not replaced before it is [`MIN_CONNECTION_LIFETIME`] old. While all of
 //!   [`MAX_CONNECTIONS`] open connections are younger than [`MIN_CONNECTION_LIFETIME`], new
 //!   connections wait in the listen backlog. The minimum lifetime lets the server serve a client
@@ -54,7 +54,7 @@ const MAX_CONNECTIONS: usize = 128;
 /// seconds. Prometheus waits ten seconds for a response by default. If the backlog is full, the
 /// client's TCP repeats its SYN after a second or more.
 const LISTEN_BACKLOG: u32 = 1024;
-/// Minimum age at which a new connection may replace an open connection.
+/// Minimum age of an open connection at which a new connection may replace it.
 const MIN_CONNECTION_LIFETIME: Duration = Duration::from_secs(1);
 /// While [`MAX_CONNECTIONS`] connections are open, the server checks at this interval whether it
 /// can accept another connection.
@@ -107,8 +107,8 @@ pub fn serve_metrics(
                     () = stop.wait_for_signal() => break,
                     accepted = server.accept_connection(&listener) => match accepted {
                         Ok(stream) => server.add_connection(stream),
-                        // Errors of accept() are temporary, for example if no file descriptor is
-                        // available.
+                        // An error of accept() is temporary, for example a lack of file
+                        // descriptors.
                         Err(_) => sleep(Duration::from_millis(50)).await,
                     }
                 }
@@ -336,7 +336,8 @@ fn build_response(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Resp
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Drivers choose counter names. `nosniff` keeps browsers from parsing a response as HTML.
+    // The response contains counter names, which drivers choose. `nosniff` keeps browsers from
+    // parsing the response as HTML.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

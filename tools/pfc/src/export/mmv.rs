@@ -78,7 +78,7 @@ pub struct MmvExporter {
     name: String,
     totals_only: bool,
     mapped_files: Vec<MappedMmvFile>,
-    /// The boot ID, and the generation of the set of instances, that the files were written for.
+    /// Identifies the set of instances for which the files were written, by boot ID and generation.
     /// `None` before the first files are written.
     written_catalogue_id: Option<([u8; 16], u64)>,
     task_file: Option<tasks::MappedTaskFile>,
@@ -229,7 +229,7 @@ impl MmvExporter {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Returns the paths of all files in the directory with names that this exporter uses. Another
+    /// Returns the paths of those files in the directory whose names this exporter uses. An earlier
     /// exporter with the same name may have created some of the files.
     fn find_existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
@@ -312,8 +312,8 @@ impl MappedMmvFile {
 /// Returns the ID of the process that updates the MMV file at `path`. Returns `None` if no process
 /// holds the lock on the file.
 fn find_lock_owner_pid(path: &Path) -> Option<u32> {
-    // The directory can belong to another user, who could have created a symbolic link, or a FIFO
-    // that no process writes to, at `path`.
+    // The directory can belong to another user. This user could have created at `path` a symbolic
+    // link, or a FIFO that no process writes to.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;

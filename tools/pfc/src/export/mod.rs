@@ -57,8 +57,8 @@ pub struct ExportFormat {
     pub flag: &'static str,
     /// The help text of the flag that selects the format.
     pub help: &'static str,
-    /// The media type of the format for HTTP. `None` if the format can neither be served over HTTP
-    /// nor be written to a terminal.
+    /// The media type of the format for HTTP. `None` for a format that cannot be served over HTTP.
+    /// Such a format cannot be written to a terminal either.
     pub media_type: Option<MediaType>,
     /// Makes the writer of the format. One writer is used for the whole export.
     pub make_writer: fn(&ScrapeWriterOptions) -> Box<dyn ScrapeWriter>,
@@ -77,7 +77,7 @@ pub trait ScrapeWriter {
     fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
 
     /// Updates the file of the previous scrape in place, for readers that have the file mapped.
-    /// Returns `false` if the format cannot be updated in place, so that the caller must atomically
+    /// Returns `false` if the format cannot be updated in place. The caller must then atomically
     /// replace the file by the output of [`Self::write_scrape`].
     fn update_in_place(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
         Ok(false)

@@ -74,8 +74,8 @@ impl MetricFamilies {
             HashMap::new();
         let mut used_names = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        // The rule for adding up values of an unknown kind is not known, so instances of such a
-        // kind are left out.
+        // Instances of an unknown kind are left out, because pfc does not know how to combine the
+        // values of several CPUs.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let parts = split_instance_name(&instance.name);
@@ -156,8 +156,8 @@ pub struct SplitInstanceName {
 }
 
 /// Splits the name of an instance into the name of a metric and labels. For names that begin with
-/// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. In a name
-/// without a special rule that has three or more parts, the middle parts become the label `id`.
+/// `irq`, `softirq`, `syscalls`, `block` or `net`, special rules choose the labels. If a name has
+/// no special rule and has three or more parts, the middle parts become the label `id`.
 pub fn split_instance_name(name: &str) -> SplitInstanceName {
     let parts: Vec<&str> = name.split('/').collect();
     let (base, labels) = match parts.as_slice() {
@@ -201,9 +201,9 @@ fn metric_unit_suffix(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of a family with the prefix `perfcounters_`, without its unit and, for a
-/// counter, without `_total`. Characters that OpenMetrics does not allow in names are replaced by
-/// underscores.
+/// Returns the name of a family: the prefix `perfcounters_`, and `text` without the suffix of its
+/// unit and, for a counter, without the suffix `_total`. Characters that OpenMetrics does not allow
+/// in names are replaced by underscores.
 fn family_base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();

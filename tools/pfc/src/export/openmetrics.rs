@@ -35,7 +35,7 @@ pub const OPENMETRICS_FORMAT: ExportFormat = ExportFormat {
 
 struct OpenMetricsWriter {
     options: ScrapeWriterOptions,
-    /// The metric families, with the boot ID and the generation of the catalogue from which the
+    /// The metric families. The boot ID and the generation identify the catalogue from which the
     /// families were made.
     cached_families: Option<([u8; 16], u64, MetricFamilies)>,
 }
@@ -97,8 +97,8 @@ impl OpenMetricsWriter {
         let mut omitted = 0;
         let mut write_values = |labels: &str, slots: &[i64]| -> io::Result<()> {
             if family.metric_type != MetricType::Gauge && slots.iter().any(|v| *v < 0) {
-                // An OpenMetrics counter cannot be negative. Because of one negative counter, a
-                // reader would reject the whole text.
+                // An OpenMetrics counter cannot be negative. If the text contained one negative
+                // counter, a reader would reject the whole text.
                 omitted += 1;
                 return Ok(());
             }
@@ -251,7 +251,7 @@ fn format_task_labels(task: &Task) -> String {
 }
 
 /// Writes metrics about the scrape itself. The names of metrics about the scrape have the prefix
-/// `pfc_`; those of instances have the prefix `perfcounters_`.
+/// `pfc_`. The names of metrics of instances have the prefix `perfcounters_`.
 fn write_snapshot_metrics(
     snapshot: &Snapshot,
     omitted: u64,

@@ -95,8 +95,8 @@ pub const PER_TASK_METRICS: [TaskMetric; 9] = [
     }),
 ];
 
-/// The values whose increments since the first sample of the export are exported as sums over all
-/// tasks, including tasks that have exited.
+/// The values that are exported as sums over all tasks, including tasks that have exited. A sum has
+/// the increments since the first sample of the export.
 pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
     make_time_metric(
         "waiting_time",
@@ -111,8 +111,8 @@ pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
     make_count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
-/// Counters of tasks whose values are missing in the export, each with the name and the help text
-/// of its metric. The counters start at 0 when accounting is turned on.
+/// The names and the help texts of two metrics, which count the tasks whose values are missing in
+/// the export. The counts start at 0 when accounting is turned on.
 pub const MISSING_TASK_METRICS: [(&str, &str); 2] = [
     (
         "lost",
@@ -400,8 +400,8 @@ mod tests {
         // After ten minutes, the earlier run time of a task has almost no weight.
         assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
         assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
-        // A sample without tasks has no busiest tasks. If task 9 is the only task of a sample, it
-        // is one of the busiest tasks.
+        // A sample without tasks has no busiest tasks. In a sample with the single task 9, this
+        // task is among the busiest.
         assert!(busiest_pids(&ranking.rank_tasks(&make_info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank_tasks(&make_info(701_000_000), vec![make_task(9, 0)]);
         assert_eq!(busiest_pids(&again), [9]);
@@ -429,7 +429,8 @@ mod tests {
             warn_if_tasks_unavailable::<()>(Err(open(ErrorKind::NotFound)), true),
             Ok(None)
         ));
-        // Only a missing device can appear at a later scrape.
+        // A missing device can appear before a later scrape. The other errors do not count as a
+        // missing device.
         assert!(is_missing_ppa_device(&open(ErrorKind::NotFound)));
         assert!(
             !is_missing_ppa_device(&open(denied))
@@ -439,7 +440,7 @@ mod tests {
         let error =
             warn_if_tasks_unavailable::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // Other errors are always returned.
+        // Errors of all other kinds are returned, even if the export takes more than one scrape.
         for other in [
             read(ErrorKind::InvalidData),
             open(ErrorKind::InvalidData),
@@ -479,7 +480,8 @@ mod tests {
                 .map(|t| t.1)
                 .next()
         };
-        // The tasks of the first sample waited before the export began.
+        // The waiting times in the first sample are from the time before the export began, so the
+        // total is 0.
         assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(0));
         // Task 2 has exited, and task 3 is new.
         assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(2_000));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function in
-//! the picture makes the function as wide as the picture.
+//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function
+//! widens it to the width of the picture.
 //!
 //! The crate inferno also draws flame graphs, but has a licence (CDDL) that is not compatible with
 //! the licence of this program. The programs of inferno can read the output of `pfc script
@@ -152,8 +152,8 @@ impl FlamegraphPicture {
     }
 }
 
-/// Returns the colour of a function, which depends on its name only. In the picture, functions of
-/// the kernel have other colours than functions of programs.
+/// Returns the colour of a function, which depends only on the function's name. The functions of
+/// the kernel have other colours than the functions of programs.
 fn colour_of_function(name: &str) -> String {
     // The colour is computed from the name by the hash function FNV-1a.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -175,7 +175,8 @@ pub fn escape_xml(text: &str) -> String {
             '<' => to.push_str("&lt;"),
             '>' => to.push_str("&gt;"),
             '"' => to.push_str("&quot;"),
-            // XML permits neither of these characters, not even as a character reference.
+            // XML does not permit the characters U+FFFE and U+FFFF, not even as character
+            // references.
             '\u{fffe}' => to.push_str("\\u{fffe}"),
             '\u{ffff}' => to.push_str("\\u{ffff}"),
             c => to.push(c),

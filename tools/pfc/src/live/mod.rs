@@ -49,7 +49,7 @@ pub trait Screen {
 
 /// Returns the time of the next update: the first time that is a whole number of intervals after
 /// `due` and later than both `now` and `due`. `due` is the time at which the last update was due.
-/// Missed updates are skipped, and delays do not accumulate.
+/// Updates that were missed are skipped, so delays do not accumulate.
 pub fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let late = now.saturating_duration_since(due).as_nanos();
     match late.checked_rem(interval.as_nanos()) {

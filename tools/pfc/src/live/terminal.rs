@@ -103,8 +103,9 @@ fn open_nonblocking_terminal(path: &str) -> io::Result<File> {
     options.open(path)
 }
 
-/// Opens the terminal behind a file descriptor again, in non-blocking mode. If opening the terminal
-/// is not permitted, for example after su, this function duplicates the file descriptor.
+/// Opens a terminal a second time, in non-blocking mode. The file descriptor `fd` refers to the
+/// terminal. If opening the terminal is not permitted, for example after su, this function
+/// duplicates the file descriptor.
 fn reopen_nonblocking_terminal(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     open_nonblocking_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
 }

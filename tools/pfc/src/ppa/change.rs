@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use ppa::{delta, micros, Cpu, Task, INTCNT, SYSCALLCNT};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use crate::ppa::args::TaskSortKey;
 use crate::ppa::{cpus, tasks, values_json};
@@ -120,15 +120,14 @@ impl AccountingChange {
         )
     }
 
-    /// Formats the changes as one line of JSON.
-    pub fn to_json(&self, max_tasks: usize) -> String {
+    /// Returns the changes as JSON, with at most `max_tasks` tasks.
+    pub fn to_json(&self, max_tasks: usize) -> Value {
         let tasks = self.tasks.iter().take(max_tasks);
         let list: Vec<_> = tasks
             .map(|t| values_json::task_json(t, self.tick_khz))
             .collect();
         let cpus = values_json::cpus_json(&self.cpus);
         json!({"khz": self.tick_khz, "ticks": self.elapsed_ticks, "tasks": list, "cpus": cpus})
-            .to_string()
     }
 }
 

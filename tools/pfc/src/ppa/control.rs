@@ -142,7 +142,7 @@ pub fn print_accounting_status(json: bool, out: &mut Out) -> Result<(), Failure>
         true => {
             let mut all = values_json::info_json(&info);
             all["own"] = individual.into();
-            writeln!(out, "{all}")?;
+            out.write_json(&all)?;
         }
         false => {
             for (label, text) in format_status_lines(&info, individual.as_deref()) {
@@ -204,7 +204,8 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// Returns files with these flags, and their directory, which is removed when it is dropped.
+    /// Makes control files with the given contents of the flags file. Also returns their directory,
+    /// which is removed when the `TempDir` is dropped.
     fn make_control_files(flags: &str) -> (AccountingControlFiles, TempDir) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name| directory.path().join(name);

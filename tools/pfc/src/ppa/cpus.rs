@@ -98,8 +98,8 @@ fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     cells
 }
 
-/// Formats one line with the percentages of time that all CPUs together spent in user mode, system
-/// calls, interrupts and idle.
+/// Formats one line with percentages of the time of all CPUs together: time in user mode, in system
+/// calls, in interrupts, and idle time.
 pub fn format_cpu_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);

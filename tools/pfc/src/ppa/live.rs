@@ -129,7 +129,7 @@ fn run_plain_top(
         };
         let lines = change.format_task_lines(args.sort, args.rows.unwrap_or(DEFAULT_PIPE_ROWS));
         if args.json {
-            writeln!(out, "{}", change.to_json(args.rows.unwrap_or(usize::MAX)))?;
+            out.write_json(&change.to_json(args.rows.unwrap_or(usize::MAX)))?;
         } else {
             writeln!(out, "# {}", change.format_title(args.sort))?;
             writeln!(

@@ -57,7 +57,8 @@ pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
-/// Returns the values of a task that was read before. Returns `None` if the task has exited.
+/// Reads the present values of a task that was read before. Returns `None` if the task has exited
+/// since then.
 fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
     match device.task(pid) {
         Ok(task) => Ok(Some(task)),
@@ -69,11 +70,11 @@ fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
     }
 }
 
-/// Returns true if a task does not exist, or has exited and was not reaped yet.
+/// Returns true if a task does not exist, or has exited but was not reaped yet.
 fn has_exited(pid: u32) -> bool {
     match text_file::read(format!("/proc/{pid}/stat")) {
-        // The state follows the name of the task. The name is in parentheses, and can contain
-        // parentheses itself.
+        // In /proc/PID/stat, the state follows the name of the task. The name is in parentheses,
+        // and can contain parentheses itself.
         Ok(stat) => stat
             .rsplit_once(") ")
             .is_some_and(|(_, state)| state.starts_with(['Z', 'X'])),
@@ -98,8 +99,7 @@ fn print_selected_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         if args.cpus {
             all["cpus"] = values_json::cpus_json(&device.cpus()?);
         }
-        writeln!(out, "{all}")?;
-        return Ok(());
+        return out.write_json(&all);
     }
     // Without permission to read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
@@ -145,8 +145,7 @@ fn print_all_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
             .map(|t| values_json::task_json(t, info.khz))
             .collect();
         let all = json!({"khz": info.khz, "found": found, "tasks": list, "cpus": values_json::cpus_json(&cpus)});
-        writeln!(out, "{all}")?;
-        return Ok(());
+        return out.write_json(&all);
     }
     tasks::print_task_table(&tasks, info.khz, out)?;
     writeln!(out)?;
@@ -193,7 +192,7 @@ mod tests {
         let mut child = child.arg("60").spawn().expect("sleep runs");
         assert!(!has_exited(child.id()));
         child.kill().expect("ours");
-        // NOWAIT: waits until the child has exited, and does not reap it.
+        // With NOWAIT, waitid() waits until the child has exited, but does not reap it.
         let id = WaitId::Pid(Pid::from_child(&child));
         waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("ours");
         assert!(has_exited(child.id()));

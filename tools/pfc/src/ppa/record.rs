@@ -61,7 +61,9 @@ impl RecordingFile<'_> {
     /// Writes one line. `reads` is 1 if the line has a read of the task's values, and 0 for the
     /// header.
     fn write_line(&mut self, line: &Value, reads: u64) -> Result<(), Failure> {
-        let result = self.out.write_record(&format!("{line}\n"));
+        let result = self
+            .out
+            .write_record(&format!("{}\n", visible::escape_json(&line.to_string())));
         self.nr_reads_written += if result.is_ok() { reads } else { 0 };
         result.map_err(|failure| match failure {
             Failure::Create(path, error) => Failure::Incomplete {

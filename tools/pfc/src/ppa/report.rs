@@ -26,7 +26,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     let timeline = Timeline::parse(&bytes)
         .map_err(|why| Failure::Refused(format!("cannot show {path}: {why}")))?;
     if args.json {
-        writeln!(out, "{}", timeline_json(&timeline))?;
+        out.write_json(&timeline_json(&timeline))?;
     } else if to_file {
         write!(out, "{}", svg::render_timeline_svg(&timeline))?;
     } else {

@@ -235,8 +235,8 @@ mod tests {
         let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
         assert_eq!(bars.len(), 2);
         assert_eq!(bars[0].matches("<rect").count(), 3);
-        // User time is a quarter of the first interval, so its rectangle has a quarter of the bar's
-        // height.
+        // In the first interval, user time is a quarter of the total time, so its rectangle has a
+        // quarter of the bar's height.
         assert!(
             bars[0].contains(
                 "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""

@@ -95,8 +95,8 @@ impl Timeline {
         }
     }
 
-    /// Adds the interval between the records `before` and `task`. A recording does not have the
-    /// times of its records, so some restarts of accounting are not noticed: see
+    /// Adds the interval between the records `before` and `task`. The records of a recording have
+    /// no time stamps, so some restarts of accounting are not noticed: see
     /// [`Task::is_later_state_of`].
     fn add_record(&mut self, before: Option<&Task>, task: &Task) {
         let Some(before) = before.filter(|b| task.is_later_state_of(b)) else {
@@ -180,8 +180,8 @@ mod tests {
         text + "\n"
     }
 
-    /// Returns a task whose values were counted at the time `counted`, with the given parts of its
-    /// time.
+    /// Returns the state of a task at the time `counted`. `parts` has the ticks of the first four
+    /// parts of [`TIME_PART_NAMES`].
     fn record_at(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use super::files::FileIdentity;
 
 /// The maximum number of mappings that are copied for all processes together; the copies need about
-/// 100 MiB. If a process adds a mapping to an address space that it shares, it gets its own copy of
-/// the address space. If the copy would exceed `MAX_COPIED_REGIONS`, the process loses the shared
-/// mappings.
+/// 100 MiB. If a process shares an address space with another process and then adds a mapping, it
+/// gets its own copy of the address space. If the copy would exceed `MAX_COPIED_REGIONS`, the
+/// process loses the shared mappings.
 pub const MAX_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
@@ -79,7 +79,7 @@ impl AddressSpace {
 #[derive(Default)]
 pub struct Processes {
     /// The mappings of each process. A child process shares the mappings of its parent until the
-    /// mappings of either process change.
+    /// parent or the child changes its mappings.
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     thread_names: HashMap<(i32, i32), Rc<str>>,
     pub kernel_mappings: AddressSpace,
@@ -130,8 +130,8 @@ impl Processes {
         Rc::make_mut(space).insert(start, region);
     }
 
-    /// Removes the mappings of a process. If no other process shares them, they do not count
-    /// towards [`MAX_COPIED_REGIONS`] any more.
+    /// Removes the mappings of a process. Mappings that no other process shares do not count
+    /// towards [`MAX_COPIED_REGIONS`] after this call.
     fn remove_address_space(&mut self, pid: i32) {
         let space = self.address_spaces.remove(&pid);
         if let Some(unshared) = space.and_then(Rc::into_inner) {

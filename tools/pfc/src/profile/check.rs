@@ -4,14 +4,15 @@
 //! file. Without these checks, linux-perf-data would allocate as much memory as an invalid size
 //! field requests.
 
-/// Bit numbers of features in the header: HEADER_* of perf.
+/// Bit numbers of features in the header. perf names them HEADER_*.
 pub const FEATURE_CMDLINE: usize = 11;
 pub const FEATURE_EVENT_DESC: usize = 12;
 /// The maximum size of an event attribute in bytes. The kernel's perf_event_attr is smaller.
 const MAX_ATTR_BYTES: u64 = 4096;
 /// The sizes of the published versions of perf_event_attr: PERF_ATTR_SIZE_VER0 to _VER7. Later
-/// versions are larger than _VER7. If an attribute has the size of no version, linux-perf-data
-/// reads only a part of the attribute, and then takes size fields from wrong offsets.
+/// versions are larger than _VER7. If the size of an attribute is not the size of a version,
+/// linux-perf-data reads only a part of the attribute, and then takes size fields from wrong
+/// offsets.
 const PUBLISHED_ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
 /// The maximum number of events in a file. The limit on events bounds the size of a pprof profile,
 /// in which each sample has a value for each event.

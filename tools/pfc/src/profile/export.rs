@@ -29,13 +29,14 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let kernel = output.add_category("Kernel", CategoryColor::Orange);
     let (mut processes, mut threads) = (HashMap::new(), HashMap::new());
     for sample in &profile.samples {
-        // The process ID -1, of a process that has no ID here, becomes a number that no process has.
+        // A process that has no ID in this PID namespace has the process ID -1 in samples.
+        // Converted to u32, it is an ID that no process has.
         let (pid, tid) = (sample.pid as u32, sample.tid as u32);
         let process = *processes
             .entry(pid)
             .or_insert_with(|| output.add_process(&sample.command, pid, at(sample.time)));
-        // After an exec, or if another thread has got the ID, the samples are shown as those of
-        // another thread.
+        // The thread name is part of the key. If an exec has changed the name, or if a later thread
+        // with another name has the same ID, the samples are shown in a separate thread.
         let key = (pid, tid, &*sample.command);
         let thread = *threads.entry(key).or_insert_with(|| {
             let thread = output.add_thread(process, tid, at(sample.time), pid == tid);
@@ -60,7 +61,8 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         let stack = output.intern_stack_frames(thread, frames.into_iter());
         output.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
     }
-    serde_json::to_writer(to, &output).map_err(io::Error::from)
+    let json = serde_json::to_string(&output)?;
+    to.write_all(visible::escape_json(&json).as_bytes())
 }
 
 /// Returns the median time between two consecutive samples, in nanoseconds. Returns at least 1.
@@ -297,6 +299,16 @@ mod tests {
             .collect();
         assert_eq!(names, ["f", "main"]);
         assert_eq!(text(0), "");
+    }
+
+    #[test]
+    fn r1_10_firefoxs_profile_has_control_characters_as_escape_sequences() {
+        let mut profile = synthetic();
+        profile.samples[0].command = "\u{9b}31m".into();
+        let mut bytes = Vec::new();
+        write_firefox(&profile, &mut bytes).expect("room");
+        let text = String::from_utf8(bytes).expect("text");
+        assert!(text.contains(r#""\u009b31m""#) && !text.contains('\u{9b}'));
     }
 
     #[test]

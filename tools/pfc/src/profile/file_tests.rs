@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of files of samples: whether the file of a mapping is still the file that ran, and records
-//! that only perf writes.
+//! Tests of files of samples. The tests check whether a file is still the file that was mapped, and
+//! how pfc reads those records that only perf writes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -99,8 +99,8 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
     let mut encoder = Encoder::default();
     encoder.sample(&Sample::default(), 1);
     encoder.lost(3, &id);
-    // A LOST_SAMPLES record has the type 13. Its header and its sample ID are those of a LOST
-    // record, which has the ID of the event before the count.
+    // A LOST_SAMPLES record (type 13) is made from a LOST record: the event ID, which precedes the
+    // count in a LOST record, is removed, and the type and the size are changed.
     let lost_samples = |count: u64| {
         let mut record = Encoder::default();
         record.lost(count, &id);
@@ -118,9 +118,9 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
     assert_eq!(lost(&[lost_samples(4), lost_samples(5)].concat()), 9);
 }
 
-/// Returns the symbols of the call stack of each sample in a file with two samples. One sample was
-/// taken at the first byte of the function `next`, and the other sample was taken in a function
-/// whose return address is this byte.
+/// Makes a file with two samples, and returns the symbols in the call stack of each sample. One
+/// sample was taken at the first byte of the function `next`, and the other sample was taken in a
+/// function whose return address is this byte.
 fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<String> {
     let mut encoder = Encoder {
         has_stacks: true,

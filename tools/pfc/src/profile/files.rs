@@ -3,9 +3,9 @@
 //! Finds the file of a mapping, and distinguishes the file from other files with the same path.
 //!
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
-//! namespace the path may name another file. A file is therefore used only if its build ID, or else
-//! its device and inode, match those that were recorded for the mapping. A file without a build ID
-//! must also be unchanged since the recording.
+//! namespace the path may name another file. A file is therefore used only if it has the build ID
+//! that was recorded for the mapping. If no build ID was recorded, the device and the inode must
+//! match, and the file must be unchanged since the recording.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -23,9 +23,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::data::record::MAX_RECORDED_BUILD_ID_BYTES;
 
-/// The reason, in messages, why pfc does not use a file: there is no file at the path.
+/// The part of a message that says why pfc does not use a file: there is no file at the path.
 pub const ERROR_NOT_FOUND: &str = "not found";
-/// The reason, in messages, why pfc does not use a file: it is not the file that was mapped.
+/// The part of a message that says why pfc does not use a file: the file at the path is not the
+/// file that was mapped.
 pub const ERROR_ANOTHER_BUILD: &str = "another build";
 
 /// The maximum size of an ELF file that is read, in bytes.
@@ -88,8 +89,8 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
 }
 
 /// Returns true if the contents or the attributes of a file were changed after a time. A program
-/// can set the time of the last change of the contents (mtime), but not that of the attributes
-/// (ctime).
+/// can set the time of the last change of the contents (mtime), but it cannot set the time of the
+/// last change of the attributes (ctime).
 fn was_changed_after(file: &File, time: SystemTime) -> bool {
     let changed = file.metadata().ok().and_then(|metadata| {
         // The deletion of a file changes only its attributes.
@@ -111,8 +112,9 @@ pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     check_is_regular_file(file)
 }
 
-/// Opens a regular file under a path in a root directory, such as that of another process. A
-/// symbolic link in the directory `root` cannot lead to a file outside of `root`.
+/// Opens the regular file at `path` below the directory `root`, for example the root directory of
+/// another process. A symbolic link in the directory `root` cannot lead to a file outside of
+/// `root`.
 pub fn open_regular_in_root(root: &Path, path: &Path) -> Result<File, &'static str> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let file = rustix::fs::open(root, directory, Mode::empty()).and_then(|root| {
@@ -147,8 +149,8 @@ pub fn read_whole_file(file: &File, max_size: u64) -> Result<Vec<u8>, &'static s
     Ok(bytes)
 }
 
-/// Returns true if the owner of a file can be trusted: root, the user of pfc, or the user of the
-/// process that the file describes.
+/// Returns true if the owner of a file can be trusted. Trusted owners are root, the user of pfc,
+/// and the user of the process that the file describes.
 pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
     let is_of_process = || {
         let process = fs::metadata(format!("/proc/{pid}"));
@@ -188,8 +190,8 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
     read_whole_file(&file, MAX_ELF_FILE_BYTES)
 }
 
-/// Returns whether the build ID of a file is that of a recorded mapping. A record has only the first
-/// bytes of a longer build ID.
+/// Returns whether the build ID of a file matches the build ID in the record of a mapping. The
+/// record has at most the first [`MAX_RECORDED_BUILD_ID_BYTES`] bytes of a build ID.
 fn is_recorded_build_id(found: &[u8], recorded: &[u8]) -> bool {
     found[..found.len().min(MAX_RECORDED_BUILD_ID_BYTES)] == *recorded
 }

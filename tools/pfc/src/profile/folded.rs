@@ -18,8 +18,9 @@ fn escape_folded_name(name: &str) -> String {
     visible::escape(name).replace(';', ":")
 }
 
-/// The different stacks of the samples, sorted by name from the outermost to the innermost frame.
-/// Each name is stored only once, because complete lines of deep stacks would need much memory.
+/// The distinct call stacks of the samples, sorted by the names of their frames, with the outermost
+/// frame first. Each name is stored only once, because complete lines of deep stacks would need
+/// much memory.
 #[derive(Debug, Default)]
 pub struct FoldedStacks {
     /// All names, in ascending order.
@@ -99,7 +100,7 @@ fn folded_frame_name(frame: &Frame) -> String {
 /// thread.
 pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
     let mut names: Vec<String> = Vec::new();
-    // The index of each name, keyed by those properties of a frame that determine the name.
+    // The index of each name. The key has the properties of a frame that determine its name.
     let mut indices: HashMap<(&str, &str, bool, bool), usize> = HashMap::new();
     let frames: Vec<usize> = profile
         .frames

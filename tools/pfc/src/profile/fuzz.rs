@@ -24,8 +24,9 @@ use crate::data::{encode_file, Attribute, Encoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
-/// The stack size with which profiles are shown in tests: that of pfc's main thread. The demangler
-/// needs more stack than other code: in a debug build, up to 8 KiB for each of its 512 levels.
+/// The stack size of pfc's main thread. In tests, profiles are shown in threads with this stack
+/// size. The demangler needs more stack than other code: in a debug build, up to 8 KiB for each of
+/// its 512 levels.
 pub const MAIN_THREAD_STACK_BYTES: usize = 8 << 20;
 /// The memory in bytes that pfc may use for each byte of a file of samples. An address of 8 bytes
 /// in a call chain may stand for many inlined functions, whose names are all in the output.

@@ -48,12 +48,14 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     );
 }
 
-/// The name of a process is shown with four characters for each of its bytes, which are not UTF-8.
+/// The bytes in the name of this process are not UTF-8, and each byte is shown with four
+/// characters.
 #[test]
 fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
     const NAME_BYTES: usize = 60_000;
     let mut encoder = Encoder::default();
-    // A COMM record: type, flags and size, process, thread, name, and the identity of a sample.
+    // A COMM record consists of a header (type, flags and size), the process ID, the thread ID, the
+    // name, and the sample ID.
     let record_bytes = (8 + 8 + NAME_BYTES + 32) as u16;
     let header = [
         &3_u32.to_le_bytes()[..],

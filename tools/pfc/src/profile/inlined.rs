@@ -41,7 +41,7 @@ struct InlinedRange {
     inlining_depth: usize,
     begin: u64,
     end: u64,
-    /// The offset in .debug_info of the entry with the name of the function.
+    /// The offset in .debug_info of the entry that contains the function's name.
     name_entry_offset: Option<usize>,
 }
 
@@ -107,13 +107,13 @@ impl InlinedFunctions {
             abbreviation_tables: (HashMap::new(), 0),
             work_budget: (size as u64).saturating_mul(WORK_PER_DEBUG_BYTE),
         };
-        // If an error stops read_units(), the units that were read before it are kept.
+        // If an error stops read_units(), the units that were read before the error are kept.
         let _ = found.with_dwarf(Self::read_units);
         found.unit_ranges.sort_unstable();
         (!found.unit_ranges.is_empty()).then_some(found)
     }
 
-    /// Calls `run` with the sections borrowed in the form that gimli needs.
+    /// Calls `run`, which gets the sections in the borrowed form that gimli needs.
     fn with_dwarf<T>(&mut self, run: impl FnOnce(&mut Self, &Dwarf<DwarfBytes<'_>>) -> T) -> T {
         // The sections are moved out of `self`, so that `run` can change the rest of `self`.
         let sections = std::mem::take(&mut self.sections);
@@ -270,7 +270,7 @@ impl InlinedFunctions {
             None => self.with_dwarf(|found, dwarf| {
                 let mut calls = Vec::new();
                 // If an error stops the reading, keep the inlined functions that were read before
-                // it.
+                // the error.
                 let _ = found.read_inlined_ranges(dwarf, unit, &mut calls);
                 calls.sort_unstable();
                 calls
@@ -303,9 +303,9 @@ impl InlinedFunctions {
     ) -> Option<()> {
         let (unit, _) = self.read_unit(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
-        // The functions that enclose the current entry, outermost first. For each function: its
-        // depth in the tree of entries, and the inlining depth of the functions that are inlined in
-        // it.
+        // The functions that enclose the current entry, outermost first. Each element has the
+        // function's depth in the tree of entries, and the inlining depth of the functions that are
+        // inlined in this function.
         let mut enclosing: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() {
             let depth = entries.next_depth();
@@ -402,7 +402,7 @@ impl InlinedFunctions {
 }
 
 /// Attributes of a DWARF entry: the addresses of the entry's code, and a reference to the function
-/// of which the code is an inlined copy.
+/// that was inlined there.
 #[derive(Default)]
 struct CodeAttributes<'a> {
     low_pc: Option<AttributeValue<DwarfBytes<'a>>>,
@@ -482,8 +482,8 @@ fn read_section(file: &object::File<'_>, id: SectionId, max: usize) -> Option<Ve
 mod tests {
     use super::*;
 
-    /// The abbreviation table of all tests: for each entry code the tag, whether it has children,
-    /// and the attributes with their forms.
+    /// The abbreviation table of all tests. For each entry code, it has the tag, whether the entry
+    /// has children, and the attributes with their forms.
     const TEST_ABBREVIATION_TABLE: &[u8] = &[
         // code 1: unit with low_pc (address) and high_pc (4 bytes)
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, // code 2: function with low_pc and high_pc

@@ -98,8 +98,9 @@ impl KernelSymbols {
         Some(*start)
     }
 
-    /// Returns false if an address is behind the last function of an object. /proc/kallsyms does not
-    /// have the sizes of functions.
+    /// Returns false if an address is behind the end of `object`, which is the kernel image or a
+    /// module. This check is needed because /proc/kallsyms does not have the size of the last
+    /// function.
     fn is_before_object_end(&self, address: u64, object: &str) -> bool {
         if object == KERNEL_IMAGE_OBJECT {
             return self.text_end.is_none_or(|end| address < end);

@@ -83,7 +83,7 @@ fn r1_9_functions_of_another_module_are_not_named() {
     );
 }
 
-/// Returns the identity of a kernel whose build ID has this byte 20 times.
+/// Returns the identity of a kernel. Each of the 20 bytes of its build ID has the value `build`.
 fn kernel_identity(release: &str, build: u8, boot: &str) -> KernelIdentity {
     KernelIdentity {
         release: release.to_owned(),
@@ -92,8 +92,9 @@ fn kernel_identity(release: &str, build: u8, boot: &str) -> KernelIdentity {
     }
 }
 
-/// Returns the name of a sample for a running kernel with this identity and `_text` at this
-/// address. `maps` is empty if the kernel hid its addresses during the recording.
+/// Returns the name that a sample gets if the running kernel has the identity `running` and its
+/// symbol _text has the address `text_start`. `maps` is empty if the kernel hid its addresses
+/// during the recording.
 fn name_on_running_kernel(
     running: &KernelIdentity,
     text_start: u64,
@@ -151,7 +152,7 @@ fn r1_9_functions_of_a_module_at_another_address_are_not_named() {
         (KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text"),
         (MODULE_START + 0x2000, MODULE_START + 0x6000, "[y]"),
     ];
-    // The last address is behind the module.
+    // The last of the three addresses is behind the end of the module.
     let addresses = [
         MODULE_START + 0x2010,
         MODULE_START + 0x10,

@@ -9,28 +9,29 @@ use rustix::process::{test_kill_process, Pid};
 
 use super::Reader;
 
-/// The known processes are searched for ended processes only if there are at least this many.
+/// The known processes are searched for ended processes only if their number is at least
+/// `MIN_PROCESSES_TO_REAP`.
 const MIN_PROCESSES_TO_REAP: usize = 1024;
 
 /// The threads and processes that have ended. Their samples may be in the next table, so their names
 /// are dropped after that table.
 #[derive(Default)]
 pub(super) struct EndedTasks {
-    /// Threads whose EXIT record was read since the last table, without the first threads of
-    /// processes.
+    /// Threads whose EXIT record was read since the last table. The first thread of a process is
+    /// not in this set.
     pub recent_threads: HashSet<(i32, i32)>,
     /// Threads whose EXIT record was read between the last two tables.
     older_threads: HashSet<(i32, i32)>,
     /// Processes that did not exist at the last search.
     ended_processes: HashSet<i32>,
-    /// The known processes are searched for ended processes only if there are at least this many,
-    /// and at least [`MIN_PROCESSES_TO_REAP`].
+    /// The known processes are searched for ended processes only if their number is at least
+    /// `next_reap_size`, and at least [`MIN_PROCESSES_TO_REAP`].
     next_reap_size: usize,
 }
 
 impl EndedTasks {
-    /// Keeps the name of a new thread. An ended thread or process may have had the same ID, so its
-    /// ID is removed from the ended IDs.
+    /// Makes the name of a new thread persist. An ended thread or process may have had the same ID
+    /// as the new thread, so the ID is removed from the sets of ended tasks.
     pub fn remove_reused_ids(&mut self, pid: i32, tid: i32) {
         self.recent_threads.remove(&(pid, tid));
         self.older_threads.remove(&(pid, tid));
@@ -45,8 +46,8 @@ fn has_process_ended(pid: i32) -> bool {
 }
 
 impl Reader {
-    /// Drops all samples and their frames, which have been shown, what is known of threads and
-    /// processes that had ended at the previous call, and symbols that have changed.
+    /// Drops all samples and their frames, because they have been shown. Also drops the data of
+    /// threads and processes that had ended at the previous call, and symbols that have changed.
     pub fn end_table(&mut self) {
         self.profile.samples.clear();
         self.profile.frames.clear();
@@ -268,8 +269,8 @@ mod tests {
         assert_eq!(without_map, ["[unknown]", "[unknown]"]);
         assert_eq!(first, ["first", "[unknown]"]);
         assert_eq!(second, ["first", "second"]);
-        // The perf map of an ended process may be gone before the last samples of the process are
-        // shown.
+        // The perf map of an ended process may be removed before the last samples of the process
+        // are shown.
         assert_eq!(removed, ["first", "second"]);
     }
 }

@@ -62,7 +62,7 @@ pub struct Profile {
     pub events: Vec<String>,
     /// The samples, in the order of time.
     pub samples: Vec<Sample>,
-    /// All different frames of the samples, each of them once.
+    /// The frames of all samples. Equal frames are stored once.
     pub frames: Vec<Frame>,
     /// The number of records that were lost, from the LOST records of the file.
     pub lost: u64,
@@ -117,7 +117,8 @@ impl Frame {
         *self.symbol != *UNKNOWN_NAME
     }
 
-    /// Returns the name of the function, with perf's mark of an inlined function.
+    /// Returns the name of the function. As in perf, the name of an inlined function is marked with
+    /// `(inlined)`.
     pub fn marked_symbol(&self) -> String {
         match self.is_inlined {
             true => format!("{} (inlined)", self.symbol),
@@ -135,9 +136,9 @@ impl Frame {
 }
 
 impl Profile {
-    /// Reads a file; without a path, the default file. If `inlined` is true, call stacks have
-    /// frames of inlined functions. Prints on standard error which names of functions are missing,
-    /// and why.
+    /// Reads the file at `path`, or the default file if `path` is `None`. If `inlined` is true,
+    /// call stacks have frames of inlined functions. Prints on standard error which names of
+    /// functions are missing, and why.
     pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
         let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
         let (profile, messages) = read::read_profile(path, inlined)?;
@@ -157,7 +158,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// The profile has no event of that name, or no sample of the event.
+    /// The profile has no event with the name `event`, or no sample of this event.
     pub fn select_event(mut self, event: Option<&str>) -> Result<Self, Failure> {
         if let Some(name) = event {
             let Some(wanted) = self.events.iter().position(|e| e == name) else {
@@ -176,13 +177,13 @@ impl Profile {
         Ok(self)
     }
 
-    /// Keeps only the samples of one event: of the event `event`, or else of the first event that has
-    /// samples. The numbers of samples of different events cannot be added up. Prints a message if
-    /// samples are left out and the user did not choose the event.
+    /// Keeps only the samples of one event. This is the event `event` or, if `event` is `None`, the
+    /// first event that has samples. The numbers of samples of different events cannot be added up.
+    /// Prints a message if samples are left out and the user did not choose the event.
     ///
     /// # Errors
     ///
-    /// The profile has no event of that name, or no sample of the event.
+    /// The profile has no event with the name `event`, or no sample of this event.
     pub fn select_single_event(self, event: Option<&str>) -> Result<Self, Failure> {
         let mut profile = self.select_event(event)?;
         let events: Vec<usize> = profile.by_event().into_keys().collect();

@@ -30,8 +30,8 @@ impl PerfMap {
                 version: None,
             };
         };
-        // The version was read before the contents. If the perf map changes in between, it is
-        // found to have changed.
+        // The version was read before the contents. If the perf map changes between the two reads,
+        // [`PerfMap::has_changed`] therefore detects the change.
         let bytes = read_whole_file(&file, MAX_PERF_MAP_BYTES).ok();
         Self {
             symbols: bytes.map(|bytes| parse(&bytes)),
@@ -44,17 +44,17 @@ impl PerfMap {
         self.symbols.as_ref()
     }
 
-    /// Says whether a new call of [`PerfMap::read`] can find other functions. The result is `false`
-    /// for a perf map that was removed: its process may have ended, but samples of the process may
-    /// still be in the next table.
+    /// Returns true if a new call of [`PerfMap::read`] can find other functions. The result is
+    /// `false` for a perf map that was removed: its process may have ended, but samples of the
+    /// process may still be in the next table.
     pub fn has_changed(&self, pid: i32) -> bool {
         self.symbols.is_none() || open(pid).is_some_and(|(_, now)| Some(now) != self.version)
     }
 }
 
 /// Opens the perf map of a process. A process in a container writes its perf map to the /tmp of the
-/// container, and names it by its process ID in the container. Returns `None` if there is no perf
-/// map, or if its owner is not trusted.
+/// container. The file name contains the process ID that is valid in the container. Returns `None`
+/// if there is no perf map, or if its owner is not trusted.
 fn open(pid: i32) -> Option<(File, Version)> {
     let status = fs::read(format!("/proc/{pid}/status")).ok();
     let inner = status.and_then(|status| parse_innermost_pid(&status));

@@ -135,9 +135,10 @@ fn check_attribute_record(body: &[u8]) -> Option<()> {
     (ids % 8 == 0).then_some(())
 }
 
-/// Checks a record with a feature: the number of the feature, and its contents. Returns true if the
-/// number of the feature is below [`NR_PERF_FEATURES`]. The crate linux-perf-data searches all
-/// features for each feature that it reads, so the number of features is limited.
+/// Checks the contents of a record with a feature. The record has the number of the feature, and
+/// the contents of the feature. Returns true if the number of the feature is below
+/// [`NR_PERF_FEATURES`]. The crate linux-perf-data searches all features for each feature that it
+/// reads, so the number of features is limited.
 fn check_feature_record(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
     let number = usize::try_from(body.read_u64()?).ok()?;

@@ -36,8 +36,8 @@ use crate::kernel_identity::KernelIdentity;
 /// [`Reader::find_frames_at`].
 type FramesByAddress = HashMap<(u64, u64), Rc<[usize]>>;
 
-/// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
-/// user space.
+/// Context markers in call chains (PERF_CONTEXT_*). A marker says whether the frames that follow
+/// are of the kernel or of user space.
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
@@ -89,21 +89,7 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
         reader.recorded_until = metadata.and_then(|m| m.modified().ok());
     }
     reader.add_file(bytes).map_err(|e| error(&e))?;
-    let mut messages = reader
-        .symbolizer
-        .explain_missing_names(&reader.profile.frames);
-    if reader.profile.nr_cut_stacks > 0 {
-        messages.push(format!(
-            "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
-            reader.profile.nr_cut_stacks
-        ));
-    }
-    if reader.processes.has_lost_mappings {
-        messages.push(format!(
-            "some functions have no names: child processes have more than {MAX_COPIED_REGIONS} \
-             mappings in all; record fewer processes, or for a shorter time"
-        ));
-    }
+    let messages = reader.find_problems();
     Ok((reader.profile, messages))
 }
 
@@ -115,8 +101,8 @@ fn bytes_before_nul(data: &RawData<'_>) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Returns the words of the feature CMDLINE: the number of words, and for each word its size and
-/// the word with NUL bytes at its end.
+/// Returns the words of the feature CMDLINE. The feature has the number of words and, for each
+/// word, its size and the word with NUL bytes at its end.
 fn parse_command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<String>> {
     let number = |bytes: &mut &[u8]| -> Option<usize> {
         let (number, rest) = bytes.split_first_chunk::<4>()?;
@@ -154,16 +140,16 @@ pub struct Reader {
     offline_since: HashMap<u32, u64>,
     pub(super) symbolizer: Symbolizer,
     /// The time at which the file of samples was last written. `None` for standard input, and for
-    /// samples that are shown at once.
+    /// samples that are shown while they are recorded.
     recorded_until: Option<SystemTime>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
     lost_records: u64,
     lost_samples: u64,
     /// The frames of each address of a process or of the kernel (key `None`), as indices in
-    /// [`Profile::frames`]. The frames of an address are those of inlined functions, innermost
-    /// first, and then the frame of the containing function. The frames of a process are dropped
-    /// when its mappings change.
+    /// [`Profile::frames`]. The frames of the inlined functions at the address come first, with the
+    /// innermost first, and then the frame of the containing function. The frames of a process are
+    /// dropped when its mappings change.
     pub(super) frames_by_address: HashMap<Option<i32>, FramesByAddress>,
     /// The index of each frame, by address, file, function, and whether the function is inlined.
     /// The function is part of a frame's key, because two builds of a program may have run at one
@@ -172,8 +158,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Makes a reader that finds inlined functions, and that takes the kernel's functions from a
-    /// text in the format of /proc/kallsyms and the modules from a text in the format of
+    /// Makes a reader that finds inlined functions. The reader takes the kernel's functions from a
+    /// text in the format of /proc/kallsyms, and the modules from a text in the format of
     /// /proc/modules.
     #[cfg(test)]
     pub(super) fn with_kernel_symbols(text: &str, modules: &str) -> Self {
@@ -190,8 +176,28 @@ impl Reader {
         self
     }
 
+    /// Returns sentences about missing names and functions in the profile.
+    pub fn find_problems(&self) -> Vec<String> {
+        let profile = &self.profile;
+        let mut problems = self.symbolizer.explain_missing_names(&profile.frames);
+        if profile.nr_cut_stacks > 0 {
+            problems.push(format!(
+                "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
+                profile.nr_cut_stacks
+            ));
+        }
+        if self.processes.has_lost_mappings {
+            problems.push(format!(
+                "some functions have no names: child processes have more than \
+                 {MAX_COPIED_REGIONS} mappings in all; record fewer processes, or for a shorter time"
+            ));
+        }
+        problems
+    }
+
     /// Adds the samples of a complete file or stream to the profile. The event names of the added
-    /// file, and its command line if it has one, replace those of the profile.
+    /// file replace the event names of the profile. The command line of the added file, if it has
+    /// one, replaces the command line of the profile.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         if pipe::has_pipe_format_header(&bytes) {
             let stream = pipe::check_and_reorder_stream(&bytes)?;
@@ -427,7 +433,7 @@ impl Reader {
                 }
                 // A return address may be the first address of the next function, so the address
                 // before a return address is looked up. The first address after a context marker is
-                // not a return address, but the address that was interrupted.
+                // not a return address: it is the address of the interrupted instruction.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
                 let frames = self.find_frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
@@ -450,8 +456,8 @@ impl Reader {
         });
     }
 
-    /// Returns the indices of the frames for an address, at least one. The function is looked up at
-    /// the address minus `lookback`.
+    /// Returns the indices of the frames for an address. There is at least one frame. The function
+    /// is looked up at the address minus `lookback`.
     fn find_frames_at(
         &mut self,
         pid: i32,
@@ -520,7 +526,7 @@ fn mapped_file_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) 
     }
 }
 
-/// Returns true if a mapping with this name is that of the kernel's text.
+/// Returns true if a mapping with this name maps the kernel's text.
 fn is_kernel_text_mapping(name: &OsStr) -> bool {
     name.as_bytes().starts_with(KERNEL_IMAGE_OBJECT.as_bytes())
 }

@@ -39,8 +39,8 @@ const MAX_KEPT_SYMBOL_FILES: usize = 1024;
 #[derive(Default)]
 pub struct Symbolizer {
     symbols_by_file: HashMap<(Rc<OsStr>, FileIdentity), Result<Symbols, &'static str>>,
-    /// The lookups of files that were tried: the process ID, and the path and the identity of the
-    /// file. No lookup is repeated.
+    /// The file lookups that were tried, each with the process ID, and the path and the identity of
+    /// the file. No lookup is repeated.
     tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
@@ -50,7 +50,7 @@ pub struct Symbolizer {
     /// The path of each mapped file in the form that frames show. All frames of a file share one
     /// copy of the path.
     displayed_objects: HashMap<Rc<OsStr>, Rc<str>>,
-    /// True if inlined functions are searched for.
+    /// True if frames of inlined functions are added to stacks.
     pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     pub kernel_symbols: Option<Option<KernelSymbols>>,
@@ -65,7 +65,8 @@ pub struct Symbolizer {
 }
 
 impl Symbolizer {
-    /// Drops the symbols of ended processes, and names that can be made again.
+    /// Drops the perf maps and file lookups of the ended processes `pids`, and all cached names.
+    /// Drops the symbols of all files if there are more than [`MAX_KEPT_SYMBOL_FILES`] files.
     pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
         self.demangled_names.clear();
         self.displayed_objects.clear();
@@ -85,7 +86,8 @@ impl Symbolizer {
         self.perf_maps.retain(|pid, known| !known.has_changed(*pid));
         if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
             self.kernel_symbols = None;
-            // Without mappings, the symbols of the kernel say in which module an address is.
+            // After the mappings of modules are dropped, the module of an address is taken from the
+            // symbols of the kernel.
             *kernel_mappings = AddressSpace::default();
         }
     }
@@ -152,8 +154,9 @@ impl Symbolizer {
             _ if is_same_boot => 0,
             _ => return unknown,
         };
-        // A function of a module has a name only if the module is where it was when the file was
-        // written. A module that was loaded during the recording has no mapping in the file.
+        // A function of a module gets a name only if the module still has the address that it had
+        // when the file was written. A module that was loaded during the recording has no mapping
+        // in the file.
         let is_same_object = |function: &KernelFunction<'_>| match &module {
             Some((name, start)) => {
                 let now = kernel.module_start(name);
@@ -313,7 +316,7 @@ impl Symbolizer {
                 );
             }
             Some(None) => {
-                "the kernel's symbols are hidden: read the file as root, or sysctl \
+                "the kernel's symbols are hidden: run pfc as root, or sysctl \
                  kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
             }
             _ if self.recorded_kernel_text_start.is_none() && !recorded.is_same_boot(running) => {

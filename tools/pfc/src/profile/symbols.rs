@@ -59,8 +59,8 @@ impl DebugInfoSource {
 /// The functions of an ELF file or a perf map, by address.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// The address of each function, its size (0 if the size is unknown), and its name without
-    /// demangling.
+    /// The address of each function, its size (0 if the size is unknown), and its name, which may
+    /// be mangled.
     functions: Vec<(u64, u64, Rc<str>)>,
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
@@ -125,8 +125,8 @@ impl Symbols {
     }
 
     /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
-    /// table, the symbols are read from the debug file that `debug_file` returns, or else from the
-    /// dynamic symbol table.
+    /// table, the symbols are read from the debug file that `debug_file` returns. If there is no
+    /// debug file with symbols, they are read from the dynamic symbol table of the ELF file.
     ///
     /// # Errors
     ///

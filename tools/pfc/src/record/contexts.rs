@@ -79,7 +79,7 @@ impl SamplingContextConfig {
     }
 
     /// Checks whether a context with this configuration can be created and attached to the thread
-    /// or CPU `target`, and closes the context again.
+    /// or CPU `target`. The context is closed again.
     pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
         on_target(self.scope, target, || {
             let context = self.create_context()?;
@@ -113,8 +113,8 @@ impl SamplingContext {
                     self.has_ended = true;
                     return MissingCountCauses::from_message(message, scope);
                 }
-                // If messages cannot be read, the end of the context cannot be detected, so
-                // `has_ended` is set at once. The ring of an ended context is still read.
+                // If messages cannot be read, pfc cannot detect when the context ends, so
+                // `has_ended` is set now. The ring of an ended context is still read.
                 Err(_) => self.has_ended = true,
             }
         }
@@ -122,8 +122,8 @@ impl SamplingContext {
     }
 
     /// Returns the causes of missing samples that the status `status` of the context names. If the
-    /// kernel has marked a PMD as short, the result is not empty: the kernel marks the PMDs if the
-    /// context has ended early, but not if its thread has exited.
+    /// kernel has set PERFMON_REGFL_SHORT for a PMD, the result has at least one cause. The kernel
+    /// sets this flag if the context has ended early, but not if its thread has exited.
     fn causes_from_status(
         &self,
         status: &Status,
@@ -145,7 +145,8 @@ pub struct DrainedRecords {
     pub records: Encoder,
     pub nr_samples: u64,
     pub lost: u64,
-    /// The number of samples of idle CPUs, or of processes outside of this PID namespace.
+    /// The number of samples that were taken on idle CPUs or in processes outside of this PID
+    /// namespace.
     pub nr_samples_outside_namespace: u64,
 }
 
@@ -162,7 +163,7 @@ pub struct Contexts {
     pub first_thread_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
     incomplete_targets: IncompleteTargets,
-    /// The sum of the throttling of all closed contexts.
+    /// The throttling of all closed contexts, added up.
     throttling_of_closed_contexts: Throttling,
     /// The throttling of all contexts up to the last call of [`Contexts::take_new_throttling`].
     reported_throttling: Throttling,
@@ -429,7 +430,7 @@ impl Contexts {
         self.has_broken_ring |= live.ring.is_broken();
     }
 
-    /// Writes a LOST record for those lost records of a ring that are in no LOST record yet.
+    /// Writes a LOST record for the lost records of a ring that no LOST record counts yet.
     fn record_remaining_losses(&mut self, target: u32) {
         let Some(live) = self.contexts_by_target.get_mut(&target) else {
             return;
@@ -460,7 +461,8 @@ impl Contexts {
                 pmds.push(sampling_pmd(sampler.pmd, period, sampler.event_id));
             }
         }
-        // A write to an ended context would remove the marks of missing samples.
+        // A write to an ended context would clear PERFMON_REGFL_SHORT, the flag for missing
+        // samples.
         let has_ended = |status: Status| status.flags & status::ENDED != 0;
         if pmds.is_empty() || live.has_ended || live.context.status().is_ok_and(has_ended) {
             return;
@@ -481,49 +483,49 @@ impl Contexts {
         !has_open_gap && self.contexts_by_target.values().all(|live| live.has_ended)
     }
 
-    /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
-    /// sampling ended early.
+    /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
             let causes = live.read_end_causes(self.config.scope);
             self.incomplete_targets.add(*target, causes);
+        }
+        for (cpu, time) in &self.unsampled_time_by_cpu {
+            let seconds = time.as_secs_f64();
+            message!("pfc: CPU {cpu} was not sampled for {seconds:.3} s, in which it was offline");
+        }
+        for problem in self.find_problems() {
+            message!("pfc: {problem}");
+        }
+    }
+
+    /// Returns sentences about lost records of processes, samples without a name since the last
+    /// call, and threads or CPUs whose sampling ended early. Does not read the messages of the
+    /// contexts: [`Contexts::poll`] must be the first to read that a CPU is offline.
+    pub fn find_problems(&mut self) -> Vec<String> {
+        for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
                 let causes = live.causes_from_status(&status, &self.config);
                 self.incomplete_targets.add(*target, causes);
             }
         }
-        if let lost @ 1.. = self
-            .perf_task_events
-            .as_ref()
-            .map_or(0, |events| events.nr_lost_records)
-        {
-            message!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
-        }
-        for (cpu, time) in &self.unsampled_time_by_cpu {
-            message!(
-                "pfc: CPU {cpu} was not sampled for {:.3} s, in which it was offline",
-                time.as_secs_f64()
-            );
+        let mut problems = Vec::new();
+        let events = self.perf_task_events.as_ref();
+        if let lost @ 1.. = events.map_or(0, |events| events.nr_lost_records) {
+            problems.push(format!("{lost} records of processes were lost: some names may be missing, or those of an earlier program"));
         }
         for (cpu, error) in &self.restart_errors_by_cpu {
-            let failure = syscall_failure(&format!("sample CPU {cpu} again"), error);
-            message!("pfc: {failure}");
+            problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
-        if self.drained.nr_samples_outside_namespace > 0 {
-            message!(
-                "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
-                self.drained.nr_samples_outside_namespace
-            );
+        if let n @ 1.. = std::mem::take(&mut self.drained.nr_samples_outside_namespace) {
+            problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }
         if self.has_broken_ring {
-            message!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
+            let problem = "a ring contained an invalid record: install pfc and the modules in the same version";
+            problems.push(problem.to_owned());
         }
-        for sentence in self
-            .incomplete_targets
-            .cause_sentences(self.config.scope, "sampling")
-        {
-            message!("pfc: {sentence}");
-        }
+        let incomplete = &self.incomplete_targets;
+        problems.extend(incomplete.cause_sentences(self.config.scope, "sampling"));
+        problems
     }
 }
 

@@ -37,7 +37,7 @@ impl Recording<'_> {
 
     /// Writes the records that were read from the rings to the open file. The file gets its name
     /// when its first sample is written. If pfc is killed after it has written a sample, the file
-    /// is kept. If the write fails, sampling stops, and [`Self::write_failure`] is set.
+    /// remains. If the write fails, sampling stops, and [`Self::write_failure`] is set.
     pub(super) fn write_drained_records(&mut self) {
         let contexts = &mut self.contexts;
         let has_progress = self.last_progress_at.is_some();

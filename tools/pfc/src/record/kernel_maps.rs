@@ -16,8 +16,8 @@ pub fn encode_kernel_mappings(output: &mut Encoder, id: u64) {
     };
     let modules = read_loaded_modules();
     // The range recorded for the kernel ends at the first module, so it includes BPF programs below
-    // the first module. The end of the kernel's text is not read from /proc/kallsyms: its symbol is
-    // near the end of the file, and reading the whole file takes long.
+    // the first module. The end of the kernel's text is not read from /proc/kallsyms. The symbol of
+    // the end is near the end of this file, and reading the whole file takes long.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);

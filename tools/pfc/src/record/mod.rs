@@ -115,8 +115,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     ))
 }
 
-/// Chooses the events, and makes an empty [`Contexts`] for the events. This function creates no
-/// context that is kept.
+/// Chooses the events, and makes an empty [`Contexts`] for the events. Contexts that this function
+/// creates are only tests, and are closed again.
 pub fn prepare(
     device: &Path,
     args: &RecordArgs,
@@ -398,7 +398,8 @@ struct Recording<'a> {
     /// The open output file. In a flight recorder, `output_file` is `None` except while a file is
     /// written. After a failed write, `output_file` is `None` in every recording.
     output_file: Option<Writer>,
-    /// The position up to which the records of processes have been written to the open file.
+    /// The position in the records of processes. The open file has the records before this
+    /// position.
     written_process_records: ProcessRecordPosition,
     /// The failure of a write to the output file. After a failed write, no samples are taken.
     write_failure: Option<Failure>,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's records of processes, which pfc reads in addition to the samples. The kernel writes
-//! its records of processes to the rings of dummy perf events (see `perf_event.rs`). The events are
-//! open on all online CPUs, for all tasks or for some threads and their descendants.
+//! Reads the kernel's records of processes. pfc needs these records in addition to the samples. The
+//! kernel writes its records of processes to the rings of dummy perf events (see `perf_event.rs`).
+//! The events are open on all online CPUs, for all tasks or for some threads and their descendants.
 //!
 //! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
-//! mapping. Because every change of names and mappings is recorded, the names in a profile are
-//! those of the program that ran when the sample was taken, even if the program soon ended or its
-//! file was replaced.
+//! mapping. Because every change of names and mappings is recorded, a sample in a profile gets the
+//! names of the program that ran when the sample was taken. This is true even if the program soon
+//! ended or its file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,7 +79,7 @@ impl PerfTaskEvents {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if the CPU is offline, and the other errors of perf_event_open(2) and mmap(2).
+    /// `ENODEV` if the CPU is offline. Also any other error of perf_event_open(2) or mmap(2).
     pub fn reopen_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
         let ring = PerfRing::new(open_dummy_perf_event(TaskFilter::All, cpu)?)?;
         self.rings_by_cpu.insert(cpu, ring);

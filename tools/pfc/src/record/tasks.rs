@@ -48,8 +48,8 @@ const MAX_SAMPLE_DELAY_AFTER_EXIT: Duration = Duration::from_secs(5);
 const MIN_PROCESSES_TO_REAP: usize = 1024;
 
 struct KnownProcess {
-    /// The process name, in any bytes but NUL: the kernel cuts a name after 15 bytes, even in the
-    /// middle of a UTF-8 character.
+    /// The process name, which can contain any bytes except NUL. The kernel cuts a name after 15
+    /// bytes, even in the middle of a UTF-8 character.
     name: Vec<u8>,
     /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
@@ -108,8 +108,8 @@ pub struct ProcessRecorder {
     pids_to_check: BTreeSet<u32>,
     /// The ID of the first event. All records contain this ID.
     event_id: u64,
-    /// If this number of processes is reached, [`Self::forget_ended_processes`] removes those that
-    /// have ended.
+    /// If the number of processes reaches this value, [`Self::forget_ended_processes`] removes the
+    /// processes that have ended.
     reap_threshold: usize,
 }
 
@@ -119,7 +119,7 @@ pub fn now() -> u64 {
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
-/// Returns those names of a directory's entries that are numbers.
+/// Returns the entries of a directory whose names are numbers.
 pub fn list_numeric_entries(path: &str) -> Vec<u32> {
     let all = fs::read_dir(path).into_iter().flatten().flatten();
     all.filter_map(|e| e.file_name().to_str()?.parse().ok())
@@ -224,10 +224,11 @@ impl ProcessRecorder {
         }
     }
 
-    /// Replaces the older half of the records by the present contents of /proc, where processes
-    /// that have ended are missing. If the name and mappings of an ended process were in the older
-    /// half of the records, the process's samples in the next file have no names. The samples before
-    /// an exec in the newer half have no names either, because /proc describes the new program.
+    /// Replaces the older half of the records by the present contents of /proc. Processes that have
+    /// ended are missing there. If the name and mappings of an ended process were in the older half
+    /// of the records, the process's samples in the next file have no names. If the newer half has
+    /// a record of an exec, the process's samples before the exec have no names, because /proc
+    /// describes the new program.
     fn replace_older_half_of_records(&mut self) {
         self.nr_replacements += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
@@ -345,7 +346,7 @@ impl ProcessRecorder {
             Some(p) => (p.name.clone(), p.regions_by_start.clone(), p.exe_file_id),
             None => (Vec::new(), BTreeMap::new(), None),
         };
-        // The parent may have changed its name after pfc read that name.
+        // The parent may have changed its name after pfc read the name.
         let name = read_comm_file(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
         if name != known {
             let sample_id = self.make_sample_id(pid, pid, time + 1);
@@ -472,7 +473,8 @@ impl ProcessRecorder {
                 .filter(|r| overlaps(r))
                 .map(|r| r.start)
                 .collect();
-            // A mapping that replaces another mapping cannot have existed since the exec.
+            // A mapping that replaces another mapping is newer than the exec, so it is recorded
+            // with the time `time`.
             let since = if others.is_empty() {
                 process.start_time_ns
             } else {
@@ -528,8 +530,8 @@ mod tests {
     use super::*;
     use crate::data::record::sizes_and_kinds;
 
-    /// Returns the number of names of this process after the older half of the records is replaced.
-    /// The newer half has a record that `add_newer` adds.
+    /// Replaces the older half of the records, and returns how many name records of this process
+    /// there are afterwards. `add_newer` adds a record to the newer half.
     fn count_names_after_shrink(add_newer: impl Fn(&mut Encoder, &SampleId)) -> usize {
         let pid = std::process::id();
         let id = |pid: u32, time: u64| SampleId {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Intel's architectural events, which have the same code on every processor. CPUID says which of
-//! them a processor cannot count.
+//! these events a processor cannot count.
 #![expect(unsafe_code, reason = "CPUID")]
 
 use std::arch::x86_64::__cpuid;
@@ -12,7 +12,7 @@ const LEAF: u32 = 0xa;
 const CODES: [u64; 7] = [0x003c, 0x00c0, 0x013c, 0x4f2e, 0x412e, 0x00c4, 0x00c5];
 /// The code of mispredicted branches.
 const BRANCH_MISSES: u64 = 0x00c5;
-/// The code with which perf replaces [`BRANCH_MISSES`] on Nehalem (erratum AAJ80).
+/// The code that perf uses in place of [`BRANCH_MISSES`] on Nehalem (erratum AAJ80).
 const NEHALEM_BRANCH_MISSES: u64 = 0x7f89;
 
 /// The architectural events that the processor can count.
@@ -75,7 +75,7 @@ mod tests {
         }
         assert_eq!(code(seven_bits, 1 << 1, 0x00c0), None);
         assert_eq!(code(seven_bits, 1 << 1, 0x003c), Some(0x003c));
-        // The vector has five bits: the last two events have no valid bit.
+        // In EBX, only five bits are valid, so the last two events have no valid bit.
         assert_eq!(code(0x0530_0404, 0, 0x00c5), None);
         assert_eq!(code(0x0530_0404, 0, 0x412e), Some(0x412e));
         assert_eq!(code(0x2030_0404, 0, 0x00c5), Some(0x00c5));

@@ -25,13 +25,13 @@ pub enum EventPlacement {
     NotSupported,
 }
 
-/// The registers that count the events, and the PMC values that select the events.
+/// The registers that count the events, and the values of the PMCs, which select the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegisterPlan {
     /// The result of the assignment for each event, in the order of the events.
     pub placements: Vec<EventPlacement>,
     /// The event set of each event, in the order of the events; empty if one event set is enough.
-    /// The number of the event set has a meaning only for events on hardware counters.
+    /// For an event that is not on a hardware counter, the number of the event set has no meaning.
     pub set_by_event: Vec<u16>,
     /// The number of event sets; 0 if one event set is enough.
     pub nr_sets: u16,
@@ -72,7 +72,8 @@ impl RegisterPlan {
 /// already assigned.
 struct RegisterAssigner<'a> {
     pmu_description: Option<&'a PmuDescription>,
-    /// Free general counters: PMDs whose PMC controls no other PMD.
+    /// The general counters that are still free. A general counter is a PMD whose PMC controls no
+    /// other PMD.
     free_general_counters: Vec<u16>,
     free_fixed_counters: Vec<u16>,
     free_instance_registers: Vec<u16>,
@@ -155,7 +156,7 @@ fn can_count_on_general_counter(code: EventCode, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
-/// Returns the value that a general counter's PMC must have to count the event.
+/// Returns the value for the PMC of a general counter that is to count the event.
 fn general_counter_pmc_value(code: EventCode) -> u64 {
     let mut value = code.select | PMC_ENABLE_BIT;
     if code.counts_user {
@@ -167,7 +168,8 @@ fn general_counter_pmc_value(code: EventCode) -> u64 {
     value
 }
 
-/// Returns the bits that the PMC of the fixed counters must have to count the event on `pmd`.
+/// Returns the bits that must be set in the PMC of the fixed counters so that `pmd` counts the
+/// event.
 fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
     let modes = u64::from(code.counts_kernel) | (u64::from(code.counts_user) << 1);
     modes << (4 * (pmd - FIRST_FIXED_REGISTER))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs a command beside a count or a recording of other threads, of CPUs or of a trace. The command
-//! only determines for how long pfc counts or records.
+//! Runs a command while pfc counts or records other threads, CPUs or a trace. The command itself is
+//! not counted or recorded: it only determines how long pfc counts or records.
 
 use std::ffi::OsString;
 use std::process::{Child, Command, ExitStatus};
@@ -12,8 +12,9 @@ use super::process;
 use crate::error::{Failure, TryingTo};
 use crate::limits;
 
-/// A second signal kills the command if it arrives this long after the first signal or later. Some
-/// programs send a signal twice: timeout(1) sends it to pfc and then to the process group of pfc.
+/// A second signal kills the command if it arrives at least `MIN_DELAY_BEFORE_KILL` after the first
+/// signal. Some programs send a signal twice: timeout(1) sends it to pfc and then to the process
+/// group of pfc.
 const MIN_DELAY_BEFORE_KILL: Duration = Duration::from_secs(1);
 /// The maximum time after which [`SideCommand::wait`] checks whether the command has exited, even if
 /// no SIGCHLD arrives.
@@ -21,7 +22,7 @@ const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The action that fails, in the error message "cannot wait for the command".
 const WAIT_FOR_COMMAND_ACTION: &str = "wait for the command";
 
-/// A command that runs beside a count or a recording.
+/// A command that runs while pfc counts or records other threads, CPUs or a trace.
 pub struct SideCommand {
     child: Child,
     /// The time of the first signal that asked pfc to end.
@@ -79,8 +80,8 @@ impl SideCommand {
             (None, signal) => {
                 self.first_signal_at = Some(Instant::now());
                 if let (Some(signal), Ok(pid)) = (signal, self.child.id().try_into()) {
-                    // The exit status of the command was not read, so no other process can have the
-                    // process ID.
+                    // The command was not reaped yet, so its process ID cannot belong to another
+                    // process.
                     process::send_signal(pid, signal);
                 }
             }

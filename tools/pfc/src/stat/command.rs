@@ -22,7 +22,7 @@ use crate::limits;
 /// The maximum time after which [`FollowedCommand::wait_for_exit_uncounted`] checks whether the
 /// command has exited, even if no SIGCHLD arrives.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of state changes of children and tracees that are handled between two waits
+/// The maximum number of state changes (of children and tracees) that pfc handles between two waits
 /// for signals. Processes that fork all the time can change their states faster than pfc can handle
 /// the changes.
 const MAX_STATE_CHANGES: usize = 100;
@@ -54,8 +54,8 @@ pub trait FollowedThreadHandler {
         self.attach_to_new_thread(thread);
     }
 
-    /// This function is called when the thread `former_tid` of a process has called exec. After
-    /// exec, the thread ID of the thread is `tid`, the process ID.
+    /// This function is called when the thread `former_tid` of a process has called exec. After the
+    /// exec, the ID of this thread is `tid`, which is the process ID.
     fn on_thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
 
     /// This function is called when a followed thread is about to exit, if
@@ -81,7 +81,7 @@ pub struct FollowedCommand {
     is_followed_with_ptrace: bool,
     /// The IDs of the threads and processes of the command that are followed.
     followed_tids: BTreeSet<i32>,
-    /// True if state changes may be pending whose SIGCHLD has arrived before.
+    /// True if state changes may still be pending although their SIGCHLD was already handled.
     has_pending_changes: bool,
 }
 

@@ -29,12 +29,13 @@ pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 pub enum CountSource {
     /// A PMD that counts in every event set. The values of the PMD in all event sets are added up.
     AllSets(u16),
-    /// A PMD that counts only while its event set is loaded, as (set, PMD).
+    /// A PMD that counts only while its event set is loaded. The fields are the event set and the
+    /// PMD.
     OneSet(u16, u16),
 }
 
-/// The threshold of `--cascade`: the events of `-e` are counted only after `event_count` events of
-/// the threshold's kind.
+/// The threshold of `--cascade`: the events of `-e` are counted only after the event of the
+/// threshold has occurred `event_count` times.
 #[derive(Clone, Debug)]
 pub struct CascadeThreshold {
     /// The PMCs (control registers) that select the event of the `--cascade` threshold.
@@ -233,8 +234,8 @@ impl ContextConfig {
 /// A context that is attached to a thread or CPU, or that was attached and has ended.
 struct AttachedContext {
     context: Context,
-    /// The causes of missing counts that messages of the context have named; `None` before the
-    /// context has ended.
+    /// The causes of missing counts that the messages of the context have named. `None` as long as
+    /// the context has not ended.
     end_causes: Option<MissingCountCauses>,
 }
 
@@ -298,9 +299,9 @@ impl CountingContexts {
         }
     }
 
-    /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it is
-    /// online again. If `counts_all` is true, a CPU that is not in `cpus` is counted from the time
-    /// when it comes online.
+    /// Attaches a context to each of the CPUs. A CPU that goes offline is counted again when it
+    /// comes back online. If `counts_all` is true, a CPU that is not in `cpus` is counted from the
+    /// time when it comes online.
     pub fn attach_contexts_to_cpus(
         &mut self,
         cpus: &[u32],
@@ -406,8 +407,9 @@ impl CountingContexts {
             context.load_set(target, self.next_start_set)?;
             Ok(context)
         })?;
-        // Each context starts with another event set than the previous context, so that different
-        // events are counted in the first moments of different threads.
+        // Each context starts with the event set that follows the start set of the previous
+        // context. In the first moments of different threads, different events are therefore
+        // counted.
         if self.config.cascade_threshold.is_none() {
             self.next_start_set = (self.next_start_set + 1) % self.config.nr_sets;
         }

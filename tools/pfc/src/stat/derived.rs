@@ -5,8 +5,8 @@
 
 use super::events::Event;
 
-/// The counts of a run, from which metrics are derived. An event is found by its name without its
-/// modes, for example without `:u`.
+/// The counts of a run, from which metrics are derived. Metrics find an event by its name without
+/// modes such as `:u`.
 pub struct MetricInputs<'a> {
     pub events: &'a [Event],
     /// The count of each event, not multiplied by [`Event::scale`]; `None` if the event was not

@@ -18,8 +18,8 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::short_counts::MissingCountCauses;
 
-/// The confidence level of the error bars in percent: the share of true values that lie within
-/// them.
+/// The confidence level of the error bars in percent. This share of all true values lies within the
+/// error bars.
 pub const CONFIDENCE_PERCENT: f64 = 99.0;
 
 /// The count of an event, with sums over the turns of its event set. A turn is an interval in which
@@ -60,8 +60,8 @@ impl CountSums {
         }
     }
 
-    /// Returns the sums without [`MissingCountCauses::UNKNOWN_REASON`], the mark for missing counts
-    /// of unknown reason.
+    /// Returns the sums without [`MissingCountCauses::UNKNOWN_REASON`], the cause for counts that
+    /// are missing for an unknown reason.
     pub fn without_unknown_reason(&self) -> Self {
         let causes = match self.missing_count_causes {
             MissingCountCauses::UNKNOWN_REASON => MissingCountCauses::NONE,
@@ -136,8 +136,8 @@ impl CountSums {
         let ratio = value / time;
         let share = time / total;
         let n = self.nr_turns as f64;
-        // `squares` is the sum, over all turns, of the squared difference between the count of the
-        // turn and `ratio` times the length of the turn.
+        // For each turn, the deviation is the count of the turn minus `ratio` times the length of
+        // the turn. `squares` is the sum of the squared deviations of all turns.
         let squares = self.sum_of_squared_values as f64
             - 2.0 * ratio * self.sum_of_value_time_products as f64
             + ratio * ratio * self.sum_of_squared_times as f64;
@@ -170,14 +170,15 @@ fn lengthen_error_bar_if_skewed(error: f64, value: f64) -> f64 {
     }
 }
 
-/// The number of degrees of freedom from which on the normal distribution replaces Student's
-/// t-distribution. The quantiles of the two distributions differ by less than 0.02 % there.
+/// The minimum number of degrees of freedom for which the normal distribution replaces Student's
+/// t-distribution. With this many degrees of freedom, the quantiles of the two distributions differ
+/// by less than 0.02 %.
 const MIN_NORMAL_DEGREES_OF_FREEDOM: f64 = 10_000.0;
 
 /// Returns the half length of an error bar in standard deviations, from Student's t-distribution.
 fn student_t_quantile(degrees_of_freedom: f64) -> f64 {
     let probability = 0.5 + CONFIDENCE_PERCENT / 200.0;
-    // From 14 million degrees of freedom on, `StudentsT::inverse_cdf` of statrs 0.18 does not
+    // With 14 million degrees of freedom or more, `StudentsT::inverse_cdf` of statrs 0.18 does not
     // return.
     if degrees_of_freedom >= MIN_NORMAL_DEGREES_OF_FREEDOM {
         return Normal::standard().inverse_cdf(probability);

@@ -16,8 +16,8 @@ pub enum Vendor {
 /// The code of an event that a hardware counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventCode {
-    /// Event select, unit mask and the other bits of the PMC (control register), without the bits
-    /// of user and kernel mode.
+    /// The bits of the PMC (control register) that select the event: event select, unit mask and
+    /// others. The bits that enable counting in user and kernel mode are not included.
     pub select: u64,
     /// The number of the Intel fixed counter that can count the event, if there is such a counter.
     pub fixed_counter: Option<u16>,
@@ -33,7 +33,8 @@ pub struct EventCode {
 pub const COUNT_USER_BIT: u64 = 1 << 16;
 /// The bit of a control register that enables counting in kernel mode.
 pub const COUNT_KERNEL_BIT: u64 = 1 << 17;
-/// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
+/// Bits of a raw code that do not select the event: the bits for user mode, kernel mode, interrupt
+/// and enable.
 pub const NON_EVENT_BITS: u64 = COUNT_USER_BIT | COUNT_KERNEL_BIT | (1 << 20) | (1 << 22);
 
 const fn new_event_code(select: u64) -> EventCode {
@@ -168,7 +169,7 @@ mod tests {
             assert!(code(select).is_fixed_only, "{select:#x}");
         }
         assert!(!code(0x01c0).is_fixed_only);
-        // On AMD, 0 is the number of an event of general counters.
+        // On AMD, event select 0 is not special: it selects an event that general counters count.
         let amd = new_raw_event_code(0x0100, Vendor::Amd);
         assert_eq!((amd.fixed_counter, amd.is_fixed_only), (None, false));
     }
@@ -176,7 +177,8 @@ mod tests {
     #[test]
     fn r1_16_modes_inside_names_of_libpfm4_are_requested_modes() {
         let (user, kernel) = (Some((true, false)), Some((false, true)));
-        // The first code is libpfm4's for INST_RETIRED:ANY_P:u:c=1, the second for :k:c=1.
+        // libpfm4 gives the first code for INST_RETIRED:ANY_P:u:c=1, and the second code for
+        // INST_RETIRED:ANY_P:k:c=1.
         assert_eq!(add_modes_of_libpfm_code(0x151_00c0, None), user);
         assert_eq!(add_modes_of_libpfm_code(0x152_00c0, None), kernel);
         assert_eq!(
@@ -203,7 +205,8 @@ mod tests {
         assert!(fits("TOPDOWN:SLOTS", 0x53_0400));
         assert!(!fits("TOPDOWN:BACKEND_BOUND_SLOTS", 0x53_0200));
         assert!(!fits("TOPDOWN:BAD_SPEC_SLOTS", 0x53_0400));
-        // libpfm4's table of Goldmont gives reference cycles the code of instructions.
+        // libpfm4's table for Goldmont lists reference cycles with the code of the fixed counter
+        // for instructions.
         assert!(!fits("CPU_CLK_UNHALTED:REF", 0x53_0100));
         assert!(fits("TOPDOWN:BACKEND_BOUND_SLOTS", 0x53_02a4));
         let amd = new_raw_event_code(0x53_0100, Vendor::Amd);

@@ -23,8 +23,9 @@ pub enum WakeReason {
     /// The terminal has sent SIGINT to its foreground processes: to pfc, and also to the command
     /// that pfc runs.
     Interrupted,
-    /// Another process has sent SIGINT, or SIGTERM or SIGHUP has arrived. The value is the signal
-    /// that pfc must send to the command that it runs: SIGINT if pfc got SIGINT, otherwise SIGTERM.
+    /// The signal is SIGTERM or SIGHUP, or it is a SIGINT that another process has sent. The value
+    /// is the signal that pfc must send to the command that it runs: SIGINT if pfc got SIGINT,
+    /// otherwise SIGTERM.
     Terminated(i32),
     /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
     /// SIGUSR2.
@@ -40,8 +41,8 @@ pub enum WakeReason {
 /// The pidfds of a set of threads, with which the caller detects the exit of the last thread.
 pub struct ThreadPidfds {
     pidfds: Vec<OwnedFd>,
-    /// True if no pidfd could be opened for some of the threads, in which case the exit of the last
-    /// thread is not detected.
+    /// True if some of the threads have no pidfd, because it could not be opened. In this case, the
+    /// exit of the last thread is not detected.
     has_unwatched_thread: bool,
 }
 
@@ -97,8 +98,9 @@ fn register_signal_pipe(signal: i32, wake: WakeReason) -> io::Result<(UnixStream
 /// closed, pfc gets SIGHUP, and must complete the output as after SIGTERM. SIGHUP is not caught if
 /// pfc was started with SIGHUP ignored, as by nohup(1).
 pub struct EventLoop {
-    /// The pipes of the caught signals. If several signals are pending, the first one is reported.
-    /// SIGCHLD is the last, because it is always pending if the command forks all the time.
+    /// The pipes of the caught signals. If several signals are pending, the signal that is first in
+    /// this list is reported. SIGCHLD is last in the list, because it is always pending if the
+    /// command forks all the time.
     signal_pipes: Vec<(UnixStream, WakeReason)>,
     /// True if the last SIGINT was sent by a process, and not by the terminal.
     is_sigint_from_process: Arc<AtomicBool>,
@@ -139,9 +141,9 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// Makes an event loop for a program that owns the terminal. The event loop also catches
-    /// SIGWINCH. SIGHUP is caught even if this process was started with SIGHUP ignored, because the
-    /// program cannot continue without its terminal.
+    /// Makes an event loop for a program that owns the terminal. In addition to the other signals,
+    /// this event loop catches SIGWINCH. SIGHUP is caught even if this process was started with
+    /// SIGHUP ignored, because the program cannot continue without its terminal.
     pub fn for_terminal() -> io::Result<Self> {
         let mut event_loop = Self::with_sighup(true)?;
         let sigwinch = register_signal_pipe(SIGWINCH, WakeReason::Resized)?;

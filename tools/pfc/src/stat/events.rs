@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::pmu::read_registers;
 use crate::units::ScaledUnit;
 
-/// Properties of the machine on which the meaning of event names depends.
+/// The properties of the machine that determine the meaning of event names.
 pub struct Machine {
     pub map: Map,
     pub vendor: Option<Vendor>,
@@ -90,7 +90,8 @@ fn normalize_perf_name(name: &str) -> Option<String> {
 fn find_soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
         "cpu-clock" => perfmon::CPU_CLOCK,
-        // A CPU has no task clock, so the CPU clock is counted in place of the task clock.
+        // The task clock exists only for tasks. If CPUs are counted, the CPU clock is counted in
+        // its place.
         "task-clock" if is_system_wide => perfmon::CPU_CLOCK,
         "task-clock" => perfmon::TASK_CLOCK,
         "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
@@ -117,9 +118,10 @@ fn split_mode_suffixes(word: &str) -> (&str, Option<(bool, bool)>) {
 }
 
 impl Machine {
-    /// Reads the properties of this machine. `counted` has the CPUs that are counted; `None` if
-    /// threads are counted, which run on any CPU. The result has only those registers that exist on
-    /// all counted CPUs or, if threads are counted, on all CPUs of the machine.
+    /// Reads the properties of this machine. `counted` has the CPUs that are counted. It is `None`
+    /// if threads are counted, because threads can run on any CPU. The result has only those
+    /// registers that exist on all counted CPUs or, if threads are counted, on all CPUs of the
+    /// machine.
     pub fn read(counted: Option<&[u32]>) -> Result<Self, Failure> {
         let is_on_all = |list: &str| match (counted, parse_cpu_list(list)) {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
@@ -319,8 +321,8 @@ impl Machine {
         Ok(result)
     }
 
-    /// Adds to an event code the mask of the counters that can count the event. Returns an error
-    /// with the reason if no counter can count the event by itself.
+    /// Sets [`EventCode::counters`], the mask of the counters that can count the event. Returns an
+    /// error with the reason if no counter can count the event by itself.
     fn add_counter_mask(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
             amd_counters, amd_missing, intel_counters, intel_missing, Missing,

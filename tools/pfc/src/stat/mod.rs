@@ -76,7 +76,7 @@ pub use counting::ContextConfig;
 pub use failure::syscall_failure;
 pub use target::{parse_cpu_list, select_target, Target};
 
-/// Names of actions for [`TryingTo`], which puts them into error messages after "cannot".
+/// Names of actions for error messages. [`TryingTo`] puts the name after the word "cannot".
 const READ_COUNTS_ACTION: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
 
@@ -199,7 +199,8 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(2))
 }
 
-/// Parses `--cascade EVENT=N`: events are counted only after `N` events of that kind.
+/// Parses `--cascade EVENT=N`, which lets pfc count events only after `EVENT` has occurred `N`
+/// times.
 fn parse_cascade_threshold(
     word: &str,
     machine: &Machine,
@@ -255,15 +256,14 @@ fn plan_with_available_registers(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let try_plan = |plan: &RegisterPlan| match plan.is_empty() {
-        // The plan has no events to count, but the device `/dev/perfmon` must exist also without
-        // events.
+        // The plan has no events to count, but the device `/dev/perfmon` must exist even so.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
         false => config_of(plan).try_attach(target_id),
     };
     let error = match try_plan(&plan) {
         Ok(()) => return Ok(plan),
-        // Another program monitors the thread of pfc, so the test of the plan failed. On the
-        // threads that pfc is to count, the registers may be available nevertheless.
+        // Another program monitors the thread of pfc, so the test of the plan failed. The registers
+        // may still be available for the threads that pfc will count.
         Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
@@ -367,7 +367,8 @@ impl StatSession<'_> {
             Target::Threads(threads) => {
                 for thread in threads {
                     match group.attach_context(*thread) {
-                        // Threads of a process may have exited since its task directory was read.
+                        // Threads of a process may have exited after pfc listed the threads of the
+                        // process.
                         Err(e) if is_esrch(&e) && self.args.targets.threads.is_empty() => {}
                         done => done
                             .map_err(|e| syscall_failure(&format!("count thread {thread}"), &e))?,
@@ -428,8 +429,8 @@ impl StatSession<'_> {
             }
             let until = child.limit_wait(timer.next_due_at);
             let wake = self.event_loop.wait(until).trying_to(WAIT)?;
-            // If the command forks all the time, SIGCHLD ends every wait, so the wait is never ended
-            // by a timeout.
+            // If the command forks all the time, SIGCHLD ends every wait before its timeout, so the
+            // interval is also checked after SIGCHLD.
             timer.print_interval_if_due(group, report)?;
             match wake {
                 WakeReason::Terminated(signal) => {

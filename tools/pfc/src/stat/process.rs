@@ -2,8 +2,8 @@
 
 //! Starts and traces processes by system calls for which the crates of pfc have no safe wrapper.
 //! The crate nix wraps ptrace() and most other system calls of this module, but nix cannot
-//! represent the signals that the threads of the C library use internally, and a tracer must pass
-//! on every signal.
+//! represent the signals that the threads of the C library use internally. nix is not used, because
+//! a tracer must pass on every signal.
 #![expect(
     unsafe_code,
     reason = "fork, pre_exec, ptrace, wait for any child, rusage, senders of signals"
@@ -78,13 +78,15 @@ pub fn is_ignored(signal: i32) -> bool {
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Catches a signal. The returned flag is set when a process has sent the signal, by kill(2) for
-/// example, and not when the kernel has sent the signal, for a key of the terminal for example.
+/// Catches a signal. The returned flag is set if a process has sent the signal, for example by
+/// kill(2). The flag is not set if the kernel has sent the signal, for example for a key of the
+/// terminal.
 pub fn flag_signal_from_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let is_sent = Arc::clone(&flag);
     let handler = move |info: &libc::siginfo_t| {
-        // SI_USER, SI_QUEUE and SI_TKILL are not positive. SI_KERNEL is positive.
+        // The field si_code is not positive if a process has sent the signal (SI_USER, SI_QUEUE,
+        // SI_TKILL). It is positive for a signal of the kernel (SI_KERNEL).
         if info.si_code <= 0 {
             is_sent.store(true, Ordering::SeqCst);
         }

@@ -34,11 +34,11 @@ pub struct StatReport<'a> {
     count_sources: Vec<CountSource>,
     /// True if a count for a part of the time is scaled to the whole time.
     scales_counts: bool,
-    /// The minimum fraction of the time for which an event must be counted so that its value is
-    /// printed, from the option `--refuse-below`.
+    /// The option `--refuse-below` as a fraction. The value of an event is not printed if the event
+    /// was counted for less than this fraction of the time.
     min_counted_share: f64,
     out: Out,
-    /// The sums of all elements of `sources` at the end of the previous interval.
+    /// The sums of all elements of `count_sources` at the end of the previous interval.
     sums_at_last_interval: Vec<CountSums>,
     last_interval_end: Duration,
     has_printed_interval: bool,
@@ -312,8 +312,8 @@ impl<'a> StatReport<'a> {
                     .map(|c| c.error_bar),
                 share_if_refused: refused,
                 std_error_percent: cell.filter(|_| runs.len() > 1).map(|c| c.std_error_percent),
-                // Counts of different event sets are of different times, so they can be compared
-                // only after they were scaled to the whole time.
+                // The counts of different event sets are from different parts of the time. They can
+                // be compared only after they were scaled to the whole time.
                 derived_metric: values[n]
                     .filter(|_| self.scales_counts || !cell.is_some_and(|c| c.is_multiplexed))
                     .and_then(|value| counted.derive_metric(event, value)),
@@ -369,7 +369,8 @@ impl<'a> StatReport<'a> {
                 }
             })
             .collect();
-        // A run in which the event set was never loaded says nothing about the event.
+        // Runs in which the event set was never loaded are left out, because they have no counts of
+        // the event.
         let counted = || estimates.iter().filter(|e| e.counted_share > 0.0);
         let (value, noise) = match counted().count() {
             0 => (0.0, 0.0),

@@ -17,11 +17,11 @@ pub struct ReportRow<'a> {
     pub counted_ns: u64,
     /// The fraction of the time in which the event was counted, if there were several event sets.
     pub counted_share: Option<f64>,
-    /// The half length of the error bar; `None` if the value was not scaled, `Some(None)` if the
-    /// value was scaled and the length of the error bar is not known.
+    /// Half of the length of the error bar. `None` if the value was not scaled. `Some(None)` if the
+    /// value was scaled, but the length of the error bar is not known.
     pub error_bar: Option<Option<f64>>,
-    /// The fraction of the time in which the event was counted, if the fraction is too small for
-    /// the value to be printed.
+    /// The fraction of the time in which the event was counted, if the value is not printed because
+    /// this fraction is too small.
     pub share_if_refused: Option<f64>,
     /// Standard error over several runs, in percent of the mean.
     pub std_error_percent: Option<f64>,
@@ -176,7 +176,7 @@ impl<'a> ReportRow<'a> {
         if !self.missing_count_causes.is_none() {
             line["short"] = self.missing_count_causes.names().into();
         }
-        line.to_string()
+        visible::escape_json(&line.to_string()).into_owned()
     }
 }
 

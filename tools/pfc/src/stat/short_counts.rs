@@ -17,7 +17,7 @@ impl MissingCountCauses {
     pub const FAULT: Self = Self(1);
     /// The context ended because an administrator's context needed its registers.
     pub const EVICTED: Self = Self(2);
-    /// The CPU was offline for some time, or has got no new context since it was offline.
+    /// The CPU was offline for some time, or is still without a context after it was offline.
     pub const OFFLINE: Self = Self(4);
     /// The kernel has set PERFMON_REGFL_SHORT for a value, but no message has given the reason.
     pub const UNKNOWN_REASON: Self = Self(8);

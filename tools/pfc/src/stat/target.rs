@@ -34,9 +34,9 @@ impl Target {
     }
 }
 
-/// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
-/// missing options, such as "count". `has_command` says whether the user gave a command, which is
-/// the target if no option selects threads or CPUs.
+/// Returns the threads or CPUs that the options select. `verb` is a verb such as "count", for error
+/// messages about missing options. `has_command` says whether the user gave a command, which is the
+/// target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = online_cpus().trying_to(format_args!("read {ONLINE}"))?;

@@ -26,9 +26,9 @@ const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
 /// wake file, the counter of calls of `announce_device` comes after the words of the markers and
 /// before the area for filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter that `announce_device` increments and then copies into the word of each
-/// marker. A marker's word has one bit for each trace in bits 0 to 15, the counter of
-/// `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
+/// Mask of the counter of calls of `announce_device`. `announce_device` increments the counter, and
+/// copies it into the word of each marker. A marker's word has one bit for each trace in bits 0 to
+/// 15, the counter of `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const DETACH_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -188,7 +188,7 @@ fn has_device_open_or_mapped(pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the words of the wake file from the offset `at` on.
+    /// Returns the words of the wake file that start at the offset `at`.
     fn read_words(file: &File, at: u64, nr: usize) -> Vec<u32> {
         let mut bytes = vec![0; nr * 4];
         file.read_exact_at(&mut bytes, at).expect("words");

@@ -58,8 +58,8 @@ fn load_and_announce_module() {
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
-    let program =
-        compile(text).map_err(|error| Failure::Refused(filter_error_message(text, &error)))?;
+    let program = compile(text)
+        .map_err(|error| Failure::InvalidFilter(filter_error_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
@@ -73,12 +73,12 @@ fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
 fn filter_error_message(text: &str, error: &filter::Error) -> String {
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(visible::escape(before).chars().count());
-    let (text, message) = (visible::escape(text), &error.message);
+    let (text, message) = (visible::escape(text), visible::escape(&error.message));
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
-/// Returns the globs that can match markers of programs: those that do not begin with `kernel:`.
-/// Returns `None` if all globs begin with `kernel:`.
+/// Returns the globs that can match markers of programs, which are the globs that do not begin with
+/// `kernel:`. Returns `None` if all globs begin with `kernel:`.
 fn globs_of_program_markers(globs: &[String]) -> Option<Vec<String>> {
     let mut programs = globs.to_vec();
     programs.retain(|glob| !glob.starts_with("kernel:"));

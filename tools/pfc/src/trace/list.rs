@@ -28,8 +28,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
     let traces = device.traces()?;
     if args.json {
         let list: Vec<Value> = traces.iter().map(trace_json).collect();
-        writeln!(out, "{}", json!({"traces": list}))?;
-        return Ok(());
+        return out.write_json(&json!({"traces": list}));
     }
     if traces.is_empty() {
         message!("pfc: there are no traces; create one with pfc trace start NAME");
@@ -134,8 +133,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
             .iter()
             .map(|(kind, processes)| marker_json(kind, processes))
             .collect();
-        writeln!(out, "{}", json!({"markers": list}))?;
-        return Ok(());
+        return out.write_json(&json!({"markers": list}));
     }
     if groups.is_empty() {
         message!("pfc: no running program that you may trace has markers");
@@ -166,7 +164,7 @@ struct MarkerGroups {
 }
 
 impl MarkerGroups {
-    /// Adds a marker. `process` returns the process with a key.
+    /// Adds a marker. `process` converts the key of a marker to the process that has the marker.
     fn add_marker(&mut self, marker: MarkerInfo, process: impl FnOnce(u64) -> Option<ProcessInfo>) {
         if marker.refs == 0 {
             return;

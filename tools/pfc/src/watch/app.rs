@@ -19,7 +19,7 @@ pub enum SortOrder {
     Total,
 }
 
-/// The destination of typed characters.
+/// The effect of typed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputMode {
     /// No text is typed: each key is a command.
@@ -33,7 +33,7 @@ pub enum InputMode {
 /// The state of the screen of `pfc watch`.
 pub struct WatchApp {
     pub frame: IntervalFrame,
-    /// The error message of the last attempt to take a frame, if that attempt failed.
+    /// The error message of the last attempt to read a new frame, if this attempt failed.
     pub frame_error: Option<String>,
     pub sort: SortOrder,
     pub is_reversed: bool,

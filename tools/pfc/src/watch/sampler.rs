@@ -19,7 +19,7 @@ pub struct IntervalFrame {
     /// The numbers of the CPUs, in the order of [`InstanceRow::per_cpu`], each with `true` if the
     /// CPU is online.
     pub cpus: Vec<(u32, bool)>,
-    /// True if the values of each CPU were read while that CPU updated no counter.
+    /// True if, for each CPU, the values were read at a time when the CPU did not update a counter.
     pub is_consistent: bool,
     /// True if the boot id of the counters has changed since the last frame.
     pub was_reloaded: bool,

@@ -242,6 +242,22 @@ fn pfc_watch_fits_any_terminal_size() {
 }
 
 #[test]
+fn pfc_watch_shows_escape_sequences() {
+    let mut rig = TestScreen::new(1, &["a\u{202e}b"], (80, 24));
+    rig.take_frame();
+    assert_eq!(rig.shown_names(), ["a\\xe2\\x80\\xaeb"]);
+    rig.type_keys("↓");
+    rig.press_key(Key::Enter);
+    assert!(rig.render_screen().contains("┌ a\\xe2\\x80\\xaeb ─"));
+    rig.type_keys("\x1b/\u{202e}");
+    assert!(rig.render_screen().contains("show only: \\xe2\\x80\\xae"));
+    rig.type_keys("\n");
+    assert!(rig.render_screen().contains("with '\\xe2\\x80\\xae'"));
+    rig.app.frame_error = Some("gone: \u{202e}".into());
+    assert!(rig.render_screen().contains("gone: \\xe2\\x80\\xae"));
+}
+
+#[test]
 fn pfc_watch_without_instances_says_what_to_do() {
     let mut rig = TestScreen::new(1, &[], (80, 6));
     rig.take_frame().type_keys("↓\n⇣fq\x1b");

@@ -82,7 +82,7 @@ pub fn draw_watch_screen(screen: &mut Screen<'_>, app: &mut WatchApp, theme: The
     }
 }
 
-/// Widths of the columns, in cells. The bars get the space that the other columns leave.
+/// Widths of the columns, in cells. The bars get the space that is left over by the other columns.
 struct ColumnWidths {
     name_cells: usize,
     bar_cells: usize,
@@ -283,7 +283,7 @@ fn shorten_name_in_middle(name: &str, width: usize) -> String {
 
 fn footer_line(app: &WatchApp, theme: Theme) -> Line<'static> {
     if let Some(error) = &app.frame_error {
-        return Line::styled(error.clone(), theme.error_style());
+        return Line::styled(visible::escape(error).into_owned(), theme.error_style());
     }
     match app.input_mode {
         InputMode::Filter => {
@@ -294,7 +294,7 @@ fn footer_line(app: &WatchApp, theme: Theme) -> Line<'static> {
             Some(row) if !row.help.is_empty() => Line::from(format!("{}: {}", row.name, row.help)),
             _ if !app.filter_text.is_empty() => Line::from(format!(
                 "showing names with '{}'; Esc clears",
-                app.filter_text
+                visible::escape(&app.filter_text)
             )),
             _ => Line::styled(
                 "q quit  ? help  / filter  f find  r n t sort  z zeroes  space pause  Enter more",
@@ -308,7 +308,7 @@ fn prompt_line(what: &'static str, text: &str, hint: &'static str) -> Line<'stat
     let bold = Style::new().add_modifier(Modifier::BOLD);
     Line::from(vec![
         Span::styled(what, bold),
-        Span::raw(text.to_owned()),
+        Span::raw(visible::escape(text).into_owned()),
         Span::styled("_", Style::new().add_modifier(Modifier::SLOW_BLINK)),
         Span::raw(hint),
     ])

@@ -152,7 +152,7 @@ pub fn send_signal(child: &Child, signal: &str) {
     assert!(status.expect("sh runs").success(), "{command}");
 }
 
-/// A child process that is killed when the test ends, also if the test fails.
+/// A child process that is killed when the test ends, even if the test fails.
 pub struct KillOnDrop(pub Child);
 
 impl Drop for KillOnDrop {

@@ -26,8 +26,8 @@ const MMV_FILE_FLAGS: u32 = 1 | 2;
 const NO_INDOM_SERIAL: u32 = u32::MAX;
 const VALUE_TYPE_S64: u32 = 2;
 
-/// Kind of a metric's values in PCP: a count that only increases, or a value at an instant.
-/// The numbers of the variants are those of the field `pmDesc.sem` of PCP.
+/// Kind of a metric's values in PCP: a count that only increases, or a value at an instant. The
+/// numbers of the variants are the values of PCP's field `pmDesc.sem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricSemantics {
     Counter = 1,
@@ -193,8 +193,8 @@ struct StringTable {
 }
 
 impl StringTable {
-    /// Appends a string and returns its offset in the file. A string that is longer than
-    /// [`MMV_STRING_BYTES`] with its NUL is truncated at a character boundary.
+    /// Appends a string and returns its offset in the file. If the string and its NUL need more
+    /// than [`MMV_STRING_BYTES`], the string is truncated at a character boundary.
     fn add_string(&mut self, text: &str) -> u64 {
         let offset = self.file_offset + self.bytes.len();
         let max = text.len().min(MMV_STRING_BYTES - 1);

@@ -87,7 +87,7 @@ pub struct MmvFileLayout {
     /// The part of the file's name that follows the exporter's name and a dot.
     pub name_suffix: String,
     pub contents: MmvFileContents,
-    /// The source of the values of each metric in `contents`, in the same order.
+    /// The source of each metric's values. The order is the order of the metrics in `contents`.
     pub value_sources: Vec<MetricValueSource>,
 }
 
@@ -110,8 +110,8 @@ pub fn plan_mmv_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<MmvFile
     ] {
         let mut file: Option<MmvFileLayout> = None;
         let mut nr_values = 0;
-        // The rule for adding up values of an unknown kind is not known, so instances of such a
-        // kind are left out.
+        // Instances of an unknown kind are left out, because pfc does not know how to combine the
+        // values of several CPUs.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let is_histogram = instance.kind == Kind::Histogram;

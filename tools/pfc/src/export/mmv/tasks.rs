@@ -4,7 +4,7 @@
 //! instance domain (indom), whose instances are the tasks.
 //!
 //! pmdammv reads all files again when one file is replaced, so the file of tasks is replaced at
-//! most once per [`MIN_FILE_REPLACE_INTERVAL`]. A task that is not among the busiest any longer
+//! most once per [`MIN_FILE_REPLACE_INTERVAL`]. When a task is no longer among the busiest, it
 //! stays in the file until the next replacement, and its values are still updated. The values of a
 //! task that has exited stay unchanged.
 

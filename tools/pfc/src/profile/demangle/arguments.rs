@@ -22,8 +22,8 @@ impl CppNameParser<'_> {
         Some(TwoPartText::name(&left, &name.last_component))
     }
 
-    /// Replaces each [`PLACEHOLDER_START`] in the type of a conversion operator by the template
-    /// argument that it stands for.
+    /// Replaces the placeholders in `text`, the type of a conversion operator. Each placeholder
+    /// stands for one of the template arguments `arguments`: see [`PLACEHOLDER_START`].
     pub fn fill_placeholders(
         &mut self,
         text: &str,
@@ -76,7 +76,8 @@ impl CppNameParser<'_> {
             while self.skip_template_parameter_declaration()? {}
             let argument = self.read_template_argument()?;
             if of_function {
-                // Store the argument at once: a later argument of the same list may refer to it.
+                // Store the argument immediately, because a later argument of the same list may
+                // refer to it.
                 match self.arguments.get_mut(arguments.len()) {
                     Some(outer) => *outer = argument.clone(),
                     None => self.arguments.push(argument.clone()),

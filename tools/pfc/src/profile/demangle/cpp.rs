@@ -24,8 +24,9 @@ pub fn demangle_cpp(name: &str) -> Option<String> {
 /// The name of a function or a type, and its properties.
 pub struct ParsedName {
     pub text: TwoPartText,
-    /// True if the encoding has the return type before the parameters: the name ends with template
-    /// arguments, and is not that of a constructor, destructor or conversion operator.
+    /// True if the encoding has the return type before the parameters. This is the case if the name
+    /// ends with template arguments and does not name a constructor, destructor or conversion
+    /// operator.
     has_return_type: bool,
     /// Qualifiers of a member function, such as `const`, each with a blank before it.
     qualifiers: String,
@@ -88,7 +89,7 @@ impl<'a> CppNameParser<'a> {
         at.and_then(|at| self.input.get(at)).copied().unwrap_or(0)
     }
 
-    /// Skips `text` and returns true if the rest of the mangled name begins with it.
+    /// If the rest of the mangled name begins with `text`, skips `text` and returns true.
     pub fn take_text(&mut self, text: &str) -> bool {
         let rest = self.input.get(self.position..).unwrap_or_default();
         let is_next = rest.starts_with(text.as_bytes());
@@ -330,7 +331,8 @@ impl<'a> CppNameParser<'a> {
                 (None, b'D') if matches!(self.peek_byte_at(1), b't' | b'T') => {
                     (TwoPartText::plain(&self.read_decltype()?), true)
                 }
-                // M says that the next component is in the initializer of the data member.
+                // The letter M follows the name of a data member. The next component is in the
+                // initializer of this data member.
                 (Some(prefix), b'M') => {
                     self.position += 1;
                     (prefix.clone(), false)

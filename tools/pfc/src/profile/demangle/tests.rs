@@ -99,8 +99,8 @@ fn r1_9_a_name_that_would_be_too_long_stays_mangled() {
     let long = format!("_Z1fI{}Evv", "3abc".repeat(4000));
     assert!(long.len() < MAX_MANGLED_NAME_BYTES);
     assert_eq!(demangle(&long), None);
-    // A Rust function in which each argument's type refers twice to the type of the argument
-    // before.
+    // A Rust function in which the type of each argument refers twice to the type of the previous
+    // argument.
     let mut rust = String::from("_RINvC1a1fTuuE");
     let mut at = rust.len() - 6;
     for _ in 0..30 {
@@ -136,7 +136,7 @@ fn demangle_and_count_work(name: &str) -> (Option<String>, usize) {
 #[test]
 fn r1_9_work_on_a_name_that_doubles_in_each_part_is_limited() {
     // f<A<int, int>, A<A<int, int>, A<int, int> >, ...>: each argument is twice as long as the
-    // one before, so that the whole name would have 10^11 letters.
+    // previous argument, so that the whole name would have 10^11 letters.
     let digits: Vec<char> = ('1'..='9').chain('A'..='Z').collect();
     let doubled: Vec<String> = digits.iter().map(|d| format!("S0_IS{d}_S{d}_E")).collect();
     let (text, work) = demangle_and_count_work(&format!("_Z1fI1AIiiE{}Evv", doubled.concat()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attaches contexts to CPUs, also to CPUs that come online during a recording. Records the gaps:
-//! times in which a CPU was not sampled.
+//! Attaches contexts to CPUs, also to CPUs that come online during a recording. Also records the
+//! gaps, which are periods in which a CPU was not sampled.
 
 use std::io;
 
@@ -11,9 +11,9 @@ use crate::hotplug::{is_online, Gap, MonitoredCpus};
 use crate::record::tasks::{list_numeric_entries, now};
 
 impl Contexts {
-    /// Attaches a context to each of the CPUs. If one of the CPUs goes offline, it is sampled again
-    /// when it is online again. If `samples_all` is true, a CPU that is not in `cpus` is sampled
-    /// from the time when it comes online.
+    /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it
+    /// comes back online. If `samples_all` is true, a CPU that is not in `cpus` is sampled from the
+    /// time when it comes online.
     pub fn attach_contexts_to_cpus(
         &mut self,
         cpus: &[u32],

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the lost records of a ring, so that the output has LOST records for all of them. A ring
-//! has a LOST record only if another record follows the loss; the ring's own count is complete.
+//! gets a LOST record only when another record is written after the loss. The ring also has a count
+//! of lost records, which is complete.
 
 /// Counts of the lost records of one ring.
 #[derive(Debug, Default)]
@@ -15,8 +16,9 @@ pub struct LostRecordCounts {
 }
 
 impl LostRecordCounts {
-    /// Adds a LOST record of the ring. Returns the number of lost records for a LOST record in the
-    /// output; 0 if the output already has them.
+    /// Counts a LOST record that was read from the ring. Returns the number of lost records that
+    /// the caller writes to the output as a LOST record. The number is 0 if the output already
+    /// counts these records as lost.
     pub fn add_lost_record(&mut self, lost: u64) -> u64 {
         self.reported_by_ring = self.reported_by_ring.saturating_add(lost);
         self.mark_written_up_to(self.reported_by_ring)
@@ -29,8 +31,8 @@ impl LostRecordCounts {
         total.saturating_sub(before)
     }
 
-    /// Returns the number of lost records that are in no LOST record of the output. The caller
-    /// writes a LOST record for them.
+    /// Returns the number of lost records that no LOST record in the output counts yet. The caller
+    /// writes a LOST record with this number.
     pub fn take_unwritten_count(&mut self) -> u64 {
         self.mark_written_up_to(self.ring_total)
     }

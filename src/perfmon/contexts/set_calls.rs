@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context. One of the sets is active: its registers are programmed into a PMU
-//! while the context counts. A *run* of a set lasts from the switch to the set until the switch to
-//! the next set.
+//! System calls on the event sets of a context: sets are created, deleted and described, and get
+//! memory for more registers.
 //!
 //! Event sets are created and deleted only while the context is detached, with `SESSION` and the
 //! context's `alloc_lock` held. The memory for new sets is allocated with only `alloc_lock` held,
 //! before `SESSION` is taken.
 
-use core::iter::once;
-
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
 use perfmon_rules::abi::{Runs, SetInfo};
-use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
 use perfmon_rules::period::Attr;
@@ -25,177 +21,19 @@ use crate::contexts::event_set::{alloc_register_memory, EventSet, EventSetSlot, 
 use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
-use crate::stats::{self, SelfStat};
 use base::clock;
 
 impl ContextState {
-    /// Iterates over all event sets of the context, the active set first.
-    pub(crate) fn each_set(&self) -> impl Iterator<Item = &EventSet> {
-        let others = self
-            .sets
-            .slots
-            .iter()
-            .filter_map(|slot| slot.set.as_deref());
-        Iterator::chain(once(&*self.set), others)
-    }
-
-    /// Iterates over all event sets of the context by mutable reference, the active set first.
-    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut EventSet> {
-        let slots = self.sets.slots.iter_mut();
-        Iterator::chain(
-            once(&mut *self.set),
-            slots.filter_map(|slot| slot.set.as_deref_mut()),
-        )
-    }
-
-    /// Returns the event set with the number `id`, or `None` if no event set has this number.
-    pub(crate) fn find_set(&self, id: u16) -> Option<&EventSet> {
-        if self.set.id == id {
-            return Some(&self.set);
-        }
-        let place = self.sets.index_of(id)?;
-        self.sets.slots.get(place)?.set.as_deref()
-    }
-
-    /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
-    /// has this number.
-    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut EventSet> {
-        if self.set.id == id {
-            return Some(&mut self.set);
-        }
-        let place = self.sets.index_of(id)?;
-        self.sets.slots.get_mut(place)?.set.as_deref_mut()
-    }
-
-    /// Returns the hardware registers that all event sets together claim. `more` returns registers
-    /// that will be added to the event set with the given number; the result includes these
-    /// registers.
-    pub(crate) fn claimed_registers_with(
-        &self,
-        map: &perfmon_rules::register_map::Map<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
-        self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.claimed_registers(map, more(set.id)))
-        })
-    }
-
-    /// Returns the hardware registers that a CPU needs to count all event sets. `more` returns
-    /// registers that will be added to the event set with the given number; the result includes
-    /// these registers.
-    pub(crate) fn required_registers_with(
-        &self,
-        map: &perfmon_rules::register_map::Map<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
-        self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.required_registers(map, more(set.id)))
-        })
-    }
-
-    /// Returns the error `Loaded` if the context is attached, being attached, or ended.
+    /// Returns the error `Loaded` if the context is attached, is being attached, or has ended.
     fn check_detached(&self) -> Result<(), Error> {
         match self.phase.target() {
             Target::Detached if !self.loading => Ok(()),
             _ => Err(Error::Loaded),
         }
     }
-
-    /// Computes for each event set which set follows it. Returns `NoSet` if user space has
-    /// specified a next set that does not exist.
-    pub(crate) fn compute_set_order(&mut self) -> Result<(), Error> {
-        let nr = self.sets.slots.len();
-        for at in 0..nr {
-            let id = self.sets.slots.get(at).map_or(0, |slot| slot.id);
-            let terms = self
-                .find_set(id)
-                .map_or(SwitchPolicy::default(), |s| s.runs.policy);
-            let after = event_sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
-            if let Some(slot) = self.sets.slots.get_mut(at) {
-                slot.next = after;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Context {
-    /// Ends the run of the active event set and makes the next set active. Does nothing while the
-    /// context is masked: if a switch is due, `PERFMON_RESTART` makes the next set active.
-    #[cold]
-    pub(crate) fn switch_set(&self, state: &mut ContextState) {
-        if state.sampling.masked {
-            return;
-        }
-        let _span = stats::timer(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
-        let inside = state.phase.cpu().is_some();
-        if inside {
-            self.save_pmu(state);
-        }
-        self.sync_virtual(state);
-        // Deliver the overflows of the active set before the switch. The delivery of an overflow
-        // can mask the context.
-        self.deliver_overflows(state, None);
-        if state.sampling.masked {
-            state.sets.due = true;
-            return;
-        }
-        let next = state
-            .sets
-            .slots
-            .get(state.sets.active)
-            .map_or(0, |s| s.next);
-        self.switch_to(state, next);
-        if inside {
-            self.load_pmu_if_active(state);
-        }
-    }
-
-    /// Ends the run of the active event set and makes the set in the slot `place` active. Called
-    /// while the context is not programmed into any PMU.
-    fn switch_to(&self, state: &mut ContextState, place: usize) {
-        state.set.end_run();
-        state.sets.due = false;
-        let ContextState { set, sets, .. } = &mut *state;
-        sets.activate(set, place);
-        if state.phase.is_started() {
-            self.start_virtual(state);
-        }
-    }
-
-    /// Makes the event set with the number `id` active. If the context is programmed into the PMU
-    /// of a CPU, only code on that CPU may call this function.
-    ///
-    /// # Errors
-    ///
-    /// `NoSet` if the event set does not exist, `Masked` if the context is masked until
-    /// `PERFMON_RESTART`.
-    pub(crate) fn activate_set(&self, state: &mut ContextState, id: u16) -> Result<(), Error> {
-        let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
-        if place == state.sets.active {
-            return Ok(());
-        }
-        // `PERFMON_RESTART` resets PMDs of the active event set, so the set must stay active until
-        // `PERFMON_RESTART`.
-        if state.sampling.masked {
-            return Err(Error::Masked);
-        }
-        let started = state.phase.is_started();
-        self.stop_counting(state);
-        // stop_counting() has delivered pending overflows, which can have masked the context.
-        if state.sampling.masked {
-            if started {
-                state.phase.start();
-            }
-            return Err(Error::Masked);
-        }
-        self.switch_to(state, place);
-        if started {
-            self.start_counting(state);
-        }
-        Ok(())
-    }
-
     /// Creates event sets, or changes the conditions under which existing event sets are switched.
     /// On failure, no event set is created or changed.
     ///

@@ -25,8 +25,9 @@ pub(crate) struct TaskEntry {
     pub(crate) config: AccountingConfig,
     /// True if the entry is being removed.
     pub(crate) removing: bool,
-    /// The directory, until the worker removes it. The entry is kept until the directory is
-    /// removed, so that no directory with the same name is created.
+    /// The directory of the task, or `None` after the worker has taken it out for removal. The
+    /// entry is kept until the directory is removed, so that no directory with the same name is
+    /// created.
     pub(crate) directory: Option<Directory>,
 }
 
@@ -47,7 +48,7 @@ impl TaskEntry {
     }
 }
 
-/// All entries, and the number of the next entry.
+/// All entries, and the number that the next new entry will get.
 pub(crate) struct TaskEntries {
     pub(crate) all: KVec<Option<TaskEntry>>,
     pub(crate) next: usize,
@@ -89,8 +90,8 @@ impl TaskEntries {
     }
 
     /// Starts to account the tasks of all entries when accounting is started. If the user of a task
-    /// would exceed `user_kb`, sets `removing` in the entry of the task and continues: an error for
-    /// one task would prevent the start for all users.
+    /// would exceed the limit `user_kb`, sets `removing` in the entry of the task and continues: an
+    /// error for one task would prevent the start for all users.
     pub(crate) fn account(&mut self, accounts: &AccountingState) -> Result {
         for entry in self.all.iter_mut().flatten() {
             if entry.removing || entry.has_ended() {

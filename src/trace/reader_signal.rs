@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notification of a trace's reader about unread data, and of the threads that wait until the
+//! Notifies the reader of a trace about unread data, and wakes the threads that wait until the
 //! reader has made room in a full buffer.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
