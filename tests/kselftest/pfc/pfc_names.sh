@@ -291,10 +291,6 @@ check_both_ways() { # NAME COMMAND...
 	check "$name, without perf" "$@"
 	via=""
 }
-# Runs the command only in a long run (make test-all).
-if_long() { # COMMAND...
-	[ -z "${LONG:-}" ] || "$@"
-}
 
 if [ -n "${LONG:-}" ]; then plan 35; else plan 10; fi
 cd /tmp || exit 1
