@@ -14,9 +14,11 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use ppa_rules::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 
-use crate::accounting::{for_each_cpu_values, Accounting, ACCOUNTING, MAX_READ_ATTEMPTS};
 use crate::config::AccountingConfig;
 use crate::individual_tasks::TaskEntry;
+use crate::read_cpus::for_each_cpu_values;
+use crate::read_tasks::MAX_READ_ATTEMPTS;
+use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
 use base::clock::Clock;
