@@ -18,7 +18,7 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::context::Context;
 use crate::contexts::loaded::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
-use crate::pmus;
+use crate::register_tables::Registers;
 use crate::reservation::PmuReservation;
 use crate::stats::{self, SelfStat};
 use crate::wrap_timer::{self, Workqueues};
@@ -178,7 +178,7 @@ impl Session {
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
-        registers: &Arc<pmus::Registers>,
+        registers: &Arc<Registers>,
         old: &RegisterMask,
         new: &RegisterMask,
     ) -> Result {

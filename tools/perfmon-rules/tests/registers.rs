@@ -10,7 +10,8 @@ mod pmu;
 use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
+use perfmon_rules::register_bitmap::RegisterBitmap;
+use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT};
 use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
 use pmu::{
     counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE_BIT, INT_BIT, OS_BIT,
