@@ -153,12 +153,17 @@ impl Failure {
         })
     }
 
-    /// Prints the error message to standard error and returns the exit status of `pfc`.
+    /// Returns true if standard output is a pipe that its reader has closed. In `pfc list | head
+    /// -1`, for example, head closes the pipe.
+    pub fn is_closed_stdout(&self) -> bool {
+        matches!(self, Self::Write(e) if e.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// Prints the error message to standard error and returns the exit status of `pfc`. A closed
+    /// standard output is not an error.
     pub fn report(&self) -> ExitCode {
         match self {
-            // In `pfc list | head -1`, for example, head closes the pipe, and pfc exits with
-            // success.
-            Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            _ if self.is_closed_stdout() => return ExitCode::SUCCESS,
             Self::InvalidFilter(lines) => message::print_message_lines(&format!("pfc: {lines}")),
             _ => message!("pfc: {self}"),
         }
