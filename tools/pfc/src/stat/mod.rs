@@ -57,7 +57,7 @@ use beside::SideCommand;
 use command::FollowedCommand;
 use counting::{CascadeThreshold, CountingContexts, DEFAULT_SET_TIMEOUT_NS};
 use estimate::CountSums;
-use event_loop::{EventLoop, ThreadPidfds, WakeReason};
+use event_loop::{EventLoop, WakeReason};
 use events::{Event, Machine};
 use interval::IntervalTimer;
 use perfmon::Scope;
@@ -449,7 +449,8 @@ impl StatSession<'_> {
     }
 
     /// Counts threads or CPUs until the command exits. Without a command, counting ends when the
-    /// user interrupts, and counting of threads also ends when all of the threads have exited.
+    /// user interrupts, and counting of threads also ends when the contexts of all threads have
+    /// ended.
     fn count_threads_or_cpus(
         &mut self,
         group: &mut CountingContexts,
@@ -458,25 +459,16 @@ impl StatSession<'_> {
         let mut timer = IntervalTimer::start(self.args);
         group.start().map_err(|e| syscall_failure("count", &e))?;
         let mut command = SideCommand::spawn(&self.args.command)?;
-        let mut live_threads = match &self.target {
-            Target::Threads(threads) if command.is_none() => Some(ThreadPidfds::new(threads)),
-            _ => None,
-        };
-        while !live_threads
-            .as_mut()
-            .is_some_and(ThreadPidfds::have_all_exited)
-        {
-            let mut fds = live_threads
-                .as_ref()
-                .map_or(Vec::new(), ThreadPidfds::fds_to_poll);
-            fds.extend(group.cpu_context_fds());
+        let ends_with_threads = command.is_none() && matches!(self.target, Target::Threads(_));
+        while !(ends_with_threads && group.have_all_contexts_ended()) {
             let until = timer
                 .next_due_at
                 .into_iter()
                 .chain(group.next_cpu_check_at());
-            let wake = self.event_loop.wait_for(until.min(), &fds);
-            drop(fds);
-            group.update_cpu_contexts().trying_to(READ_COUNTS_ACTION)?;
+            let wake = self
+                .event_loop
+                .wait_for(until.min(), &group.running_context_fds());
+            group.update_contexts().trying_to(READ_COUNTS_ACTION)?;
             let wake = wake.trying_to(WAIT)?;
             match wake {
                 WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
