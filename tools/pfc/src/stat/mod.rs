@@ -415,6 +415,21 @@ impl StatSession<'_> {
             },
             false => FollowedCommand::spawn_untraced(argv, group)?,
         };
+        let result = self.count_until_command_exits(&mut child, group, report);
+        if result.is_err() {
+            // Counting has failed, but the command continues to run. pfc waits until the command
+            // exits, and resumes each of its threads that ptrace stops.
+            child.wait_for_exit_uncounted(&mut self.event_loop);
+        }
+        result
+    }
+
+    fn count_until_command_exits(
+        &mut self,
+        child: &mut FollowedCommand,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
+    ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut timer = IntervalTimer::start(self.args);
         loop {
             let was_executed = child.has_executed_program();
@@ -459,6 +474,30 @@ impl StatSession<'_> {
         let mut timer = IntervalTimer::start(self.args);
         group.start().map_err(|e| syscall_failure("count", &e))?;
         let mut command = SideCommand::spawn(&self.args.command)?;
+        let result = self.poll_until_counting_ends(group, report, &mut timer, command.as_mut());
+        group.stop();
+        let elapsed = timer.started_at.elapsed();
+        // After a failure, the command continues to run, and pfc waits for it.
+        let status = command
+            .as_mut()
+            .map(|command| command.wait(&mut self.event_loop))
+            .transpose();
+        result?;
+        match timer.print_failure {
+            Some(failure) => Err(failure),
+            None => Ok((elapsed, status?)),
+        }
+    }
+
+    /// Waits until the command exits. If there is no command, waits until the user interrupts, the
+    /// contexts of all threads have ended, or a write has failed.
+    fn poll_until_counting_ends(
+        &mut self,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
+        timer: &mut IntervalTimer,
+        mut command: Option<&mut SideCommand>,
+    ) -> Result<(), Failure> {
         let ends_with_threads = command.is_none() && matches!(self.target, Target::Threads(_));
         while !(ends_with_threads && group.have_all_contexts_ended()) {
             let until = timer
@@ -487,16 +526,7 @@ impl StatSession<'_> {
                 break;
             }
         }
-        group.stop();
-        let elapsed = timer.started_at.elapsed();
-        let status = match &mut command {
-            Some(command) => command.status()?,
-            None => None,
-        };
-        match timer.print_failure {
-            Some(failure) => Err(failure),
-            None => Ok((elapsed, status)),
-        }
+        Ok(())
     }
 }
 
