@@ -142,6 +142,28 @@ test_top() {
 	stop || return 1
 	[ $rc = 0 ] && grep -q "^# .*, CPU 1 offline for [0-9.]* s$" said_by_pfc
 }
+# While pfc is stopped, CPU 1 goes offline and online, and another pfc attaches a context to CPU 1. A
+# CPU can have only one context, so the first pfc cannot monitor CPU 1 again.
+test_taken() { # VERB ARGUMENT...
+	local verb=$1
+	shift
+	start 2 "$@" || return 1
+	kill -STOP $pid
+	set_online 0
+	set_online 1
+	pfc stat -C 1 -o taken -e page-faults &
+	other=$!
+	within 60 has_contexts $other 1
+	kill -CONT $pid
+	within 60 lacks_contexts $pid 2
+	kill -INT $pid
+	wait $pid
+	rc=$?
+	kill -INT $other
+	wait $other
+	cat said_by_pfc
+	[ $rc = 2 ] && grep -q "^pfc: cannot $verb CPU 1 again: " said_by_pfc
+}
 # pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
 # test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
 test_suspend() {
@@ -163,7 +185,7 @@ insmod /modules/perfcounters.ko
 insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
-if [ -n "${LONG:-}" ]; then plan 9; else plan 7; fi
+if [ -n "${LONG:-}" ]; then plan 11; else plan 8; fi
 cd /tmp || exit 1
 begin_few_symbols
 check "9.6 pfc stat -a: a CPU that was offline is counted again, and the gap is a row" test_stat -a 2
@@ -175,7 +197,9 @@ check "9.6 pfc record -a: a CPU that was offline is sampled again, and pfc repor
 if_long check "9.6 pfc record -C 1: a CPU that was offline is sampled again, and pfc report shows the gap" test_record "-C 1" 1
 check "9.6 pfc top: a CPU that was offline is sampled again, and the title shows the gap" test_top
 check "9.6 pfc stat -a: CPUs are counted again after suspend" test_suspend
-rm -f counts lines said_by_pfc x table last_words
+check "9.6 pfc stat -a: status 2 if a CPU that was offline cannot be counted again" test_taken count stat -a -o counts -e page-faults
+if_long check "9.6 pfc record -a: status 2 if a CPU that was offline cannot be sampled again" test_taken sample record -a -F 500 -e cpu-clock -o x
+rm -f counts lines said_by_pfc taken x table last_words
 end_few_symbols
 unload_modules
 exit $failed

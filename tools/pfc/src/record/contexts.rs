@@ -162,7 +162,7 @@ pub struct Contexts {
     pub nr_failed_threads: usize,
     pub first_thread_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
-    incomplete_targets: IncompleteTargets,
+    pub incomplete_targets: IncompleteTargets,
     /// The throttling of all closed contexts, added up.
     throttling_of_closed_contexts: Throttling,
     /// The throttling of all contexts up to the last call of [`Contexts::take_new_throttling`].
@@ -172,13 +172,13 @@ pub struct Contexts {
     is_flight_recorder: bool,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
-    has_broken_ring: bool,
+    pub has_broken_ring: bool,
     /// The sampled CPUs; `None` if threads are sampled.
-    monitored_cpus: Option<MonitoredCpus>,
+    pub monitored_cpus: Option<MonitoredCpus>,
     /// The time for which each CPU was not sampled.
     unsampled_time_by_cpu: BTreeMap<u32, Duration>,
     /// The CPUs that could not be sampled again after they had come online, with the error.
-    restart_errors_by_cpu: BTreeMap<u32, io::Error>,
+    pub restart_errors_by_cpu: BTreeMap<u32, io::Error>,
     /// True if pfc runs in a PID namespace other than the initial one, so that samples of CPUs can
     /// belong to processes that have no ID in pfc's namespace.
     is_in_child_pid_namespace: bool,
@@ -499,7 +499,7 @@ impl Contexts {
     }
 
     /// Returns sentences about lost records of processes, samples without a name since the last
-    /// call, and threads or CPUs whose sampling ended early. Does not read the messages of the
+    /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
     /// contexts: [`Contexts::poll`] must be the first to read that a CPU is offline.
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
@@ -516,6 +516,8 @@ impl Contexts {
         for (cpu, error) in &self.restart_errors_by_cpu {
             problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
+        let cpus = self.monitored_cpus.as_ref();
+        problems.extend(cpus.and_then(MonitoredCpus::read_problem));
         if let n @ 1.. = std::mem::take(&mut self.drained.nr_samples_outside_namespace) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }

@@ -278,7 +278,7 @@ pub struct CountingContexts {
     /// The throttling of the contexts that were closed.
     throttling_of_closed_contexts: Throttling,
     /// The counted CPUs; `None` if threads are counted.
-    monitored_cpus: Option<MonitoredCpus>,
+    pub monitored_cpus: Option<MonitoredCpus>,
     /// The CPUs that could not be counted again after they had come online, with the error.
     pub restart_errors_by_cpu: BTreeMap<u32, io::Error>,
 }
@@ -322,19 +322,16 @@ impl CountingContexts {
 
     /// Returns the descriptors that become readable when a context has ended.
     pub fn running_context_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let running = self
-            .contexts
-            .values()
-            .filter(|attached| attached.end_causes.is_none());
+        let contexts = self.contexts.values();
+        let running = contexts.filter(|attached| attached.end_causes.is_none());
         running.map(|attached| attached.context.as_fd()).collect()
     }
 
     /// Returns true if all contexts have ended, or if there are no contexts. The context of a
     /// thread ends at the latest when the thread exits.
     pub fn have_all_contexts_ended(&self) -> bool {
-        self.contexts
-            .values()
-            .all(|attached| attached.end_causes.is_some())
+        let mut contexts = self.contexts.values();
+        contexts.all(|attached| attached.end_causes.is_some())
     }
 
     /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
@@ -364,7 +361,9 @@ impl CountingContexts {
                 // update_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    self.restart_errors_by_cpu.insert(cpu, error);
+                    if is_online(cpu) {
+                        self.restart_errors_by_cpu.insert(cpu, error);
+                    }
                 }
                 (Ok(()), None) => {}
             }

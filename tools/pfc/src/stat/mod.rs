@@ -68,7 +68,7 @@ use target::report_title;
 
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::sum_by_cpu;
+use crate::hotplug::{sum_by_cpu, MonitoredCpus};
 use crate::output::Out;
 use crate::pmu::load_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
@@ -162,7 +162,14 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         for (cpu, error) in &group.restart_errors_by_cpu {
             let failure = syscall_failure(&format!("count CPU {cpu} again"), error);
             message!("pfc: {failure}");
+            is_complete = false;
         }
+        let cpus = group.monitored_cpus.as_ref();
+        if let Some(problem) = cpus.and_then(MonitoredCpus::read_problem) {
+            message!("pfc: {problem}");
+            is_complete = false;
+        }
+        is_complete &= !group.incomplete_targets.has_early_end();
         let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
@@ -178,8 +185,8 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
 }
 
 /// Returns the exit status of a run of `pfc stat` or `pfc record`: the status of the command, if
-/// there was one. If `is_complete` is false, because threads were not counted or sampled, a status
-/// of 0 is replaced by 2.
+/// there was one. If `is_complete` is false, because threads or CPUs were not counted or sampled to
+/// their end, a status of 0 is replaced by 2.
 pub fn exit_code_of_run(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
     match status {
         Some(status) if !status.success() => exit_code(status),

@@ -52,7 +52,9 @@ impl Contexts {
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.contexts_by_target.remove(&cpu);
-                    self.restart_errors_by_cpu.insert(cpu, error);
+                    if is_online(cpu) {
+                        self.restart_errors_by_cpu.insert(cpu, error);
+                    }
                 }
             }
         }
