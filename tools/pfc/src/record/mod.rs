@@ -213,7 +213,7 @@ fn explain_sampling_error(error: &io::Error, format: &str) -> Failure {
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
         )),
         (io::ErrorKind::OutOfMemory, _) => Failure::Refused(format!(
-            "cannot record: {error}: the ring is too large; take fewer pages (-m), or raise ulimit -l"
+            "cannot record: {error}: a ring exceeds the limit on locked memory (ulimit -l) or that of the control group, or memory is short; take fewer pages (-m)"
         )),
         (_, Some(libc::ENOTTY)) => Failure::Refused(
             "cannot record: the module perfmon that is loaded cannot sample; load a newer one"
