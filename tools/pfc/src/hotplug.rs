@@ -7,7 +7,9 @@
 //! a new context to it. The time in which a monitored CPU has no context is called a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use crate::limits;
@@ -18,6 +20,8 @@ use crate::text_file;
 /// The sysfs file with the list of online CPUs. The kernel does not notify readers of the list of
 /// online CPUs when a CPU goes offline or comes online.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
+/// The sysfs file with the list of the CPUs that the machine has, online or offline.
+const PRESENT: &str = "/sys/devices/system/cpu/present";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that
@@ -74,8 +78,32 @@ pub struct MonitoredCpus {
 /// Returns the error of reading [`ONLINE`], or `InvalidData` if the file does not contain a list of
 /// CPUs.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
-    let list = text_file::read(ONLINE)?;
+    read_cpu_list(ONLINE)
+}
+
+/// Returns the CPUs that the machine has, online or offline, in ascending order.
+///
+/// # Errors
+///
+/// Returns the error of reading [`PRESENT`], or `InvalidData` if the file does not contain a list
+/// of CPUs.
+pub fn present_cpus() -> io::Result<Vec<u32>> {
+    read_cpu_list(PRESENT)
+}
+
+fn read_cpu_list(path: &str) -> io::Result<Vec<u32>> {
+    let list = text_file::read(path)?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Returns a number that changes each time the CPU comes online. Returns `None` if the CPU is
+/// offline.
+///
+/// The number is the inode of the CPU's directory `topology` in sysfs. The kernel removes the
+/// directory when the CPU goes offline, and makes a new one when the CPU comes online.
+pub fn read_cpu_generation(cpu: u32) -> Option<u64> {
+    let topology = fs::metadata(format!("/sys/devices/system/cpu/cpu{cpu}/topology"));
+    Some(topology.ok()?.ino())
 }
 
 /// Returns false if the CPU is offline, and true if the CPU is online or [`ONLINE`] cannot be read.

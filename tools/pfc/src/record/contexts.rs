@@ -6,6 +6,7 @@
 mod cpus;
 mod follow;
 mod lost;
+mod processes;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,23 +20,14 @@ use lost::LostRecordCounts;
 
 use super::freq::FreqController;
 use super::task_events::PerfTaskEvents;
-use super::tasks::{list_numeric_entries, now, BuildIdsByFile, ProcessRecorder};
+use super::tasks::{now, ProcessRecorder};
 use crate::data::{Encoder, SampleId};
 use crate::hotplug::MonitoredCpus;
-use crate::limits;
 use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
 use crate::target::{is_esrch, on_target};
-use crate::text_file;
-
-/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
-fn read_process_id_of_thread(thread: u32) -> u32 {
-    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
-}
 
 /// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
@@ -300,18 +292,10 @@ impl Contexts {
                 self.adjust_sampling_periods(target);
             }
         }
+        self.reopen_events_of_started_cpus();
         self.attach_newly_online_cpus();
         self.record_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_perf_task_events();
-    }
-
-    /// Reads the kernel's records of processes. Called after samples are read and before the
-    /// samples are written: for each written sample, all earlier records of processes must have
-    /// been read.
-    fn drain_perf_task_events(&mut self) {
-        if let Some(events) = &mut self.perf_task_events {
-            self.tasks.drain_kernel_records(events);
-        }
     }
 
     /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
@@ -508,11 +492,7 @@ impl Contexts {
                 self.incomplete_targets.add(*target, causes);
             }
         }
-        let mut problems = Vec::new();
-        let events = self.perf_task_events.as_ref();
-        if let lost @ 1.. = events.map_or(0, |events| events.nr_lost_records) {
-            problems.push(format!("{lost} records of processes were lost: some names may be missing, or those of an earlier program"));
-        }
+        let mut problems = self.find_process_record_problems();
         for (cpu, error) in &self.restart_errors_by_cpu {
             problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
@@ -529,68 +509,4 @@ impl Contexts {
         problems.extend(incomplete.cause_sentences(self.config.scope, "sampling"));
         problems
     }
-}
-
-impl Contexts {
-    /// Opens perf events with which the kernel records changes of the names and mappings of
-    /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
-    /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
-    /// the perf events, /proc is also read during the recording.
-    pub fn start_process_tracking(&mut self, threads: Option<&[u32]>) {
-        // All records from /proc get a time before the perf events are opened. If a process changes
-        // while /proc is read, the kernel's record of the change is later and has precedence.
-        let time = now();
-        let processes = threads.map(read_process_ids_of_threads);
-        self.open_perf_task_events(processes.as_deref());
-        self.record_existing_processes(
-            processes.unwrap_or_else(|| list_numeric_entries("/proc")),
-            time,
-        );
-    }
-
-    /// Records the names and mappings of processes from /proc, with the time `time`.
-    fn record_existing_processes(&mut self, processes: Vec<u32>, time: u64) {
-        let mut build_ids = BuildIdsByFile::new();
-        for pid in processes {
-            self.tasks
-                .record_existing_process(pid, time, &mut build_ids);
-        }
-    }
-
-    /// Opens perf events for the kernel's records of the given processes, or of all processes.
-    /// Returns false if the kernel refuses to open the events.
-    fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
-        let events = match processes {
-            None => PerfTaskEvents::open_for_all_tasks(),
-            Some(processes) => {
-                let threads = |pid| list_numeric_entries(&format!("/proc/{pid}/task"));
-                PerfTaskEvents::open_for_threads(
-                    &processes.iter().flat_map(threads).collect::<Vec<u32>>(),
-                )
-            }
-        };
-        if let Err(error) = &events {
-            if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
-                let advice = limits::advice(error);
-                message!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
-            }
-        }
-        self.perf_task_events = events.ok();
-        let is_open = self.perf_task_events.is_some();
-        if is_open {
-            self.tasks.use_kernel_records();
-        }
-        is_open
-    }
-}
-
-/// Returns the process IDs of the given threads, without duplicates.
-fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
-    let mut processes: Vec<u32> = threads
-        .iter()
-        .map(|t| read_process_id_of_thread(*t))
-        .collect();
-    processes.sort_unstable();
-    processes.dedup();
-    processes
 }
