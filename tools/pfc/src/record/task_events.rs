@@ -11,7 +11,7 @@
 //! names of the program that ran when the sample was taken. This is true even if the program soon
 //! ended or its file was replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -38,8 +38,12 @@ const RECORD_SAMPLE_ID_BYTES: usize = 32;
 /// contexts of threads.
 const NR_RESERVED_FDS: usize = 64;
 
+/// The maximum number of times that the threads of processes are listed when their events are
+/// opened.
+const MAX_THREAD_LISTINGS: usize = 10;
+
 /// The minimum time between two checks of which CPUs are online.
-const CPU_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const CPU_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The ring of the events on a CPU.
 #[derive(Debug)]
@@ -149,8 +153,13 @@ impl PerfTaskEvents {
         };
     }
 
-    /// Opens events for the given threads, and for all threads and processes that the given threads
-    /// will start.
+    /// Opens events for the threads that `list_threads` returns, and for all threads and processes
+    /// that these threads will start.
+    ///
+    /// A thread that starts after the threads were listed has no event if the event of its creator
+    /// was not open yet. The threads are therefore listed again until the list has no new threads,
+    /// but at most [`MAX_THREAD_LISTINGS`] times: a process can start threads all the time, and
+    /// most of them have the events of their creator.
     ///
     /// An event is opened for each thread on each CPU, also on CPUs that are offline, so that an
     /// exec on a CPU that comes online later is recorded. If one event per thread and CPU would
@@ -160,17 +169,27 @@ impl PerfTaskEvents {
     ///
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
     /// many threads and events for all tasks could not be opened.
-    pub fn open_for_threads(threads: &[u32]) -> io::Result<Self> {
+    pub fn open_for_threads(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
         let cpus = present_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let needed_fds = threads.len() * (cpus.len() + 1) + NR_RESERVED_FDS;
-        if needed_fds as u64 > fd_limit {
-            return Self::open_for_all_tasks()
-                .map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
-        }
         let mut events = Self::new(false);
-        for thread in threads {
-            events.open_for_thread(*thread, &cpus)?;
+        let mut opened = BTreeSet::new();
+        for _ in 0..MAX_THREAD_LISTINGS {
+            let mut threads = list_threads();
+            threads.retain(|thread| opened.insert(*thread));
+            if threads.is_empty() {
+                break;
+            }
+            let needed_fds = opened.len() * (cpus.len() + 1) + NR_RESERVED_FDS;
+            if needed_fds as u64 > fd_limit {
+                // The descriptors of these events are closed, so that they can be used again.
+                drop(events);
+                return Self::open_for_all_tasks()
+                    .map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
+            }
+            for thread in threads {
+                events.open_for_thread(thread, &cpus)?;
+            }
         }
         Ok(events)
     }
@@ -320,20 +339,59 @@ mod tests {
         copy_process_records(&[0; 64], &mut to, 2);
     }
 
-    #[test]
-    fn r1_9_thread_events_report_new_thread_names() {
-        let tid = rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs();
-        let Ok(mut events) = PerfTaskEvents::open_for_threads(&[tid]) else {
-            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
-            return;
-        };
-        // The new thread sets its own name.
+    fn own_thread_id() -> u32 {
+        let id = rustix::thread::gettid().as_raw_nonzero();
+        id.get().unsigned_abs()
+    }
+
+    /// Starts a thread, which sets its own name to "named-later", and waits until it has exited.
+    fn spawn_named_thread() {
         let thread = std::thread::Builder::new().name("named-later".to_owned());
         let thread = thread.spawn(|| {}).expect("a thread");
         thread.join().expect("no panic");
+    }
+
+    /// The second list of threads has a thread that is not in the first list, and was not started
+    /// by a thread in the first list.
+    #[test]
+    fn r1_9_thread_started_while_events_are_opened_has_events() {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            to_main.send(own_thread_id()).expect("a receiver");
+            if from_main.recv().is_ok() {
+                spawn_named_thread();
+            }
+        });
+        let (own, other_id) = (own_thread_id(), from_other.recv().expect("an ID"));
+        let nr_listings = std::cell::Cell::new(0);
+        let list_threads = || {
+            nr_listings.set(nr_listings.get() + 1);
+            match nr_listings.get() {
+                1 => vec![own],
+                _ => vec![own, other_id],
+            }
+        };
+        let events = PerfTaskEvents::open_for_threads(list_threads);
+        to_other.send(()).expect("a receiver");
+        other.join().expect("no panic");
+        // If the kernel refuses perf_event_open() on this machine, the test is skipped.
+        if let Ok(mut events) = events {
+            let mut to = Encoder::default();
+            events.drain_rings(&mut to, 1);
+            assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
+            assert_eq!(nr_listings.get(), 3);
+        }
+    }
+
+    #[test]
+    fn r1_9_thread_events_report_new_thread_names() {
+        let tid = own_thread_id();
+        let Ok(mut events) = PerfTaskEvents::open_for_threads(|| vec![tid]) else {
+            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
+            return;
+        };
+        spawn_named_thread();
         let mut to = Encoder::default();
         events.drain_rings(&mut to, 1);
         assert_eq!(events.nr_lost_records, 0);

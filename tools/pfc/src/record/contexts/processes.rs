@@ -41,7 +41,7 @@ impl Contexts {
     pub(super) fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
             None => PerfTaskEvents::open_for_all_tasks(),
-            Some(processes) => PerfTaskEvents::open_for_threads(&list_threads(processes)),
+            Some(processes) => PerfTaskEvents::open_for_threads(|| list_threads(processes)),
         };
         if let Err(error) = &events {
             if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
