@@ -149,6 +149,8 @@ pub struct Contexts {
     pub tasks: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     perf_task_events: Option<PerfTaskEvents>,
+    /// A sentence for the user about perf events that could not be opened.
+    unopened_events_problem: Option<String>,
     pub drained: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
     pub nr_failed_threads: usize,
@@ -195,6 +197,7 @@ impl Contexts {
             contexts_by_target: BTreeMap::new(),
             tasks: ProcessRecorder::new(id),
             perf_task_events: None,
+            unopened_events_problem: None,
             drained,
             nr_failed_threads: 0,
             first_thread_error: None,

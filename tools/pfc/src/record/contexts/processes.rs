@@ -3,12 +3,15 @@
 //! Tracks the names and the mappings of the sampled processes: from the kernel's records, or from
 //! /proc if the kernel refuses to open perf events.
 
+use std::io;
+
+use perfmon::Scope;
+
 use super::Contexts;
 use crate::limits;
 use crate::record::task_events::PerfTaskEvents;
 use crate::record::tasks::{list_numeric_entries, now, BuildIdsByFile};
 use crate::text_file;
-use perfmon::Scope;
 
 impl Contexts {
     /// Opens perf events with which the kernel records changes of the names and mappings of
@@ -43,12 +46,9 @@ impl Contexts {
             None => PerfTaskEvents::open_for_all_tasks(),
             Some(processes) => PerfTaskEvents::open_for_threads(|| list_threads(processes)),
         };
-        if let Err(error) = &events {
-            if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
-                let advice = limits::advice(error);
-                message!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
-            }
-        }
+        let scope = self.config.scope;
+        let error = events.as_ref().err();
+        self.unopened_events_problem = error.and_then(|e| describe_unopened_events(e, scope));
         self.perf_task_events = events.ok();
         let is_open = self.perf_task_events.is_some();
         if is_open {
@@ -99,9 +99,10 @@ impl Contexts {
         self.record_existing_processes(processes, time);
     }
 
-    /// Returns sentences about changes of processes for which the kernel's records are missing.
+    /// Returns sentences about changes of processes for which the kernel's records are missing, and
+    /// about perf events that could not be opened.
     pub(super) fn find_process_record_problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
         let consequence = "some names may be missing, or those of an earlier program";
         if let Some(events) = &self.perf_task_events {
             if let lost @ 1.. = events.nr_lost_records {
@@ -116,6 +117,26 @@ impl Contexts {
         }
         problems
     }
+}
+
+/// Returns a sentence for the user that perf events could not be opened, with the consequence.
+///
+/// If threads are sampled, a sentence is returned only for a lack of descriptors: the ring of a
+/// thread reports the execs of the thread. The ring of a CPU does not report execs.
+fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
+    let errno = error.raw_os_error();
+    if scope == Scope::Thread && !matches!(errno, Some(libc::EMFILE | libc::ENFILE)) {
+        return None;
+    }
+    let consequence = match scope {
+        Scope::Thread => "",
+        Scope::System => "; for up to 100 ms after an exec, samples may have names of the program before the exec",
+    };
+    let advice = match errno {
+        Some(libc::EACCES | libc::EPERM) => "; perf_event_open(2) needs CAP_PERFMON, or a sysctl kernel.perf_event_paranoid of 0 or less; a container may forbid it".to_owned(),
+        _ => limits::advice(error),
+    };
+    Some(format!("names are read from /proc, because perf events cannot be opened: {error}{consequence}{advice}"))
 }
 
 /// Returns the process IDs of the given threads, without duplicates.
