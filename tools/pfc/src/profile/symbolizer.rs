@@ -15,7 +15,7 @@ use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
 use super::files::{FileIdentity, ERROR_ANOTHER_BUILD};
 use super::kernel::{self, KernelFunction, KernelSymbols};
 use super::perf_map::PerfMap;
-use super::symbols::{Symbols, UNKNOWN_NAME};
+use super::symbols::{Symbols, PLT_SUFFIX, UNKNOWN_NAME};
 use super::Frame;
 use crate::kernel_identity::KernelIdentity;
 use crate::record::read_loaded_modules;
@@ -248,7 +248,9 @@ impl Symbolizer {
     fn demangle_cached(&mut self, name: Rc<str>) -> Rc<str> {
         let known = self.demangled_names.entry(name);
         let demangled = |name: &Rc<str>| -> Rc<str> {
-            match demangle(name) {
+            let stub_of = name.strip_suffix(PLT_SUFFIX);
+            match demangle(stub_of.unwrap_or(name)) {
+                Some(demangled) if stub_of.is_some() => format!("{demangled}{PLT_SUFFIX}").into(),
                 Some(demangled) => demangled.into(),
                 // Cut a long name: a table becomes as wide as its longest cell.
                 None if name.len() > MAX_DEMANGLED_NAME_BYTES => {
