@@ -90,6 +90,21 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
     assert_eq!(sampled_function_name(&recorded), "[unknown]");
 }
 
+/// Only a file whose contents are wrong gets the question what the file is.
+#[test]
+fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
+    let message = |path: &Path| {
+        let failure = read_profile(path, false).err();
+        failure.expect("no samples").to_string()
+    };
+    assert_eq!(
+        message(Path::new("/")),
+        "cannot read /: Is a directory (os error 21)"
+    );
+    let question = "; is it a file of pfc record or perf record, and whole?";
+    assert!(message(&write_temporary_file(b"no samples")).ends_with(question));
+}
+
 #[test]
 fn r1_15_lost_samples_of_perf_are_counted_once() {
     let id = SampleId {

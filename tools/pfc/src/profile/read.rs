@@ -52,13 +52,6 @@ const KVM_GUEST_OBJECT: &str = "[guest]";
 /// The path that stands for standard input.
 const STDIN_PATH: &str = "-";
 
-fn unreadable_file_error(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::Refused(format!(
-        "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        input_name_for_messages(path)
-    ))
-}
-
 /// Returns the name that messages use for the input file at `path`.
 pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
     match path == Path::new(STDIN_PATH) {
@@ -71,15 +64,14 @@ pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
 /// [`STDIN_PATH`] stands for standard input. If `inlined` is true, call stacks have frames of
 /// inlined functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
-    let error = |e: &dyn std::fmt::Display| unreadable_file_error(path, e);
+    let name = input_name_for_messages(path);
     let bytes = match path == Path::new(STDIN_PATH) {
         true => pipe::read_stdin()?,
         false => input_file::read(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Failure::Refused(format!(
-                "there is no {}; make it: pfc record COMMAND",
-                visible::escape_path(path)
-            )),
-            _ => error(&e),
+            std::io::ErrorKind::NotFound => {
+                Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
+            }
+            _ => Failure::Call(format!("read {name}"), e),
         })?,
     };
     let mut reader = Reader::default();
@@ -88,7 +80,11 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
         reader.recorded_until = metadata.and_then(|m| m.modified().ok());
     }
-    reader.add_file(bytes).map_err(|e| error(&e))?;
+    reader.add_file(bytes).map_err(|why| {
+        Failure::Refused(format!(
+            "cannot read {name}: {why}; is it a file of pfc record or perf record, and whole?"
+        ))
+    })?;
     let messages = reader.find_problems();
     Ok((reader.profile, messages))
 }
