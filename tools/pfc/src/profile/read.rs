@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linux_perf_data::{DsoInfo, DsoKey, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
@@ -138,6 +138,9 @@ pub struct Reader {
     /// The time at which the file of samples was last written. `None` for standard input, and for
     /// samples that are shown while they are recorded.
     recorded_until: Option<SystemTime>,
+    /// One point of time on the clock of files and, in nanoseconds, on the clock of the records.
+    /// `None` if the file of samples does not have such a point, as most files of perf.
+    clock: Option<(SystemTime, u64)>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
     lost_records: u64,
@@ -223,6 +226,11 @@ impl Reader {
             });
         }
         self.profile.events = events;
+        let clock = perf_file.clock_data().ok().flatten();
+        self.clock = clock.and_then(|clock| {
+            let wall_clock = UNIX_EPOCH.checked_add(Duration::from_nanos(clock.wall_clock_ns))?;
+            Some((wall_clock, clock.clockid_time_ns))
+        });
         let command = perf_file.feature_section_data(Feature::CMDLINE);
         if let Some(words) = command.and_then(|c| parse_command_words(c, perf_file.endian())) {
             self.profile.command = words;
@@ -260,7 +268,7 @@ impl Reader {
                     Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
                         self.end_offline_time(record_cpu(&record), r.timestamp);
                     }
-                    Ok(record) => self.handle_record(attr_index, record, &periods),
+                    Ok(parsed) => self.handle_record(attr_index, &record, parsed, &periods),
                     Err(_) => {}
                 }
             }
@@ -268,7 +276,31 @@ impl Reader {
         Ok(())
     }
 
-    fn handle_record(&mut self, event: usize, record: EventRecord<'_>, periods: &[u64]) {
+    /// Returns the time of a record on the clock of files. If only the time of the last write to
+    /// the file of samples is known, returns that time.
+    fn file_time(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
+        let time = record
+            .common_data()
+            .ok()
+            .and_then(|common| common.timestamp);
+        let time = self.clock.zip(time).and_then(|((wall_clock, at), time)| {
+            let distance = Duration::from_nanos(time.abs_diff(at));
+            match time < at {
+                true => wall_clock.checked_sub(distance),
+                false => wall_clock.checked_add(distance),
+            }
+        });
+        time.or(self.recorded_until)
+    }
+
+    /// Handles a record of the event number `event`. `record` is the parsed form of `raw`.
+    fn handle_record(
+        &mut self,
+        event: usize,
+        raw: &RawEventRecord<'_>,
+        record: EventRecord<'_>,
+        periods: &[u64],
+    ) {
         match record {
             EventRecord::Comm(r) => {
                 if r.is_execve {
@@ -317,6 +349,7 @@ impl Reader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: FileIdentity::Any,
+                    mapped_at: self.file_time(raw),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -325,7 +358,8 @@ impl Reader {
                     end: r.address.saturating_add(r.length),
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
-                    identity: mapped_file_identity(&r.file_id, self.recorded_until),
+                    identity: mapped_file_identity(&r.file_id),
+                    mapped_at: self.file_time(raw),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -371,6 +405,7 @@ impl Reader {
             file_offset: start,
             object: OsString::from(kernel_object_name(&name)).into(),
             identity: FileIdentity::Any,
+            mapped_at: None,
         };
         self.processes.kernel_mappings.insert(start, region);
     }
@@ -508,15 +543,13 @@ impl Reader {
     }
 }
 
-/// Returns the identity of a mapped file, from the record of the mapping. `recorded_until` is the
-/// time of the recording, if it is known.
-fn mapped_file_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> FileIdentity {
+/// Returns the identity of a mapped file, from the record of the mapping.
+fn mapped_file_identity(file: &Mmap2FileId) -> FileIdentity {
     match file {
         Mmap2FileId::BuildId(id) if !id.is_empty() => FileIdentity::BuildId(id.as_slice().into()),
         Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => FileIdentity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
-            unchanged_since: recorded_until,
         },
         _ => FileIdentity::Any,
     }

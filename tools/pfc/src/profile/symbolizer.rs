@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use super::address_space::{AddressSpace, Processes};
 use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
@@ -42,6 +43,9 @@ pub struct Symbolizer {
     /// The file lookups that were tried, each with the process ID, and the path and the identity of
     /// the file. No lookup is repeated.
     tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
+    /// The paths of files whose symbols were not used because the files were changed after they
+    /// were mapped.
+    changed_files: BTreeSet<Rc<OsStr>>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
     pub perf_maps: HashMap<i32, PerfMap>,
@@ -70,6 +74,7 @@ impl Symbolizer {
     pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
         self.demangled_names.clear();
         self.displayed_objects.clear();
+        self.changed_files.clear();
         self.perf_maps.retain(|pid, _| !pids.contains(pid));
         self.tried_file_lookups
             .retain(|(pid, _, _)| !pids.contains(pid));
@@ -79,11 +84,19 @@ impl Symbolizer {
         }
     }
 
-    /// Drops perf maps that have changed and, if modules were loaded or unloaded, the symbols of
+    /// Drops perf maps and symbols of files that have changed and, if modules were loaded or unloaded, the symbols of
     /// the kernel and the mappings of modules. The symbols are read again for the next sample that
     /// needs them.
     pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
         self.perf_maps.retain(|pid, known| !known.has_changed(*pid));
+        let all = self.symbols_by_file.iter();
+        let changed = all.filter(|(_, symbols)| symbols.as_ref().is_ok_and(Symbols::has_changed));
+        let changed: HashSet<_> = changed.map(|(file, _)| file.clone()).collect();
+        self.symbols_by_file
+            .retain(|file, _| !changed.contains(file));
+        self.tried_file_lookups.retain(|(_, path, identity)| {
+            changed.is_empty() || !changed.contains(&(path.clone(), identity.clone()))
+        });
         if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
             self.kernel_symbols = None;
             // After the mappings of modules are dropped, the module of an address is taken from the
@@ -194,7 +207,7 @@ impl Symbolizer {
         };
         let path = region.object.clone();
         let object = self.displayed_object(&path);
-        let identity = region.identity.clone();
+        let (identity, mapped_at) = (region.identity.clone(), region.mapped_at);
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
         if *object == *VDSO_MAPPING {
@@ -216,7 +229,7 @@ impl Symbolizer {
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
             let finds_inlined = self.finds_inlined;
-            if let Some(symbols) = self.symbols_of_mapped_file(pid, &path, identity) {
+            if let Some(symbols) = self.symbols_of_mapped_file(pid, &path, identity, mapped_at) {
                 found = symbols.find_at_file_offset(at).map(owned);
                 if finds_inlined && found.is_some() {
                     inlined = symbols.find_inlined_at_file_offset(at);
@@ -275,7 +288,8 @@ impl Symbolizer {
         self.vdso_symbols.get_or_insert_with(read).as_ref()
     }
 
-    /// Returns the symbols of a file that a process has mapped. If the file was not found for one
+    /// Returns the symbols of a file that a process has mapped at the time `mapped_at`, unless the
+    /// file has no build ID and was changed later. If the file was not found for one
     /// process, it is searched for again for the next process that has mapped it, because each
     /// process may have another root directory.
     fn symbols_of_mapped_file(
@@ -283,6 +297,7 @@ impl Symbolizer {
         pid: i32,
         path: &Rc<OsStr>,
         mapped: FileIdentity,
+        mapped_at: Option<SystemTime>,
     ) -> Option<&mut Symbols> {
         let identity = match (mapped, self.recorded_build_ids.get(&**path)) {
             (FileIdentity::BuildId(id), _) => FileIdentity::BuildId(id),
@@ -297,7 +312,12 @@ impl Symbolizer {
                 self.symbols_by_file.insert(key.clone(), found);
             }
         }
-        self.symbols_by_file.get_mut(&key)?.as_mut().ok()
+        let symbols = self.symbols_by_file.get_mut(&key)?.as_mut().ok()?;
+        if mapped_at.is_some_and(|time| symbols.was_changed_after(time)) {
+            self.changed_files.insert(key.0);
+            return None;
+        }
+        Some(symbols)
     }
 
     /// Returns the message for the user that says why kernel functions have no names.
@@ -373,6 +393,15 @@ impl Symbolizer {
             let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
+                list.join(", ")
+            ));
+        }
+        if !self.changed_files.is_empty() {
+            let names = self.changed_files.iter();
+            let list: Vec<_> = names.map(|file| visible::escape_os(file)).collect();
+            lines.push(format!(
+                "no names of functions in {}: the file has no build ID, and its contents or \
+                 attributes were changed after it was mapped",
                 list.join(", ")
             ));
         }

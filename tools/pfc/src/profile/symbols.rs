@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use object::elf::SHF_EXECINSTR;
 use object::{
@@ -17,7 +18,8 @@ use object::{
 
 use super::debug_files::DebugLink;
 use super::files::{
-    candidate_paths, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD, ERROR_NOT_FOUND,
+    candidate_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
+    ERROR_NOT_FOUND,
 };
 use super::inlined::InlinedFunctions;
 use crate::text_file;
@@ -55,13 +57,28 @@ struct DebugInfoSource {
     mapped_path: PathBuf,
     /// The path and the identity by which the ELF file was found.
     found_file: (PathBuf, FileIdentity),
+    /// The time of the last change of the ELF file before it was read. `None` if the file has a
+    /// build ID, which identifies its contents.
+    changed_at: Option<SystemTime>,
     debug_link: DebugLink,
 }
 
 impl DebugInfoSource {
+    /// Returns true if the ELF file was changed after it was read. A file that was removed has not
+    /// changed.
+    fn has_changed(&self) -> bool {
+        let now = self
+            .changed_at
+            .and_then(|_| change_time(&self.found_file.0));
+        now.is_some() && now != self.changed_at
+    }
+
     /// Reads the inlined functions from the ELF file or, if the ELF file has no debugging
     /// information, from its debug file.
     fn read_inlined_functions(&self) -> Option<InlinedFunctions> {
+        if self.has_changed() {
+            return None;
+        }
         let (path, identity) = &self.found_file;
         let bytes = read_mapped_file(path, identity).ok()?;
         let found = InlinedFunctions::read(&bytes);
@@ -186,6 +203,8 @@ impl Symbols {
         let is_usable =
             |candidate: &PathBuf| *identity != FileIdentity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
+            let has_inode = matches!(identity, FileIdentity::Inode { .. });
+            let changed_at = has_inode.then(|| change_time(&candidate)).flatten();
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
             let parse = |bytes: Vec<u8>| {
                 let link = DebugLink::read(&bytes);
@@ -194,6 +213,7 @@ impl Symbols {
                     pid,
                     mapped_path: path.to_owned(),
                     found_file: (candidate.clone(), identity.clone()),
+                    changed_at,
                     debug_link: link,
                 });
                 Ok(symbols)
@@ -208,6 +228,19 @@ impl Symbols {
             }
         }
         Err(why.unwrap_or("not a file"))
+    }
+
+    /// Returns true if the file, which has no build ID, was changed after `time` and before it was
+    /// read.
+    pub fn was_changed_after(&self, time: SystemTime) -> bool {
+        let source = self.debug_source.as_ref();
+        source.is_some_and(|source| source.changed_at.is_some_and(|changed| changed > time))
+    }
+
+    /// Returns true if the file, which has no build ID, was changed after it was read.
+    pub fn has_changed(&self) -> bool {
+        let source = self.debug_source.as_ref();
+        source.is_some_and(DebugInfoSource::has_changed)
     }
 
     /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
