@@ -16,7 +16,8 @@ use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
 use super::{Profile, Reader};
 use crate::data::record::Region;
-use crate::data::{encode_file, Attribute, Encoder, SampleId};
+use crate::data::{encode_file, encode_file_of, Attribute, Encoder, SampleId};
+use crate::kernel_identity::KernelIdentity;
 use crate::record::now;
 
 /// Returns an ELF file without a build ID, which has functions of these names at 0x1100, 0x1180 and
@@ -148,6 +149,63 @@ fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
     );
     let question = "; is it a file of pfc record or perf record, and whole?";
     assert!(message(&write_temporary_file(b"no samples")).ends_with(question));
+}
+
+/// Returns the name of a function in anonymous memory of process `pid`, and the messages of pfc.
+/// The file was recorded on the kernel `kernel`, and the process called exec at the time `exec`.
+fn jit_function_name(kernel: &KernelIdentity, pid: u32, exec: u64) -> (String, Vec<String>) {
+    let id = |time| SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    };
+    let mut encoder = Encoder::default();
+    encoder.comm(b"compiler", true, &id(exec));
+    let region = Region {
+        start: 0x1000,
+        end: 0x2000,
+        path: "//anon".into(),
+        ..Region::default()
+    };
+    encoder.mmap2(&region, &id(exec + 1));
+    let sample = Sample {
+        ip: 0x1008,
+        pid,
+        tid: pid,
+        time: exec + 2,
+        ..Sample::default()
+    };
+    encoder.sample(&sample, 1);
+    let file = encode_file_of(kernel, &[test_event()], false, &[&encoder.bytes]);
+    let file = write_temporary_file(&file);
+    let (profile, messages) = read_profile(&file, false).expect("samples");
+    let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
+    (name, messages)
+}
+
+#[test]
+fn r1_9_a_perf_map_of_another_process_with_the_same_id_gives_no_names() {
+    // The kernel never gives this process ID: the limit is 2^22.
+    let pid = (1 << 23) + 2;
+    let path = format!("/tmp/perf-{pid}.map");
+    fs::write(&path, "1000 10 compiled\n").expect("room");
+    let kernel = KernelIdentity::of_running();
+    let exec = now();
+    let used = jit_function_name(&kernel, pid, exec);
+    let (name, messages) = jit_function_name(&kernel, pid, exec + 1_000_000_000);
+    let another_boot = KernelIdentity {
+        boot_id: b"another".to_vec(),
+        ..kernel
+    };
+    let of_another_boot = jit_function_name(&another_boot, pid, exec);
+    fs::remove_file(&path).expect("a file");
+    assert_eq!(used, ("compiled".to_owned(), Vec::new()));
+    assert_eq!(name, "[unknown]");
+    assert!(messages[0].contains(&format!("in the processes {pid}: ")));
+    assert_eq!(of_another_boot.0, "[unknown]");
+    assert!(of_another_boot.1[0].contains("the file is of another boot"));
 }
 
 #[test]

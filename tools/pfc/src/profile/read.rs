@@ -276,21 +276,18 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the time of a record on the clock of files. If only the time of the last write to
-    /// the file of samples is known, returns that time.
+    /// Returns the time of a record on the clock of files, if it is known.
     fn file_time(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
         let time = record
             .common_data()
             .ok()
             .and_then(|common| common.timestamp);
-        let time = self.clock.zip(time).and_then(|((wall_clock, at), time)| {
-            let distance = Duration::from_nanos(time.abs_diff(at));
-            match time < at {
-                true => wall_clock.checked_sub(distance),
-                false => wall_clock.checked_add(distance),
-            }
-        });
-        time.or(self.recorded_until)
+        let ((wall_clock, at), time) = self.clock.zip(time)?;
+        let distance = Duration::from_nanos(time.abs_diff(at));
+        match time < at {
+            true => wall_clock.checked_sub(distance),
+            false => wall_clock.checked_add(distance),
+        }
     }
 
     /// Handles a record of the event number `event`. `record` is the parsed form of `raw`.
@@ -305,7 +302,8 @@ impl Reader {
             EventRecord::Comm(r) => {
                 if r.is_execve {
                     self.drop_cached_frames(r.pid);
-                    self.symbolizer.perf_maps.remove(&r.pid);
+                    let time = self.file_time(raw);
+                    self.symbolizer.start_program(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
                 let name = visible::decode(name.as_bytes());
@@ -321,6 +319,8 @@ impl Reader {
                     .add_forked_thread((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
+                    let time = self.file_time(raw);
+                    self.symbolizer.start_program(r.pid, time);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
@@ -349,7 +349,7 @@ impl Reader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: FileIdentity::Any,
-                    mapped_at: self.file_time(raw),
+                    mapped_at: self.file_time(raw).or(self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -359,7 +359,7 @@ impl Reader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: mapped_file_identity(&r.file_id),
-                    mapped_at: self.file_time(raw),
+                    mapped_at: self.file_time(raw).or(self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }

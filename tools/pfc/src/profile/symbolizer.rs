@@ -33,6 +33,11 @@ const JIT_MAPPING_PREFIXES: [&str; 6] = [
     "/SYSV",
 ];
 
+/// Returns true if a just-in-time compiler may have written the code of a mapping.
+fn is_jit_mapping(object: &str) -> bool {
+    object != VDSO_MAPPING && JIT_MAPPING_PREFIXES.iter().any(|p| object.starts_with(p))
+}
+
 /// The maximum number of files whose symbols a live display keeps from one table to the next.
 const MAX_KEPT_SYMBOL_FILES: usize = 1024;
 
@@ -48,7 +53,10 @@ pub struct Symbolizer {
     changed_files: BTreeSet<Rc<OsStr>>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
-    pub perf_maps: HashMap<i32, PerfMap>,
+    perf_maps: HashMap<i32, PerfMap>,
+    /// The time at which each process started its program, by an exec or a fork, if the records
+    /// have that time.
+    program_starts: HashMap<i32, SystemTime>,
     vdso_symbols: Option<Option<Symbols>>,
     demangled_names: HashMap<Rc<str>, Rc<str>>,
     /// The path of each mapped file in the form that frames show. All frames of a file share one
@@ -76,6 +84,7 @@ impl Symbolizer {
         self.displayed_objects.clear();
         self.changed_files.clear();
         self.perf_maps.retain(|pid, _| !pids.contains(pid));
+        self.program_starts.retain(|pid, _| !pids.contains(pid));
         self.tried_file_lookups
             .retain(|(pid, _, _)| !pids.contains(pid));
         if self.symbols_by_file.len() > MAX_KEPT_SYMBOL_FILES {
@@ -105,6 +114,16 @@ impl Symbolizer {
         }
     }
 
+    /// Records the time at which a process has started a program, and drops the perf map of the
+    /// earlier program or process with the same ID.
+    pub fn start_program(&mut self, pid: i32, time: Option<SystemTime>) {
+        self.perf_maps.remove(&pid);
+        match time {
+            Some(time) => self.program_starts.insert(pid, time),
+            None => self.program_starts.remove(&pid),
+        };
+    }
+
     #[cfg(test)]
     pub fn nr_file_lookups(&self) -> usize {
         self.tried_file_lookups
@@ -129,6 +148,14 @@ impl Symbolizer {
 
     fn is_recorded_kernel_running(&self) -> bool {
         self.recorded_kernel.is_same_build(self.running_kernel())
+    }
+
+    /// Returns true if the file is known to be of another machine or of another boot, so that its
+    /// process IDs are those of other processes. Files of perf do not have the boot ID.
+    fn is_of_another_boot(&self) -> bool {
+        let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
+        let has_boot_id = !recorded.boot_id.is_empty();
+        !recorded.is_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
     }
 
     pub fn symbolize_kernel_address(
@@ -213,14 +240,12 @@ impl Symbolizer {
         if *object == *VDSO_MAPPING {
             let symbols = self.usable_vdso_symbols(address);
             found = symbols.and_then(|s| s.find_at_file_offset(at)).map(owned);
-        } else if JIT_MAPPING_PREFIXES
-            .iter()
-            .any(|begin| object.starts_with(begin))
-        {
+        } else if is_jit_mapping(&object) && !self.is_of_another_boot() {
+            let start = self.program_starts.get(&pid).copied();
             let perf_map = self
                 .perf_maps
                 .entry(pid)
-                .or_insert_with(|| PerfMap::read(pid));
+                .or_insert_with(|| PerfMap::read(pid, start));
             let functions = perf_map.symbols();
             let at = address.wrapping_sub(lookback);
             found = functions.and_then(|s| s.find(at)).map(owned);
@@ -394,6 +419,28 @@ impl Symbolizer {
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
                 list.join(", ")
+            ));
+        }
+        let is_unknown_jit_code = |f: &Frame| {
+            let is_mapped = *f.object != *UNKNOWN_NAME;
+            !f.is_kernel && !f.is_known() && is_mapped && is_jit_mapping(&f.object)
+        };
+        if self.is_of_another_boot() && frames.iter().any(is_unknown_jit_code) {
+            lines.push(
+                "no names of functions of just-in-time compilers: the file is of another boot, in \
+                 which the process IDs of perf maps (/tmp/perf-PID.map) were others"
+                    .to_owned(),
+            );
+        }
+        let old_maps = self.perf_maps.iter().filter(|(_, map)| map.is_too_old);
+        let old_maps: BTreeSet<i32> = old_maps.map(|(pid, _)| *pid).collect();
+        if !old_maps.is_empty() {
+            let pids: Vec<String> = old_maps.iter().map(ToString::to_string).collect();
+            lines.push(format!(
+                "no names of functions of just-in-time compilers in the processes {}: their perf \
+                 maps (/tmp/perf-PID.map) were last written before the processes started their \
+                 programs",
+                pids.join(", ")
             ));
         }
         if !self.changed_files.is_empty() {
