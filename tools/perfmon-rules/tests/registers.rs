@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the registers of a context: which values a user may write to the registers, and which
-//! values the rules then write to the PMU. Narrow counters are compared with a model that counts in
-//! 64 bits.
+//! Tests of a context's registers: which values a user may write, and which values the rules then
+//! write to the PMU. Narrow counters are compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
 mod pmu;
