@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Starts and stops process accounting, and defines the state that the lock [`ACCOUNTING`] protects.
+//! Starts and stops process accounting, and defines the state that the lock `ACCOUNTING` protects.
 //! The probes of accounting are in [`crate::probes`], its arithmetic is in `ppa_rules`.
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
